@@ -1,0 +1,70 @@
+"""flopcast: forecasts the training of large language models on GPU clusters, on a CPU.
+
+    from flopcast import load_job, predict
+    report = predict(load_job("job.yaml"))
+    print(report.step_time_s, report.memory.fits)
+
+Everything is imported on first use, so that `import flopcast` costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flopcast.api import load_job, predict, validate_suite
+    from flopcast.errors import CalibrationError, FlopcastError, InfeasibleError, Problem, SpecError
+    from flopcast.report.report import Report
+    from flopcast.spec.batch import Batch
+    from flopcast.spec.cluster import Cluster
+    from flopcast.spec.job import Job
+    from flopcast.spec.model import Model
+    from flopcast.spec.plan import Plan
+    from flopcast.spec.site import Site
+    from flopcast.spec.stack import Stack
+
+_HOMES = {
+    "load_job": "flopcast.api",
+    "predict": "flopcast.api",
+    "validate_suite": "flopcast.api",
+    "CalibrationError": "flopcast.errors",
+    "FlopcastError": "flopcast.errors",
+    "InfeasibleError": "flopcast.errors",
+    "Problem": "flopcast.errors",
+    "SpecError": "flopcast.errors",
+    "Report": "flopcast.report.report",
+    "Batch": "flopcast.spec.batch",
+    "Cluster": "flopcast.spec.cluster",
+    "Job": "flopcast.spec.job",
+    "Model": "flopcast.spec.model",
+    "Plan": "flopcast.spec.plan",
+    "Site": "flopcast.spec.site",
+    "Stack": "flopcast.spec.stack",
+}
+
+__all__ = [
+    "Batch",
+    "CalibrationError",
+    "Cluster",
+    "FlopcastError",
+    "InfeasibleError",
+    "Job",
+    "Model",
+    "Plan",
+    "Problem",
+    "Report",
+    "Site",
+    "SpecError",
+    "Stack",
+    "load_job",
+    "predict",
+    "validate_suite",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flopcast' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

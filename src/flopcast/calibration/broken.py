@@ -1,0 +1,113 @@
+"""What replaces an operator whose measurements are unusable, and how it was checked.
+
+Answers: which curve is derived from which, anchored at which trace?
+The forward was measured on the device itself; the ratio of backward to forward efficiency is carried
+over from the device's relative at equal coordinates. Where a training trace of the same system shows
+the operator once (data/README.md, defects 0 and 1), the curve is shifted to go through that point.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
+from flopcast.dtypes import constant
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.spec.cluster import Device
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Replacement:
+    """Backward class `name`, from the forward class `forward`, through one traced operator."""
+
+    name: str
+    forward: str
+    traced: AbstractOperator
+    traced_s: float
+    why: str
+
+
+FLASH_TRACE = FlashAttention(
+    batch=constant(4 * 16),
+    kv_batch=constant(4 * 16),
+    queries=constant(4096),
+    head_size=constant(128),
+    causal=True,
+    dtype="fp16",
+    is_gradient=True,
+)
+NORM_TRACE = MemoryBound(
+    kind="layernorm",
+    elements=constant(4 * 2048 * 6144),
+    width=constant(6144),
+    dtype="fp16",
+    is_gradient=True,
+)
+
+REPLACEMENTS: dict[str, tuple[Replacement, ...]] = {
+    "vista-gh200": (
+        Replacement(
+            name="flash_attention.backward",
+            forward="flash_attention",
+            traced=FLASH_TRACE,
+            traced_s=2444e-6,
+            why="defect 1",
+        ),
+        Replacement(
+            name="layernorm.backward",
+            forward="layernorm",
+            traced=NORM_TRACE,
+            traced_s=140.7e-6 + 88.8e-6,
+            why="defect 0",
+        ),
+    )
+}
+
+
+def replacements(
+    system: str, device: Device, own: Mapping[str, Curve], relative: Mapping[str, Curve]
+) -> dict[str, Curve]:
+    """Derived curves of a system's broken classes."""
+    return {
+        entry.name: _derive(entry, device, own[entry.forward], relative)
+        for entry in REPLACEMENTS.get(system, ())
+    }
+
+
+def _derive(
+    entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]
+) -> Curve:
+    mesh = np.meshgrid(*forward.axes, indexing="ij")
+    points = tuple(2.0 ** axis.ravel() for axis in mesh)
+    ratio = log_efficiency(relative[entry.name], points) - log_efficiency(
+        relative[entry.forward], points
+    )
+    table = forward.table + ratio.reshape(forward.table.shape)
+    made = replace(forward, name=entry.name, table=table)
+    shift = _traced_log_efficiency(entry, device, made)
+    return replace(
+        made,
+        table=np.minimum(table + shift, 0.0),
+        evidence=Evidence(
+            source=f"{entry.why}: own forward × backward/forward of {relative[entry.name].owner},"
+            f" through one training trace (shift {shift:+.2f})",
+            rows=1,
+            rejected=0,
+            relative_error=max(0.1, relative[entry.name].evidence.relative_error),
+        ),
+    )
+
+
+def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> float:
+    """Log-efficiency of the traced operator, less the derived curve's."""
+    need = entry.traced.work()
+    bound_s = max(
+        float(need.flop[0, 0]) / device.peak_flop_per_s[need.unit],
+        float(need.moved_bytes[0, 0]) / device.memory_bytes_per_s,
+    )
+    seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
+    at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())
+    return seen - float(log_efficiency(made, at)[0])

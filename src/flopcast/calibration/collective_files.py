@@ -1,0 +1,102 @@
+"""What the files of `data/collectives` and the peers' tables measure, as messages on a tier.
+
+Answers: which rows belong to which fabric and tier, what is broken, in which unit is a size?
+Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) and
+data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0) for eight A100 on NVSwitch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+
+Columns = Mapping[str, Floats]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FabricFile:
+    """One file's rows on one fabric: sizes by the convention of operators/messages.py."""
+
+    fabric: str
+    cluster: str  # whose tier the fabric is
+    tier: str
+    collective: str
+    path: str  # under the data folder
+    size_bytes: Callable[[Columns], Floats]
+    inside: Callable[[Columns], Counts]
+    nodes: Callable[[Columns], Counts]
+    seconds: Callable[[Columns], Floats]
+    keep: Callable[[Columns], np.ndarray]
+    remark: str = ""
+
+
+def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: str) -> FabricFile:
+    """A file of data/collectives: an all-gather's elements are what each rank gives."""
+    names = {"all_reduce": "all_reduce", "all_gather": "all_gather", "send_receive": "p2p"}
+    gathers = collective == "all_gather"
+    pair = collective == "send_receive"
+    local = tier == "nvlink"
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier=tier,
+        collective=collective,
+        path=f"collectives/{system}/{names[collective]}.csv",
+        size_bytes=lambda r: (
+            r["message_bytes"] * (r["nodes"] * r["gpus_per_node"] if gathers else 1.0)
+        ),
+        inside=lambda r: np.where(pair & (r["nodes"] > 1), 1.0, r["gpus_per_node"]),
+        nodes=lambda r: r["nodes"],
+        seconds=lambda r: r["time_us"] * 1e-6,
+        keep=lambda r: (r["nodes"] == 1) if local else (r["nodes"] > 1),
+    )
+
+
+A100, GH200 = "perlmutter-a100-sxm4-80gb", "vista-gh200"
+COLLECTIVES = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}
+
+FABRICS: tuple[FabricFile, ...] = (
+    _paper_file("perlmutter-nvlink", "perlmutter-tcp", "nvlink", A100, "all_reduce"),
+    _paper_file("perlmutter-nvlink", "perlmutter-tcp", "nvlink", A100, "send_receive"),
+    _paper_file("perlmutter-tcp", "perlmutter-tcp", "slingshot", A100, "all_reduce"),
+    _paper_file("perlmutter-tcp", "perlmutter-tcp", "slingshot", A100, "all_gather"),
+    _paper_file("perlmutter-tcp", "perlmutter-tcp", "slingshot", A100, "send_receive"),
+    _paper_file("vista-ndr", "vista", "infiniband", GH200, "all_reduce"),
+    _paper_file("vista-ndr", "vista", "infiniband", GH200, "send_receive"),
+    FabricFile(
+        fabric="a100-nvswitch",
+        cluster="dgx-a100",
+        tier="nvlink",
+        collective="all_reduce",
+        path="peers/vtrain/nccl_allreduce_single_node.csv.gz",
+        size_bytes=lambda r: r["bytes"],
+        inside=lambda r: r["num_gpus"],
+        nodes=lambda r: np.ones_like(r["num_gpus"]),
+        seconds=lambda r: r["out_of_place_us"] * 1e-6,
+        keep=lambda r: r["gpu=a100"] == 1,
+    ),
+    *(
+        FabricFile(
+            fabric="a100-nvswitch",
+            cluster="dgx-a100",
+            tier="nvlink",
+            collective=collective,
+            path="peers/aiconfigurator/nccl_collectives.csv.gz",
+            size_bytes=lambda r: r["num_elements"] * np.where(r["dtype=half"] == 1, 2.0, 1.0),
+            inside=lambda r: r["num_gpus"],
+            nodes=lambda r: np.ones_like(r["num_gpus"]),
+            seconds=lambda r: r["latency_ms"] * 1e-3,
+            keep=lambda r, name=collective: (r["system=a100_sxm"] == 1) & (r[f"op={name}"] == 1),  # type: ignore[misc]
+        )
+        for collective in COLLECTIVES
+    ),
+)
+
+LEFT_OUT = {
+    "vista-gh200/all_gather": "defect 3: most rows imply more than the network's bandwidth; the all-reduce's"
+    " bus bandwidth is used instead",
+    "perlmutter-a100-sxm4-80gb/all_gather inside a node": "defect 7: bimodal, 6 to 146 GB/s; the"
+    " all-reduce's bus bandwidth is used instead",
+}

@@ -1,0 +1,166 @@
+"""Samples → curves: one per kernel class and device, one per collective and fabric.
+
+Answers: which curve do these samples give, what replaces an operator whose samples are broken?
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.calibration.collective_files import FabricFile
+from flopcast.calibration.operator_files import (
+    BROKEN,
+    FILES,
+    Columns,
+    MeasuredFile,
+    kept_rows,
+)
+from flopcast.calibration.samples import Samples, join, operator_samples
+from flopcast.calibration.table import fit_table
+from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
+from flopcast.dtypes import Floats
+from flopcast.spec.cluster import Device, Tier
+
+MOST_NODES = {1: (12,), 2: (10, 7), 3: (7, 7, 7)}
+SOURCE = "data/operators/{system} (arXiv:2509.22832)"
+
+
+def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
+    """Curves of every kernel class that the files of one system measure."""
+    parts: dict[str, list[Samples]] = defaultdict(list)
+    for name, columns in files.items():
+        for samples in file_samples(system, name, columns, device):
+            parts[samples.name].append(samples)
+    joined = {name: join(found) for name, found in parts.items()}
+    curves = {
+        name.removesuffix(".forward"): fit_curve(samples, device.name, device.kernel_launch_s)
+        for name, samples in joined.items()
+        if samples.seconds.size
+    }
+    curves["gemm"] = _with_layouts(curves["gemm"], system, device, files)
+    return curves
+
+
+def file_samples(system: str, name: str, columns: Columns, device: Device) -> Iterable[Samples]:
+    """Forward and backward samples of one file."""
+    file = FILES.get(name)
+    if file is None:
+        return
+    operator = file.forward(as_plans(columns))
+    source = SOURCE.format(system=system)
+    keep = kept_rows(system, name, "forward", columns)
+    yield operator_samples(operator, columns[file.seconds] * 1e-6, keep, device, source)
+    gradients = operator.gradients()
+    if file.measures_backward and not file.backward_is_sum and len(gradients) == 1:
+        keep = kept_rows(system, name, "backward", columns)
+        yield operator_samples(gradients[0][1], columns["bwd_us"] * 1e-6, keep, device, source)
+
+
+def as_plans(columns: Columns) -> dict[str, Floats]:
+    """Each measured row in the place of a plan: arrays of shape (rows, 1)."""
+    return {name: values[:, None] for name, values in columns.items()}
+
+
+def fit_curve(samples: Samples, owner: str, launch_s: float) -> Curve:
+    """The curve of one class; the launch is taken off small times, but never more than half."""
+    work_s = np.maximum(samples.seconds - launch_s, 0.5 * samples.seconds)
+    table = fit_table(
+        samples.coordinates,
+        np.log(samples.bound_s / work_s),
+        MOST_NODES[len(samples.coordinates)],
+    )
+    return Curve(
+        name=samples.name,
+        owner=owner,
+        axes=table.axes,
+        table=table.values,
+        launch_s=launch_s,
+        evidence=Evidence(
+            source=samples.source,
+            rows=len(samples.seconds),
+            rejected=samples.rejected,
+            relative_error=table.relative_error,
+        ),
+    )
+
+
+def _with_layouts(
+    curve: Curve, system: str, device: Device, files: Mapping[str, Columns]
+) -> Curve:
+    """The ratio of gradient GEMMs to forward ones of their shapes: only their sum was measured."""
+    ratios = []
+    for name, columns in files.items():
+        file = FILES.get(name)
+        if file is not None and file.backward_is_sum:
+            ratios.append(_gradient_ratio(curve, file, columns, device))
+    ratio = float(np.median(np.concatenate(ratios)))
+    layouts = {"input_gradient": round(ratio, 4), "weight_gradient": round(ratio, 4)}
+    return replace(curve, layout_ratio=layouts)
+
+
+def _gradient_ratio(
+    curve: Curve, file: MeasuredFile, columns: Columns, device: Device
+) -> Floats:
+    predicted = np.zeros((len(columns["bwd_us"]), 1))
+    for _, gradient in file.forward(as_plans(columns)).gradients():
+        need = gradient.work()
+        bound_s = np.maximum(
+            need.flop / device.peak_flop_per_s[need.unit], need.moved_bytes / device.memory_bytes_per_s
+        )
+        predicted += curve.launch_s + bound_s / np.exp(log_efficiency(curve, gradient.coordinates()))
+    ratio: Floats = columns["bwd_us"] * 1e-6 / predicted.ravel()
+    return ratio
+
+
+def broken_list(system: str) -> dict[str, str]:
+    """What is wrong with which file of a system, for reports."""
+    return {f"{file} ({which})": why for (at, file, which), (_, why) in BROKEN.items() if at == system}
+
+
+def fit_fabric(files: Iterable[tuple[FabricFile, Columns]], tier: Tier) -> dict[str, Curve]:
+    """Curves of the collectives of one fabric, against the bandwidth and latency of its tier."""
+    parts: dict[str, list[Samples]] = defaultdict(list)
+    for file, columns in files:
+        parts[file.collective].append(_fabric_samples(file, columns, tier))
+    return {name: _fit_collective(join(found), tier) for name, found in parts.items()}
+
+
+def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
+    keep = file.keep(columns)
+    rows = {name: values[keep] for name, values in columns.items()}
+    size, inside, nodes = file.size_bytes(rows), file.inside(rows), file.nodes(rows)
+    seconds = file.seconds(rows)
+    ranks = inside * nodes
+    formula = FORMULAS[file.collective]
+    lanes = np.where(nodes > 1, inside, 1.0) if file.collective != "send_receive" else 1.0
+    bound_s = formula.share(ranks) * size / (lanes * tier.bytes_per_s)
+    possible = (seconds > bound_s) & (size > 0)
+    latency_s = formula.hops(ranks) * tier.latency_s
+    return Samples(
+        name=file.collective,
+        coordinates=np.stack([size, inside, nodes])[:, possible],
+        bound_s=bound_s[possible],
+        seconds=np.maximum(seconds - latency_s, 0.5 * seconds)[possible],
+        source=f"data/{file.path}",
+        rejected=int((~possible).sum()),
+    )
+
+
+def _fit_collective(samples: Samples, tier: Tier) -> Curve:
+    table = fit_table(samples.coordinates, np.log(samples.bound_s / samples.seconds), (9, 4, 4))
+    return Curve(
+        name=samples.name,
+        owner=tier.fabric,
+        axes=table.axes,
+        table=table.values,
+        launch_s=0.0,
+        evidence=Evidence(
+            source=samples.source,
+            rows=len(samples.seconds),
+            rejected=samples.rejected,
+            relative_error=table.relative_error,
+        ),
+    )

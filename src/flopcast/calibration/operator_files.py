@@ -1,0 +1,196 @@
+"""What the files of `data/operators` measure, as operators; and which of their rows are broken.
+
+Answers: one line per file: which operator ran forward, which backward, what is wrong with it where.
+Source: data/operators of arXiv:2509.22832 (GitHub DebarghaG/estimate-train-time, MIT), fp16, one GPU; a
+backward time is that of all gradients together.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.optimizer import OptimizerUpdate
+
+DTYPE = "fp16"
+VOCABULARY = 50257
+FUSED_ADAM_BYTES = 16.0  # 16-bit weight, gradient and moments read; weight and moments written
+Columns = Mapping[str, Floats]
+Keep = Callable[[Columns], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class MeasuredFile:
+    """How one file's rows become operators."""
+
+    forward: Callable[[Columns], AbstractOperator]
+    seconds: str = "fwd_us"
+    measures_backward: bool = True
+    backward_is_sum: bool = False  # of several gradient operators: fitted by layout
+
+
+def _tokens(row: Columns) -> Counts:
+    return row["micro_batch"] * row["seq_len"]
+
+
+def _rows_of_table(row: Columns) -> Counts:
+    return np.ceil(VOCABULARY / (128 * row["tp"])) * 128
+
+
+def _linear(
+    columns: Callable[[Columns], Counts], depth: Callable[[Columns], Counts]
+) -> Callable[[Columns], AbstractOperator]:
+    return lambda r: Matmul(m=_tokens(r), n=columns(r), k=depth(r), dtype=DTYPE)
+
+
+def _streaming(
+    kind: str,
+    elements: Callable[[Columns], Counts],
+    width: Callable[[Columns], Counts] = lambda r: r["hidden"],
+) -> Callable[[Columns], AbstractOperator]:
+    def make(row: Columns) -> AbstractOperator:
+        return MemoryBound(kind=kind, elements=elements(row), width=width(row), dtype=DTYPE)
+
+    return make
+
+
+def _activation(row: Columns) -> Counts:
+    return _tokens(row) * row["hidden"]
+
+
+def _score_elements(row: Columns) -> Counts:
+    return row["micro_batch"] * np.floor(row["heads"] / row["tp"]) * row["seq_len"] ** 2
+
+
+def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
+    def make(row: Columns) -> AbstractOperator:
+        batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
+        return BatchedMatmul(
+            role=role,
+            batch=batch,
+            kv_batch=batch,
+            queries=row["seq_len"],
+            keys=row["seq_len"],
+            head_size=np.floor(row["hidden"] / row["heads"]),
+            dtype=DTYPE,
+        )
+
+    return make
+
+
+def _flash(row: Columns) -> AbstractOperator:
+    batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
+    return FlashAttention(
+        batch=batch,
+        kv_batch=batch,
+        queries=row["seq_len"],
+        head_size=np.floor(row["hidden"] / row["heads"]),
+        causal=False,
+        dtype=DTYPE,
+    )
+
+
+def _embedding(row: Columns) -> AbstractOperator:
+    return EmbeddingLookup(
+        tokens=_tokens(row), hidden=row["hidden"], vocabulary=_rows_of_table(row), dtype=DTYPE
+    )
+
+
+def _adam(row: Columns) -> AbstractOperator:
+    blocks = row["layers"] * 12 * row["hidden"] ** 2 / row["tp"]
+    table = _rows_of_table(row) * row["hidden"]
+    return OptimizerUpdate(
+        parameters=blocks + table,
+        bytes_per_parameter=np.full_like(blocks, FUSED_ADAM_BYTES),
+        dtype=DTYPE,
+    )
+
+
+def _rope_elements(row: Columns) -> Counts:
+    return 2 * _tokens(row) * row["hidden"] / row["tp"]
+
+
+FILES: dict[str, MeasuredFile] = {
+    "linear_qkv": MeasuredFile(forward=_linear(lambda r: 3 * r["hidden"] / r["tp"], lambda r: r["hidden"])),
+    "linear_attn_out": MeasuredFile(
+        forward=_linear(lambda r: r["hidden"], lambda r: r["hidden"] / r["tp"]), backward_is_sum=True
+    ),
+    "linear_mlp_up": MeasuredFile(
+        forward=_linear(lambda r: 4 * r["hidden"] / r["tp"], lambda r: r["hidden"]), backward_is_sum=True
+    ),
+    "linear_mlp_down": MeasuredFile(
+        forward=_linear(lambda r: r["hidden"], lambda r: 4 * r["hidden"] / r["tp"]), backward_is_sum=True
+    ),
+    "linear_lm_head": MeasuredFile(
+        forward=_linear(_rows_of_table, lambda r: r["hidden"]), backward_is_sum=True
+    ),
+    "attn_scores_baddbmm": MeasuredFile(forward=_batched("scores"), measures_backward=False),
+    "attn_context_bmm": MeasuredFile(forward=_batched("context"), measures_backward=False),
+    "flash_attention": MeasuredFile(forward=_flash),
+    "mask_fill": MeasuredFile(forward=_streaming("mask_fill", _score_elements, lambda r: r["seq_len"])),
+    "softmax": MeasuredFile(forward=_streaming("softmax", _score_elements, lambda r: r["seq_len"])),
+    "scaled_upper_triang_masked_softmax": MeasuredFile(
+        forward=_streaming("scaled_masked_softmax", _score_elements, lambda r: r["seq_len"])
+    ),
+    "rmsnorm": MeasuredFile(forward=_streaming("unfused_rmsnorm", _activation)),
+    "layernorm": MeasuredFile(forward=_streaming("layernorm", _activation)),
+    "rope": MeasuredFile(forward=_streaming("unfused_rope", _rope_elements)),
+    "gelu": MeasuredFile(forward=_streaming("gelu", lambda r: 4 * _activation(r) / r["tp"])),
+    "residual_add": MeasuredFile(
+        forward=_streaming("residual_add", _activation), measures_backward=False
+    ),
+    "embedding": MeasuredFile(forward=_embedding),
+    "parallel_cross_entropy": MeasuredFile(
+        forward=_streaming(
+            "cross_entropy", lambda r: _tokens(r) * _rows_of_table(r), _rows_of_table
+        )
+    ),
+    "optimizer_first_stage": MeasuredFile(forward=_adam, seconds="step_us", measures_backward=False),
+}
+
+
+def _all(row: Columns) -> np.ndarray:
+    return np.ones(len(next(iter(row.values()))), dtype=bool)
+
+
+def _none(row: Columns) -> np.ndarray:
+    return ~_all(row)
+
+
+def _passes_differ(row: Columns) -> np.ndarray:
+    return np.abs(row["fwd_us"] / row["bwd_us"] - 1) > 0.01
+
+
+def _one_launch(row: Columns) -> np.ndarray:
+    return _score_elements(row) <= 2.0**30
+
+
+GH200, A100 = "vista-gh200", "perlmutter-a100-sxm4-80gb"
+
+BROKEN: dict[tuple[str, str, str], tuple[Keep, str]] = {
+    # (system, file, pass): rows to keep, and what is wrong with the others (data/README.md, defects)
+    (GH200, "flash_attention", "backward"): (_none, "defect 1: a fragment of the backward was recorded"),
+    (GH200, "layernorm", "backward"): (_none, "defect 0: one of two kernels was recorded"),
+    (GH200, "optimizer_first_stage", "forward"): (_none, "defect 2: times do not grow with parameters"),
+    (GH200, "embedding", "forward"): (_none, "defect 4: most rows repeat the backward"),
+    (GH200, "embedding", "backward"): (_none, "defect 4: most rows repeat the forward"),
+    (GH200, "softmax", "forward"): (_passes_differ, "defect 4: forward equals backward"),
+    (GH200, "softmax", "backward"): (_passes_differ, "defect 4: forward equals backward"),
+    (GH200, "mask_fill", "forward"): (_one_launch, "defect 5: one of several launches was recorded"),
+    (A100, "flash_attention", "backward"): (
+        lambda r: r["bwd_us"] > 1.5 * r["fwd_us"],
+        "defect 10: backward faster than forward",
+    ),
+}
+
+
+def kept_rows(system: str, file: str, which: str, row: Columns) -> np.ndarray:
+    """Rows that are not known to be broken; `which` is forward or backward."""
+    return BROKEN.get((system, file, which), (_all, ""))[0](row)

@@ -1,0 +1,66 @@
+"""Measured times as samples: an operator, or a collective, and its seconds.
+
+Answers: which operators do the rows of one file measure, which rows are broken and why?
+Elsewhere: reading the files (io/measurements.py), fitting (fit.py). A row that says more work than the
+device's peak allows is rejected, and counted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.operators.base import AbstractOperator
+from flopcast.spec.cluster import Device
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Samples:
+    """Rows of one kernel class or collective; arrays (rows,)."""
+
+    name: str
+    coordinates: Floats  # (axes, rows)
+    bound_s: Floats
+    seconds: Floats
+    source: str
+    rejected: int = 0
+
+
+def operator_samples(
+    operator: AbstractOperator, seconds: Floats, keep: np.ndarray, device: Device, source: str
+) -> Samples:
+    """Samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
+
+    `keep` marks rows that are not known to be broken; rows faster than the device's peaks are
+    rejected besides (memory-bound ones may be served by a cache: up to 1.5 times the bandwidth).
+    """
+    need = operator.work()
+    rows = len(seconds)
+    compute_s = _column(need.flop, rows) / device.peak_flop_per_s[need.unit]
+    memory_s = _column(need.moved_bytes, rows) / device.memory_bytes_per_s
+    possible = (seconds > 0) & (compute_s <= seconds) & (memory_s <= 1.5 * seconds)
+    used = keep & possible & np.isfinite(seconds)
+    return Samples(
+        name=operator.kernel.removesuffix(".forward"),
+        coordinates=np.stack([_column(c, rows)[used] for c in operator.coordinates()]),
+        bound_s=np.maximum(compute_s, memory_s)[used],
+        seconds=seconds[used],
+        source=source,
+        rejected=int((~used).sum()),
+    )
+
+
+def _column(values: Counts, rows: int) -> Counts:
+    return np.broadcast_to(values, (rows, 1)).ravel()
+
+
+def join(parts: list[Samples]) -> Samples:
+    """Samples of one name from several files."""
+    return Samples(
+        name=parts[0].name,
+        coordinates=np.concatenate([part.coordinates for part in parts], axis=1),
+        bound_s=np.concatenate([part.bound_s for part in parts]),
+        seconds=np.concatenate([part.seconds for part in parts]),
+        source=parts[0].source,
+        rejected=sum(part.rejected for part in parts),
+    )

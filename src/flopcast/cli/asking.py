@@ -1,0 +1,129 @@
+"""How commands ask for a job: a file, or model, cluster, plan and stack on the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.jobs import job_of, plan_words, read_file
+from flopcast.io.yaml_text import Document, read_yaml, resolve
+from flopcast.spec.job import Job
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+OPTIONS = (
+    click.option("--model", help="A model of the catalogue."),
+    click.option("--cluster", help="A cluster of the catalogue; NAME:NODES for a part of it."),
+    click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
+    click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
+    click.option("--stack", "--framework", help="A training stack of the catalogue."),
+    click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence."),
+    click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains."),
+)
+
+
+def asks_for_job(command: Command) -> Command:
+    """Add the arguments that name a job."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    command = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")(command)
+    return click.argument("job", required=False, metavar="[JOB.yaml]")(command)
+
+
+def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
+    """The job that the arguments ask for, checked.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the file or the arguments.
+    """
+    if job is not None and "=" in job:  # no file: the first change took its place
+        job, changes = None, (job, *changes)
+    document = read_yaml(read_file(Path(job)), job) if job else Document("command line", {}, {})
+    if not isinstance(document.data, dict):
+        return job_of(document)
+    data = dict(document.data)
+    for key in ("model", "stack"):
+        if named[key] is not None:
+            data[key] = named[key]
+    if named["cluster"] is not None:
+        data["cluster"] = named["cluster"]
+    if isinstance(named["gpus"], int):
+        data["cluster"] = _with_gpus(data.get("cluster"), named["gpus"])
+    if isinstance(named["plan"], str):
+        data["plan"] = plan_words(named["plan"], "--plan")
+    if named["seq"] is not None:
+        data["batch"] = {"sequence_length": named["seq"]}
+    if isinstance(named["site"], Path):
+        data["site"] = read_yaml(read_file(named["site"]), str(named["site"])).data
+    for change in changes:
+        _change(data, change)
+    _defaults(data)
+    return job_of(Document(document.name, data, document.lines))
+
+
+def _defaults(data: dict[str, object]) -> None:
+    """What may be left out: the batch follows from nothing, so it gets a usual value, said aloud."""
+    if "batch" not in data and "model" in data:
+        data["batch"] = {"sequence_length": 2048}
+        told = data.get("assumptions")
+        data["assumptions"] = [*(told if isinstance(told, list) else []), "sequence_length 2048"]
+
+
+def _with_gpus(cluster: object, gpus: int) -> object:
+    """The cluster with as many nodes as `gpus` need."""
+    from flopcast.io import catalog
+
+    if not isinstance(cluster, str):
+        raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
+    name = cluster.partition(":")[0]
+    if name not in catalog.names("clusters"):
+        raise SpecError([catalog.unknown_name("clusters", name, "--cluster")])
+    per_node = catalog.cluster(name).node.devices
+    if gpus % per_node and gpus > per_node:
+        allowed = f"a multiple of {per_node}, the devices of a node of {name}"
+        raise SpecError([_gpus_fault(gpus, allowed, "nodes are used whole")])
+    return f"{name}:{max(1, gpus // per_node)}"
+
+
+def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
+    return Problem(
+        field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"
+    )
+
+
+def _change(data: dict[str, object], change: str) -> None:
+    """Apply one "plan.tp=4" to the job's data."""
+    path, equals, value = change.partition("=")
+    if not equals or not path:
+        raise SpecError(
+            [
+                Problem(
+                    field="argument",
+                    value=change,
+                    allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
+                    because="only one job file is read",
+                    fix="write it as KEY=VALUE",
+                )
+            ]
+        )
+    *parents, last = path.split(".")
+    holder = data
+    for parent in parents:
+        inner = holder.get(parent)
+        if isinstance(inner, str) and parent == "plan":
+            inner = plan_words(inner)
+        elif isinstance(inner, str):
+            inner = {"base": inner}
+        holder[parent] = dict(inner) if isinstance(inner, dict) else {}
+        holder = holder[parent]  # type: ignore[assignment]
+    holder[last] = resolve(value)
+
+
+def print_json(data: object) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False))

@@ -1,0 +1,42 @@
+"""`flopcast calibrate`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.group("calibrate")
+def command() -> None:
+    """Make curves out of measurements."""
+
+
+@command.command("fit")
+@click.option(
+    "--data", type=click.Path(path_type=Path), required=True, help="Folder with operators/ and collectives/."
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the curve files.")
+def fit(data: Path, out: Path) -> None:
+    """Fit the curves of every device and fabric that DATA has measurements for.
+
+    \b
+    flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
+    """
+    from flopcast.cli.fitting import fit_all
+
+    fit_all(data, out, click.echo)
+
+
+@command.command("derate")
+@click.option("--suite", required=True, help="Measured runs to fit on.")
+def derate(suite: str) -> None:
+    """Fit the in-training derate of a suite's stack: the one constant that kernels do not show.
+
+    \b
+    flopcast calibrate derate --suite sc21
+    """
+    from flopcast.api import predict
+    from flopcast.io.suites import load_suite
+    from flopcast.validation.derate import fit_derate
+
+    found = fit_derate(load_suite(suite), predict)
+    click.echo(f"derate {found.ratio:.2f}: mean absolute error {found.mean_error:.1%} on {suite}, fitted on it")

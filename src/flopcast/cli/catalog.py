@@ -1,0 +1,35 @@
+"""`flopcast catalog`."""
+
+import click
+
+from flopcast.cli.asking import print_json
+
+
+@click.command("catalog")
+@click.argument("kind", required=False)
+@click.argument("name", required=False)
+def command(kind: str | None, name: str | None) -> None:
+    """List the catalogue, one kind of it, or show one entry with its sources.
+
+    \b
+    flopcast catalog
+    flopcast catalog models
+    flopcast catalog devices a100-sxm4-80gb
+    """
+    from flopcast.errors import Problem, SpecError
+    from flopcast.io import catalog
+
+    if kind is not None and kind not in catalog.KINDS:
+        problem = Problem(
+            field="KIND",
+            value=kind,
+            allowed=", ".join(catalog.KINDS),
+            because="the catalogue has these kinds",
+            fix="choose one of them",
+        )
+        raise SpecError([problem])
+    if kind is not None and name is not None:
+        print_json(catalog.document(kind, name).data)
+        return
+    for each in (kind,) if kind else catalog.KINDS:
+        click.echo(f"{each}: {', '.join(catalog.names(each))}")

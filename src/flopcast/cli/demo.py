@@ -1,0 +1,32 @@
+"""`flopcast demo`: the main job on a real run, beside what was measured. `./dev run` calls it."""
+
+from pathlib import Path
+
+import click
+
+RUN = "31694544"
+
+
+@click.command("demo")
+@click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder for page and trace.")
+def command(out: Path) -> None:
+    """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step."""
+    from flopcast.api import validate_suite
+    from flopcast.io.suites import load_suite
+    from flopcast.io.trace import write_trace
+    from flopcast.report.html import as_html
+    from flopcast.report.text import as_text
+    from flopcast.validation.demo import compared_text
+
+    comparison = validate_suite("paper")
+    row = next(row for row in load_suite("paper").rows if row.id == RUN)
+    from flopcast.api import predict
+
+    report = predict(row.job)
+    click.echo(as_text(report))
+    click.echo()
+    click.echo(compared_text(comparison, RUN))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.html").write_text(as_html(report), encoding="utf-8")
+    write_trace(report, out / "trace.pftrace")
+    click.echo(f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True)

@@ -1,0 +1,86 @@
+"""`flopcast calibrate`: measurements in, curve files out."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from flopcast.calibration.broken import replacements
+from flopcast.calibration.collective_files import FABRICS, Columns, FabricFile
+from flopcast.calibration.fit import fit_fabric, fit_operators
+from flopcast.calibration.operator_files import FILES
+from flopcast.cost.kernels.curve import Curve
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.curves import write_owner
+from flopcast.io.measurements import read_columns
+from flopcast.spec.cluster import Tier
+
+SYSTEMS = {  # system → device whose curves its files give; relatives first
+    "perlmutter-a100-sxm4-80gb": "a100-sxm4-80gb",
+    "vista-gh200": "gh200-96gb",
+}
+Say = Callable[[str], None]
+
+
+def fit_all(data: Path, out: Path, say: Say) -> None:
+    """Fit every curve that `data` has measurements for; one file per device and fabric.
+
+    Raises
+    ------
+    SpecError
+        The folder holds none of the measurements that are known.
+    """
+    if not (data / "operators").is_dir():
+        raise SpecError(
+            [
+                Problem(
+                    field="--data",
+                    value=str(data),
+                    allowed="a folder with operators/ and collectives/",
+                    because="that is where measurements are looked for",
+                    fix="give the folder that holds them",
+                )
+            ]
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    fitted: dict[str, dict[str, Curve]] = {}
+    for system, name in SYSTEMS.items():
+        fitted[name] = _fit_device(data, system, name, fitted)
+        _write(out, name, fitted[name], say)
+    by_fabric: dict[str, list[FabricFile]] = defaultdict(list)
+    for file in FABRICS:
+        if (data / file.path).is_file():
+            by_fabric[file.fabric].append(file)
+    for fabric, files in by_fabric.items():
+        rows = [(file, read_columns(data / file.path).columns) for file in files]
+        _write(out, fabric, fit_fabric(rows, _tier(files[0])), say)
+
+
+def _fit_device(
+    data: Path, system: str, name: str, fitted: dict[str, dict[str, Curve]]
+) -> dict[str, Curve]:
+    device = catalog.device(name)
+    files: dict[str, Columns] = {}
+    for path in sorted((data / "operators" / system).glob("*.csv")):
+        if path.stem in FILES:
+            columns = read_columns(path).columns
+            columns.setdefault("tp", 0 * next(iter(columns.values())) + 1)  # not cut
+            files[path.stem] = columns
+    curves = fit_operators(system, device, files)
+    relative = {k: v for other in device.relatives for k, v in fitted.get(other, {}).items()}
+    return curves | replacements(system, device, curves, relative)
+
+
+def _tier(file: FabricFile) -> Tier:
+    cluster = catalog.cluster(file.cluster)
+    return next(tier for tier in cluster.tiers if tier.name == file.tier)
+
+
+def _write(out: Path, owner: str, curves: dict[str, Curve], say: Say) -> None:
+    write_owner(out / f"{owner}.json", owner, list(curves.values()))
+    for name, curve in sorted(curves.items()):
+        evidence = curve.evidence
+        say(
+            f"{owner:20} {name:34} {evidence.rows:6} rows {evidence.rejected:5} rejected"
+            f"  error {evidence.relative_error:6.1%}"
+        )

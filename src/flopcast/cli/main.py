@@ -1,0 +1,105 @@
+"""The command line: `flopcast COMMAND`. Commands are imported when they run, so that --help is quick.
+
+Exit codes: 0 fine, 1 the input is wrong (every fault is told), 2 no feasible plan, 3 a bug of ours.
+stdout is data, stderr is talk.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+COMMANDS = {  # name → (module, one line of help)
+    "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
+    "memory": ("memory", "What must fit on each device? Needs no measured curves."),
+    "validate": ("validate", "How right are the predictions on runs that others measured?"),
+    "calibrate": ("calibrate", "Make curves out of measurements."),
+    "catalog": ("catalog", "Devices, clusters, models and stacks that ship with flopcast."),
+    "schema": ("schema", "The JSON Schema of job files."),
+    "demo": ("demo", "Predict a real 128-GPU run, and compare with what was measured."),
+}
+EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG = 1, 2, 3
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
+        """Names, in the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of a name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"flopcast.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest a near name for one that does not exist."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=None, version="0.1.0", prog_name="flopcast")
+def group() -> None:
+    """Forecasts the training of large language models on GPU clusters, on a CPU.
+
+    \b
+    flopcast predict JOB.yaml
+    flopcast predict --model gpt3-175b --cluster selene:128 \\
+        --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --stack megatron-2022
+    """
+
+
+def main() -> None:
+    """Run the command line; every deliberate error becomes a message and an exit code."""
+    try:
+        code = group.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_INPUT)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        sys.exit(_told(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _told(error: Exception) -> int:
+    """Print a deliberate error and give its exit code; anything else is a bug of ours."""
+    from flopcast.errors import CalibrationError, InfeasibleError, SpecError
+
+    if isinstance(error, SpecError):
+        count = len(error.problems)
+        click.echo(f"{count} fault{'s' if count != 1 else ''} in the input\n\n{error}", err=True)
+        return EXIT_INPUT
+    if isinstance(error, CalibrationError):
+        click.echo(str(error), err=True)
+        return EXIT_INPUT
+    if isinstance(error, InfeasibleError):
+        click.echo(str(error), err=True)
+        return EXIT_INFEASIBLE
+    import traceback
+
+    traceback.print_exception(error)
+    click.echo("\nThis is a bug of flopcast: please report it with the lines above.", err=True)
+    return EXIT_BUG

@@ -1,0 +1,26 @@
+"""`flopcast memory`."""
+
+import click
+
+from flopcast.cli.asking import asks_for_job, job_from, print_json
+
+
+@click.command("memory")
+@asks_for_job
+@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object) -> None:
+    """What a job keeps on each device, and whether it fits. Needs no measured curves.
+
+    \b
+    flopcast memory job.yaml plan.recompute=selective
+    """
+    from flopcast.prediction import memory_of
+    from flopcast.report.as_json import FORMAT_VERSION, memory_as_json
+    from flopcast.report.text import memory_text
+
+    asked = job_from(job, changes, **named)
+    found = memory_of(asked)
+    if wants_json:
+        print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(found)})
+    else:
+        click.echo(memory_text(asked, found))

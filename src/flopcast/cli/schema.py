@@ -1,0 +1,13 @@
+"""`flopcast schema`."""
+
+import click
+
+from flopcast.cli.asking import print_json
+
+
+@click.command("schema")
+def command() -> None:
+    """Print the JSON Schema of job files, for editors that complete and check them."""
+    from flopcast.spec.job import Job
+
+    print_json(Job.model_json_schema())

@@ -1,0 +1,98 @@
+"""Seconds of a collective on the tiers of a cluster.
+
+Answers: how long does one message take over this group of ranks?
+A group inside one node uses the innermost tier; one that leaves it uses the widest tier it needs,
+where every rank of a node drives its own share of the node's network cards (a multi-rail ring): the
+bus bandwidth is ranks per node × one rank's share, and never above the inner tier's.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve import Curve, log_efficiency
+from flopcast.cost.placement import Group
+from flopcast.dtypes import Counts, Floats
+from flopcast.spec.cluster import Cluster, Tier
+
+RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
+    "all_gather": "all_reduce",
+    "reduce_scatter": "all_gather",
+    "all_to_all": "all_gather",
+    "send_receive": "all_gather",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class MessageCost:
+    """Seconds of one message, the tier it used at each plan, and the curves asked."""
+
+    seconds: Floats
+    tier: np.ndarray  # index into the cluster's tiers, same shape
+    curves: tuple[Curve, ...]
+
+
+def message_seconds(
+    collective: str, message_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook
+) -> MessageCost:
+    """Seconds of `collective`; all arrays broadcast against each other.
+
+    Zero where the group is one rank or nothing is sent.
+    """
+    shape = np.broadcast_shapes(message_bytes.shape, group.ranks.shape)
+    inside, nodes = np.broadcast_to(group.inside, shape), np.broadcast_to(group.nodes, shape)
+    size = np.broadcast_to(message_bytes, shape)
+    tier = tier_of(nodes, cluster)
+    seconds = np.zeros(shape)
+    curves: list[Curve] = []
+    for index in np.unique(tier):
+        here = (tier == index) & (inside * nodes > 1) & (size > 0)
+        if not here.any():
+            continue
+        link = cluster.tiers[int(index)]
+        curve = _curve(collective, link, book)
+        curves += [curve] if curve else []
+        inner = cluster.tiers[0].bytes_per_s if index else np.inf
+        seconds[here] = _on_tier(collective, size[here], inside[here], nodes[here], link, inner, curve)
+    return MessageCost(seconds=seconds, tier=tier, curves=tuple(curves))
+
+
+def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
+    """Index of the tier that joins a group over so many nodes."""
+    reach = nodes * cluster.node.devices
+    tier = np.zeros(nodes.shape, dtype=np.intp)
+    for index, link in enumerate(cluster.tiers[:-1]):
+        tier = np.where((reach > (link.devices or np.inf)), index + 1, tier)
+    return np.where(nodes > 1, np.maximum(tier, min(1, len(cluster.tiers) - 1)), 0)
+
+
+def _on_tier(
+    collective: str,
+    size_bytes: Floats,
+    inside: Counts,
+    nodes: Counts,
+    link: Tier,
+    inner_bytes_per_s: float,
+    curve: Curve | None,
+) -> Floats:
+    ranks = inside * nodes
+    formula = FORMULAS[collective]
+    lanes = np.where(nodes > 1, inside, 1.0) if collective != "send_receive" else np.ones_like(nodes)
+    bus_bytes_per_s = np.minimum(lanes * link.bytes_per_s, inner_bytes_per_s)
+    bound_s = formula.share(ranks) * size_bytes / bus_bytes_per_s
+    efficiency = np.full(size_bytes.shape, link.attained_fraction)
+    if curve is not None:
+        efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
+    return formula.hops(ranks) * link.latency_s + bound_s / efficiency
+
+
+def _curve(collective: str, link: Tier, book: CurveBook) -> Curve | None:
+    name: str | None = collective
+    while name is not None:
+        curve = book.exact(link.fabric, name)
+        if curve is not None:
+            return curve
+        name = RELATIVE_COLLECTIVES.get(name)
+    return None

@@ -1,0 +1,69 @@
+"""The curves that one prediction may use, and how a missing one is replaced.
+
+Answers: which curve prices this kernel class on this device, and what does the replacement add to
+the uncertainty? In order: the device's own curve, its relative class on the same device, the same
+on the device's relative, a plain data-sheet estimate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.cost.kernels.relatives import RELATIVES
+
+UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
+UNCALIBRATED_LOG_SIGMA = 0.3
+OTHER_DEVICE_LOG_SIGMA = 0.12  # A100 against GH200 over memory-bound classes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Found:
+    """A curve, the log-sigma that finding it took, and whether it was measured at all."""
+
+    curve: Curve
+    log_sigma_factor: float
+    calibrated: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class CurveBook:
+    """Curves by (owner, name): owners are devices and fabrics."""
+
+    curves: Mapping[tuple[str, str], Curve]
+
+    def find(self, owner: str, name: str, launch_s: float, cousins: tuple[str, ...] = ()) -> Found:
+        """The curve for kernel class `name` on `owner`, or the nearest that exists."""
+        relative = RELATIVES.get(name)
+        for place, foreign in ((owner, 0.0), *((c, OTHER_DEVICE_LOG_SIGMA) for c in cousins)):
+            own = self.curves.get((place, name))
+            if own is not None:
+                return Found(curve=own, log_sigma_factor=foreign, calibrated=True)
+            borrowed = self.curves.get((place, relative.name)) if relative else None
+            if relative and borrowed is not None:
+                sigma = float(np.hypot(foreign, relative.log_sigma_factor))
+                return Found(curve=borrowed, log_sigma_factor=sigma, calibrated=True)
+        return Found(
+            curve=flat_curve(owner, name, UNCALIBRATED_EFFICIENCY, launch_s),
+            log_sigma_factor=UNCALIBRATED_LOG_SIGMA,
+            calibrated=False,
+        )
+
+    def exact(self, owner: str, name: str) -> Curve | None:
+        """The curve of exactly this owner and name, if there is one."""
+        return self.curves.get((owner, name))
+
+
+def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Curve:
+    """A curve of one efficiency everywhere: a data-sheet estimate."""
+    return Curve(
+        name=name,
+        owner=owner,
+        axes=(),
+        table=np.array(np.log(efficiency)),
+        launch_s=launch_s,
+        evidence=Evidence(
+            source="data sheet, uncalibrated", rows=0, rejected=0, relative_error=UNCALIBRATED_LOG_SIGMA
+        ),
+    )

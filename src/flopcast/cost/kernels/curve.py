@@ -1,0 +1,69 @@
+"""A curve: learned efficiency of one kernel class (or collective) on one device (or fabric).
+
+Answers: what fraction of its physical bound does a kernel of these coordinates reach?
+Elsewhere: how a curve is fitted (calibration/), what the bound is (roofline.py, collectives/).
+
+A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly and
+held at its edges: outside the measured range the efficiency is that of the nearest measured shape.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Evidence:
+    """What a curve rests on."""
+
+    source: str
+    rows: int
+    rejected: int
+    relative_error: float  # mean |predicted / measured - 1| on rows kept aside
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Curve:
+    """`time = launch + bound / efficiency`, efficiency looked up in `table`."""
+
+    name: str  # kernel class or collective
+    owner: str  # device or fabric
+    axes: tuple[Counts, ...]  # log2 of the nodes of each coordinate, rising
+    table: Floats  # log-efficiency, one dimension per axis
+    launch_s: float
+    evidence: Evidence
+    layout_ratio: Mapping[str, float] = field(default_factory=dict)  # time against "forward"
+
+
+def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Floats:
+    """Interpolated log-efficiency at flat arrays of coordinates, all of one length."""
+    corners = [(np.ones(coordinates[0].shape), ())]
+    for axis, value in zip(curve.axes, coordinates, strict=False):  # a relative may know fewer axes
+        below, share = _locate(axis, value)
+        lower = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
+        upper = [(weight * share, (*index, below + 1)) for weight, index in corners]
+        corners = lower + upper if len(axis) > 1 else lower
+    result: Floats = sum((weight * curve.table[index] for weight, index in corners), np.zeros(()))
+    return result
+
+
+def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
+    """Whether any coordinate lies more than 5 % outside of the measured range."""
+    slack = np.log2(1.05)
+    return any(
+        bool(np.any(np.log2(value) < axis[0] - slack) or np.any(np.log2(value) > axis[-1] + slack))
+        for axis, value in zip(curve.axes, coordinates, strict=False)
+    )
+
+
+def _locate(axis: Counts, value: Counts) -> tuple[np.ndarray, Floats]:
+    """Index of the node below, and the share of the node above."""
+    if len(axis) == 1:
+        zero = np.zeros(value.shape)
+        return zero.astype(np.intp), zero
+    position = np.clip(np.log2(value), axis[0], axis[-1])
+    below = np.clip(np.searchsorted(axis, position, side="right") - 1, 0, len(axis) - 2)
+    return below, (position - axis[below]) / (axis[below + 1] - axis[below])

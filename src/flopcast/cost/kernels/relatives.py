@@ -1,0 +1,71 @@
+"""Whose curve prices a kernel class that was never measured, and how sure that is.
+
+A relative is borrowed for its efficiency only: the bound (FLOP, bytes) is always the kernel's own. The
+sigma is the log-spread of efficiency between the pair where both were measured (A100 and GH200
+memory-bound kernels of data/operators: 0.60 to 0.87 of bandwidth), or a stated guess.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Relative:
+    """The class to borrow from, and the log-sigma that borrowing adds."""
+
+    name: str
+    log_sigma_factor: float
+
+
+STREAMING = Relative(name="residual_add", log_sigma_factor=0.08)
+
+RELATIVES: dict[str, Relative] = {
+    # one pass over plain tensors, as a sum
+    **dict.fromkeys(
+        (
+            "copy",
+            "bias_add",
+            "position_add",
+            "dropout",
+            "cast_to_fp32",
+            "scale_gradient",
+            "flatten",
+            "unflatten",
+            "accumulate_gradient",
+            "accumulate_main_gradient",
+            "bias_dropout_add",
+            "bias_add_residual",
+            "fused_layernorm",
+            "rope",
+            "rope_join",
+            "split_heads",
+            "residual_add.backward",
+            "copy.backward",
+            "position_add.backward",
+            "dropout.backward",
+            "cast_to_fp32.backward",
+            "bias_dropout_add.backward",
+            "bias_add_residual.backward",
+            "fused_layernorm.backward",
+            "rope.backward",
+            "rope_join.backward",
+            "split_heads.backward",
+            "adam",
+        ),
+        STREAMING,
+    ),
+    # reductions over tokens
+    **dict.fromkeys(
+        ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),
+        Relative(name="residual_add", log_sigma_factor=0.2),
+    ),
+    "epilogue_bias": STREAMING,  # moves nothing
+    "bias_gelu": Relative(name="gelu", log_sigma_factor=0.08),
+    "bias_gelu.backward": Relative(name="gelu.backward", log_sigma_factor=0.1),
+    **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in ("silu", "relu", "swiglu", "geglu")},
+    **{
+        f"{name}.backward": Relative(name="gelu.backward", log_sigma_factor=0.1)
+        for name in ("silu", "relu", "swiglu", "geglu")
+    },
+    "rmsnorm": Relative(name="layernorm", log_sigma_factor=0.15),
+    "rmsnorm.backward": Relative(name="layernorm.backward", log_sigma_factor=0.2),
+}

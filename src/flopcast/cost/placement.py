@@ -1,0 +1,84 @@
+"""Which ranks form an axis, and which links join them.
+
+Answers: how many ranks of a group share a node, over how many nodes does it reach?
+Ranks are numbered along the plan's rank order, the first axis fastest; nodes take consecutive ranks.
+Elsewhere: how long a collective over such a group takes (cost/collectives).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ONE, Counts, Integers
+from flopcast.errors import InternalError
+from flopcast.spec.plan import Plans
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Group:
+    """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1)."""
+
+    inside: Counts
+    nodes: Counts
+
+    @property
+    def ranks(self) -> Counts:
+        """All ranks of the group."""
+        return self.inside * self.nodes
+
+
+def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
+    """The group of a rank along `axis`.
+
+    "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model" joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the
+    last stage, "world" every rank.
+    """
+    order = {
+        "tp": plans.tensor_parallel,
+        "cp": plans.context_parallel,
+        "dp": plans.data_parallel,
+        "pp": plans.pipeline_parallel,
+    }
+    names = plans.structure.rank_order.split("-")
+    if axis in ("pp", "pp_inside"):  # neighbours only
+        pair = np.minimum(order["pp"], 2.0)
+        alone = np.ones_like(pair)
+        return Group(inside=pair if axis == "pp_inside" else alone, nodes=alone if axis == "pp_inside" else pair)
+    if axis in order:
+        stride = _product(order[name] for name in names[: names.index(axis)])
+        return _group(order[axis], stride, devices_per_node)
+    if axis == "model":
+        inner = _group(order["tp"], ONE, devices_per_node)
+        return Group(inside=inner.inside, nodes=inner.nodes * order["pp"])
+    if axis == "embedding":
+        stride = _product(order[name] for name in names[: names.index("pp")])
+        reach = stride * np.maximum(order["pp"] - 1, 1.0)
+        return _group(np.minimum(order["pp"], 2.0), reach, devices_per_node)
+    if axis == "world":
+        return _group(_product(order.values()), ONE, devices_per_node)
+    raise InternalError(f"no axis {axis!r}")
+
+
+def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:
+    """1 where the hop from stage s to s + 1 (from the last to the first) leaves a node, by any rank."""
+    names = plans.structure.rank_order.split("-")
+    order = {"tp": plans.tensor_parallel, "cp": plans.context_parallel, "dp": plans.data_parallel}
+    stride = int(_product(order[name] for name in names[: names.index("pp")])[plan, 0])
+    ranks = np.arange(stages)[:, None] * stride + np.arange(stride)
+    nodes = ranks // devices_per_node
+    leaves: Integers = (nodes != np.roll(nodes, -1, axis=0)).any(axis=1).astype(np.intp)
+    return leaves
+
+
+def _group(size: Counts, stride: Counts, devices_per_node: int) -> Group:
+    """`size` ranks, every `stride`-th; how they fall on nodes of consecutive ranks."""
+    inside = np.clip(np.floor(devices_per_node / stride), 1.0, size)
+    return Group(inside=inside, nodes=np.ceil(size / inside))
+
+
+def _product(values: Iterable[Counts]) -> Counts:
+    result = ONE
+    for value in values:
+        result = result * value
+    return result

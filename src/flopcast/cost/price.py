@@ -1,0 +1,258 @@
+"""Each item alone: seconds, and the factors that scale it.
+
+Answers: how long does every item of the programs take with nothing beside it?
+Elsewhere: when it runs and what overlaps it (timeline/). Items of one kernel class are priced in one
+evaluation of its curve, whatever layer and plan they come from.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.collectives.network import MessageCost, message_seconds
+from flopcast.cost.factors import Factor, FactorBook
+from flopcast.cost.kernels.book import CurveBook, Found
+from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.placement import Group, axis_group
+from flopcast.dtypes import ZERO, Floats, constant
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import HostWork, Item
+from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+from flopcast.workload.program import Programs
+
+FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
+UNMEASURED_FABRIC_LOG_SIGMA = 0.2
+HOST_LOG_SIGMA = 0.3
+KERNEL_LOG_SIGMA = 0.02  # over the curve's own error: clocks, other libraries
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Used:
+    """A curve that priced something, and whether it had to extrapolate."""
+
+    curve: Curve
+    extrapolated: bool
+    calibrated: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Price:
+    """One item's cost: seconds of one execution, launches included; broadcast over plans."""
+
+    seconds: Floats
+    host_s: float  # what the host spends on launching it
+    factors: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Priced:
+    """Programs with prices, by the identity of each item."""
+
+    programs: Programs
+    cluster: Cluster
+    prices: dict[int, Price]
+    factors: dict[str, Factor]
+    used: tuple[Used, ...]
+    warnings: tuple[str, ...]
+    site: Site
+
+    def site_ratio(self, name: str) -> float:
+        """What the site says of a factor that scales the whole step."""
+        return next((f.ratio for f in self.site.factors if f.name == name), 1.0)
+
+    def of(self, item: Item) -> Price:
+        """The price of an item of the programs."""
+        return self.prices[id(item)]
+
+
+@dataclass(eq=False, slots=True)
+class _Pricing:
+    """What pricing has found so far."""
+
+    cluster: Cluster
+    stack: Stack
+    book: CurveBook
+    factors: FactorBook
+    prices: dict[int, Price]
+    used: dict[tuple[str, str], Used]
+
+
+def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: FactorBook) -> Priced:
+    """Price every item of the programs on a cluster.
+
+    Raises
+    ------
+    KeyError
+        The device has no peak for the precision of the plan (spec/checks.py refuses it before).
+    """
+    state = _Pricing(cluster, programs.stack, book, factors, {}, {})
+    by_kernel: dict[str, list[tuple[Item, AbstractOperator]]] = defaultdict(list)
+    by_message: dict[tuple[str, str], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
+    for item in programs.items():
+        work = item.work
+        if isinstance(work, AbstractOperator):
+            by_kernel[work.kernel].append((item, work))
+        elif isinstance(work, AbstractMessage):
+            by_message[work.collective, work.axis].append((item, work))
+        else:
+            _price_host(item, work, state)
+    for kernel, works in by_kernel.items():
+        _price_kernels(kernel, works, state)
+    for (collective, axis), messages in by_message.items():
+        _price_messages(collective, axis_group(axis, programs.plans, cluster.node.devices), messages, state)
+    used = tuple(state.used.values())
+    return Priced(
+        programs=programs,
+        cluster=cluster,
+        prices=state.prices,
+        factors=dict(factors.all()),
+        used=used,
+        warnings=tuple(_warnings(used, cluster)),
+        site=factors.site,
+    )
+
+
+def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], state: _Pricing) -> None:
+    device = state.cluster.node.device
+    name, _, layout = kernel.partition(".") if kernel.startswith("gemm.") else (kernel, "", "")
+    found = state.book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives)
+    names = _kernel_factors(name, found, state)
+    scale = _ratio(names, state) * found.curve.layout_ratio.get(layout, 1.0)
+    shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
+    seconds = _kernel_seconds(bound_s, coordinates, found.curve) * scale
+    extrapolated = bool(found.curve.axes) and outside(found.curve, coordinates)
+    _use(found.curve, extrapolated, found.calibrated, state)
+    for (item, _), part in zip(works, _split(seconds, shapes), strict=True):
+        state.prices[id(item)] = Price(seconds=part, host_s=_launch_s(item, state), factors=names)
+
+
+def _flatten(
+    works: list[AbstractOperator], device: Device
+) -> tuple[list[tuple[int, ...]], Floats, tuple[Floats, ...]]:
+    """Shapes of the works' arrays; bounds, and each coordinate, of all of them in one flat array."""
+    shapes: list[tuple[int, ...]] = []
+    rows: list[list[Floats]] = []
+    for work in works:
+        need, coordinates = work.work(), work.coordinates()
+        peak = device.peak_flop_per_s.get(need.unit, device.peak_flop_per_s["fp32"])
+        bound_s = np.maximum(need.flop / peak, need.moved_bytes / device.memory_bytes_per_s)
+        arrays = (bound_s, *coordinates)
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        shapes.append(shape)
+        rows.append([np.broadcast_to(array, shape).ravel() for array in arrays])
+    bounds, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return shapes, bounds, tuple(np.maximum(column, 1.0) for column in columns)
+
+
+def _split(flat: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
+    """The parts of a flat array, each in its shape."""
+    start = 0
+    for shape in shapes:
+        end = start + math.prod(shape)
+        yield flat[start:end].reshape(shape)
+        start = end
+
+
+def _kernel_seconds(bound_s: Floats, coordinates: tuple[Floats, ...], curve: Curve) -> Floats:
+    """Launch, plus bound over efficiency; nothing for an operator that moves nothing."""
+    efficiency = np.exp(log_efficiency(curve, coordinates)) if curve.axes else np.exp(curve.table)
+    return (bound_s > 0) * (curve.launch_s + bound_s / efficiency)
+
+
+def _kernel_factors(name: str, found: Found, state: _Pricing) -> tuple[str, ...]:
+    device, stack = state.cluster.node.device.name, state.stack
+    sigma = float(np.hypot(found.log_sigma_factor, KERNEL_LOG_SIGMA))
+    matrix = name in ("gemm", "flash_attention", "flash_attention.backward") or name.startswith("batched")
+    level = "gemm_level" if name == "gemm" else "attention_level" if matrix else "memory_level"
+    names = [f"{level}[{device}]"]
+    state.factors.get(names[0], max(sigma, found.curve.evidence.relative_error))
+    if found.log_sigma_factor > 0:
+        names.append(f"borrowed[{name}]")
+        state.factors.get(names[-1], found.log_sigma_factor)
+    if matrix:
+        label = f"{stack.name}@{stack.era}" if stack.era else stack.name
+        names.append(f"in_training_derate[{label}]")
+        state.factors.get(names[-1], stack.derate.log_sigma_factor, stack.derate.ratio)
+    return tuple(names)
+
+
+def _price_messages(
+    collective: str, group: Group, messages: list[tuple[Item, AbstractMessage]], state: _Pricing
+) -> None:
+    """Messages of one collective over one axis."""
+    if not collective:
+        for item, _ in messages:
+            state.prices[id(item)] = Price(seconds=ZERO, host_s=0.0, factors=())
+        return
+    shapes = [np.broadcast_shapes(m.message_bytes.shape, group.ranks.shape) for _, m in messages]
+    flat = [
+        [np.broadcast_to(a, shape).ravel() for a in (m.message_bytes, group.inside, group.nodes)]
+        for (_, m), shape in zip(messages, shapes, strict=True)
+    ]
+    size, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
+    cost = message_seconds(collective, size, Group(inside=inside, nodes=nodes), state.cluster, state.book)
+    for curve in cost.curves:
+        _use(curve, False, True, state)
+    seconds, factors = _scaled(cost, state)
+    if collective == "send_receive":
+        seconds = seconds + state.stack.pipeline.host_s / state.cluster.node.host.speed_ratio
+    for (item, _), part in zip(messages, _split(seconds, shapes), strict=True):
+        state.prices[id(item)] = Price(seconds=part, host_s=_launch_s(item, state), factors=factors)
+
+
+def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
+    """Seconds times the factors of their tiers; named is the widest tier that is used."""
+    seconds, named = cost.seconds, ""
+    for index in np.unique(cost.tier[cost.seconds > 0]):
+        tier = state.cluster.tiers[int(index)]
+        named = f"fabric[{tier.fabric or tier.name}]"
+        sigma = FABRIC_LOG_SIGMA if cost.curves else UNMEASURED_FABRIC_LOG_SIGMA
+        ratio = state.factors.get(named, sigma).ratio
+        seconds = np.where(cost.tier == index, seconds * ratio, seconds)
+    return seconds, (named,) if named else ()
+
+
+def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
+    """The framework's fixed work in a step is a factor of its own: it launches no kernels."""
+    stack = state.stack
+    name, seconds = {
+        "synchronise": ("host", stack.host.synchronise_s),
+        "step": ("host_step", stack.optimizer.step_host_s),
+    }[work.kind]
+    ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
+    speed = state.cluster.node.host.speed_ratio
+    state.prices[id(item)] = Price(seconds=constant(seconds * ratio / speed), host_s=0.0, factors=(name,))
+
+
+def _launch_s(item: Item, state: _Pricing) -> float:
+    host = state.stack.host
+    forward = item.phase in ("forward", "recompute")
+    ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
+    seconds = host.forward_item_s if forward else host.backward_item_s
+    return seconds * ratio / state.cluster.node.host.speed_ratio
+
+
+def _ratio(names: tuple[str, ...], state: _Pricing) -> float:
+    return float(np.prod([state.factors.found[name].ratio for name in names]))
+
+
+def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) -> None:
+    key = (curve.owner, curve.name)
+    before = state.used.get(key)
+    state.used[key] = Used(
+        curve=curve,
+        extrapolated=extrapolated or (before is not None and before.extrapolated),
+        calibrated=calibrated,
+    )
+
+
+def _warnings(used: tuple[Used, ...], cluster: Cluster) -> list[str]:
+    device = cluster.node.device.name
+    if used and not any(entry.calibrated for entry in used):
+        return [f"uncalibrated: no curve covers {device}; times are data-sheet estimates"]
+    return []

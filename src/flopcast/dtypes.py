@@ -1,0 +1,36 @@
+"""Number types: the arrays that the core computes with, and the bytes of one element.
+
+Answers: what is a quantity inside the core, and how large is an element of a dtype?
+Conventions: one value per plan, shape `(plans, 1)`, or per plan and stage class, `(plans, classes)`.
+A quantity that is the same for all plans has shape `(1, 1)` and broadcasts. Counts are float64 too,
+because products of sizes (6 · parameters · tokens) overflow int64.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Lt
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]  # a quantity with a unit: seconds, bytes, FLOP, rates
+Counts = NDArray[np.float64]  # a shape, a degree, a number of things: dimensionless
+Integers = NDArray[np.intp]  # positions in other arrays
+Probability = Annotated[float, Ge(0), Lt(1)]
+
+ELEMENT_BYTES = {
+    "fp32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int64": 8.0,
+    "bool": 1.0,
+}
+
+
+def constant(value: float) -> Counts:
+    """The array of shape (1, 1) that holds `value` for every plan."""
+    return np.full((1, 1), float(value))
+
+
+ZERO = constant(0.0)
+ONE = constant(1.0)

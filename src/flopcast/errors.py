@@ -1,0 +1,61 @@
+"""Every deliberate error of flopcast, and how a fault in the input is told.
+
+    FlopcastError            catch this to catch them all
+    ├── SpecError            the input is wrong: holds every Problem found, not just the first
+    ├── CalibrationError     no evidence covers what was asked (a curve, a fabric, a factor)
+    ├── InfeasibleError      the input is right, but no plan satisfies it
+    └── InternalError        a broken invariant of ours: the bug is in flopcast
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One fault in the input, told so that its reader can mend it at once."""
+
+    field: str  # as the user writes it: "plan.tensor_parallel"
+    value: object
+    allowed: str  # the values that would pass, spelt out
+    because: str
+    fix: str  # one concrete edit
+    where: str = ""  # "job.yaml:12" where the fault has a line
+
+    def __str__(self) -> str:
+        """Five short lines; the first names place, field and value."""
+        place = f"{self.where}: " if self.where else ""
+        return (
+            f"{place}{self.field} = {_shown(self.value)} is not allowed\n"
+            f"  allowed: {self.allowed}\n  because: {self.because}\n  fix:     {self.fix}"
+        )
+
+
+def _shown(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class FlopcastError(Exception):
+    """Base class: catch this to catch every deliberate error."""
+
+
+class SpecError(FlopcastError, ValueError):
+    """The input is wrong; `problems` holds every fault found, not just the first."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        """Keep the faults and print them one under the other."""
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class CalibrationError(FlopcastError):
+    """No measurement, relative or data sheet covers what was asked."""
+
+
+class InfeasibleError(FlopcastError):
+    """The input is right, but nothing satisfies it; the message says what is nearest."""
+
+
+class InternalError(FlopcastError):
+    """A broken invariant of flopcast itself: please report it."""

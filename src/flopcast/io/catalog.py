@@ -1,0 +1,123 @@
+"""The catalogue: devices, hosts, clusters, models, stacks and sites that ship with flopcast.
+
+Answers: what does this name stand for? Every entry is one YAML file under `catalog/<kind>/`; its name
+is the file's. A cluster's node may name its device and its host.
+"""
+
+import difflib
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TypeVar
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.validate import build
+from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.spec.cluster import Cluster, Device, Host
+from flopcast.spec.model import Model
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+
+Entry = TypeVar("Entry", Device, Host, Model, Stack, Site)
+
+KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites")
+
+
+def folder(kind: str) -> Traversable:
+    """The catalogue's folder of one kind."""
+    return files("flopcast") / "catalog" / kind
+
+
+@lru_cache(maxsize=16)
+def names(kind: str) -> tuple[str, ...]:
+    """Names of one kind, sorted."""
+    return tuple(sorted(p.name.removesuffix(".yaml") for p in folder(kind).iterdir() if p.is_file()))
+
+
+def document(kind: str, name: str) -> Document:
+    """An entry's text as plain data, its name filled in.
+
+    Raises
+    ------
+    SpecError
+        No such entry; the message lists what there is and the nearest names.
+    """
+    if name not in names(kind):
+        raise SpecError([unknown_name(kind, name)])
+    found = read_yaml((folder(kind) / f"{name}.yaml").read_bytes(), f"catalog/{kind}/{name}.yaml")
+    data = found.data if isinstance(found.data, dict) else {}
+    return Document(found.name, {"name": name} | data, found.lines)
+
+
+def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
+    """The fault of naming an entry that does not exist."""
+    known = names(kind)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    more = f", … ({len(known)} in all)" if len(known) > 24 else ""
+    return Problem(
+        where=where,
+        field=field or kind.removesuffix("s"),
+        value=name,
+        allowed=", ".join(known[:24]) + more,
+        because=f"the catalogue has no such {kind.removesuffix('s')}",
+        fix=f"did you mean {' or '.join(near)}?" if near else f"see: flopcast catalog {kind}",
+    )
+
+
+def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
+    found = document(kind, name)
+    return build(noun, found, found.data)
+
+
+@lru_cache(maxsize=256)
+def device(name: str) -> Device:
+    """A device by name."""
+    return _entry(Device, "devices", name)
+
+
+@lru_cache(maxsize=256)
+def host(name: str) -> Host:
+    """A host processor by name."""
+    return _entry(Host, "hosts", name)
+
+
+@lru_cache(maxsize=256)
+def model(name: str) -> Model:
+    """A model by name."""
+    return _entry(Model, "models", name)
+
+
+@lru_cache(maxsize=256)
+def stack(name: str) -> Stack:
+    """A stack by name."""
+    return _entry(Stack, "stacks", name)
+
+
+@lru_cache(maxsize=256)
+def site(name: str) -> Site:
+    """A site by name."""
+    return _entry(Site, "sites", name)
+
+
+@lru_cache(maxsize=256)
+def cluster(name: str, nodes: int | None = None) -> Cluster:
+    """A cluster by name, with its own number of nodes or another."""
+    found = document("clusters", name)
+    return build(Cluster, found, with_parts(found.data, nodes))
+
+
+def with_parts(data: object, nodes: int | None = None) -> object:
+    """A cluster's mapping with the names of devices and hosts replaced by what they stand for."""
+    if not isinstance(data, dict) or not isinstance(data.get("groups"), list):
+        return data
+    groups = []
+    for group in data["groups"]:
+        if isinstance(group, dict) and isinstance(group.get("node"), dict):
+            node = dict(group["node"])
+            if isinstance(node.get("device"), str):
+                node["device"] = device(node["device"])
+            if isinstance(node.get("host"), str):
+                node["host"] = host(node["host"])
+            group = group | {"node": node} | ({} if nodes is None else {"count": nodes})
+        groups.append(group)
+    return data | {"groups": groups}

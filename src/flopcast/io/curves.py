@@ -1,0 +1,83 @@
+"""Curve files: `catalog/curves/<owner>/<name>.json`, read for a prediction, written by calibration.
+
+Answers: which curves does this cluster need, and what do their files hold?
+A file holds its axes (log2 of the coordinates), the table of log-efficiency, the launch time, layout
+ratios, and its evidence. Numbers have four decimals: far below their error.
+"""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.dtypes import Floats
+from flopcast.io.catalog import folder
+from flopcast.spec.cluster import Cluster
+
+DECIMALS = 4
+
+
+def load_book(cluster: Cluster) -> CurveBook:
+    """The curves of the cluster's device, of its relatives, and of its fabrics."""
+    device = cluster.node.device
+    fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
+    owners = (device.curves or device.name, *device.relatives, *fabrics)
+    curves = {key: curve for owner in owners for key, curve in load_owner(owner).items()}
+    return CurveBook(curves=curves)
+
+
+@lru_cache(maxsize=64)
+def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
+    """Every curve of one device or fabric."""
+    place = folder("curves") / f"{owner}.json"
+    if not place.is_file():
+        return {}
+    entries = json.loads(place.read_text(encoding="utf-8"))["curves"]
+    return {(owner, entry["name"]): curve_of(owner, entry) for entry in entries}
+
+
+def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
+    """A curve from its JSON object."""
+    return Curve(
+        name=entry["name"],
+        owner=owner,
+        axes=tuple(np.array(axis) for axis in entry["log2_axes"]),
+        table=np.array(entry["log_efficiency"]),
+        launch_s=entry["launch_s"],
+        evidence=Evidence(**entry["evidence"]),
+        layout_ratio=entry.get("layout_ratio", {}),
+    )
+
+
+def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
+    """Write all curves of one owner; equal curves give equal bytes."""
+    entries = [entry_of(curve) for curve in sorted(curves, key=lambda c: c.name)]
+    lines = ",\n  ".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
+    text = f'{{"format_version": 1, "owner": {json.dumps(owner)}, "curves": [\n  {lines}\n]}}\n'
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def entry_of(curve: Curve) -> dict[str, object]:
+    """A curve as a JSON object."""
+    evidence = {name: getattr(curve.evidence, name) for name in Evidence.__dataclass_fields__}
+    evidence["relative_error"] = round(curve.evidence.relative_error, DECIMALS)
+    entry: dict[str, object] = {
+        "name": curve.name,
+        "launch_s": curve.launch_s,
+        "log2_axes": [_rounded(axis) for axis in curve.axes],
+        "log_efficiency": _rounded(curve.table),
+        "evidence": evidence,
+    }
+    if curve.layout_ratio:
+        entry["layout_ratio"] = dict(curve.layout_ratio)
+    return entry
+
+
+def _rounded(array: Floats) -> object:
+    values: object = np.round(array, DECIMALS).tolist()
+    return values

@@ -1,0 +1,18 @@
+"""The trace file of a report."""
+
+from pathlib import Path
+
+from flopcast.report.events import events, memory_over_time
+from flopcast.report.perfetto import perfetto
+from flopcast.report.report import Report
+
+
+def write_trace(report: Report, path: Path) -> None:
+    """Write a Perfetto trace: open it in ui.perfetto.dev."""
+    stages = len(report.memory.per_stage)
+    counters = {}
+    for stage in range(stages):
+        moments, sizes = memory_over_time(report, stage)
+        counters[stage] = list(zip(moments.tolist(), sizes.tolist(), strict=True))
+    names = {stage: f"pipeline stage {stage}" for stage in range(stages)}
+    path.write_bytes(perfetto(events(report), counters, names))

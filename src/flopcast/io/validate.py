@@ -1,0 +1,130 @@
+"""From plain data to nouns: units parsed, every fault told with its line.
+
+Answers: is this mapping a valid Model, Cluster, … and if not, what is wrong with each field?
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import TypeVar
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.yaml_text import Document, Path
+from flopcast.units import parse_quantity, units_of
+
+Noun = TypeVar("Noun", bound=BaseModel)
+
+
+def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
+    """Validate `data`, which stands at `path` of the document, as a `noun`.
+
+    Raises
+    ------
+    SpecError
+        Every fault found: units, unknown keys, wrong types, values out of range.
+    """
+    problems: list[Problem] = []
+    converted = _convert(data, path, document, problems, units=())
+    try:
+        made = noun.model_validate(converted)
+    except ValidationError as error:
+        told = {problem.where for problem in problems}
+        found = [_problem(detail, noun, document, path) for detail in error.errors()]
+        problems += [problem for problem in found if problem.where not in told]
+        raise SpecError(problems) from None
+    if problems:
+        raise SpecError(problems)
+    return made
+
+
+def _convert(
+    data: object, path: Path, document: Document, problems: list[Problem], units: tuple[str, ...]
+) -> object:
+    """Quantities to SI numbers wherever a key's name promises a unit."""
+    if isinstance(data, dict):
+        return {
+            key: _convert(value, (*path, key), document, problems, units_of(str(key)) or units)
+            for key, value in data.items()
+        }
+    if isinstance(data, list):
+        return [_convert(v, (*path, i), document, problems, units) for i, v in enumerate(data)]
+    if not units or data is None or isinstance(data, bool):
+        return data
+    try:
+        return parse_quantity(str(data), units)
+    except ValueError as error:
+        problems.append(
+            Problem(
+                where=document.where(path),
+                field=_dotted(path),
+                value=data,
+                allowed=str(error),
+                because="a bare number has no unit, and other spellings are ambiguous",
+                fix=f"write {path[-1]}: {data if not isinstance(data, str) else 1} {units[0]}",
+            )
+        )
+        return 1.0
+
+
+def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
+    location = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
+    full = (*path, *location)
+    field, value = _dotted(full), detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(str(location[-1]), _names(noun, location[:-1]), field, document.where(full))
+    allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    missing = detail["type"] == "missing"
+    return Problem(
+        where=document.where(full),
+        field=field,
+        value="missing" if missing else value,
+        allowed="a value" if missing else allowed,
+        because="it has no default" if missing else "the field is declared so",
+        fix=f"add {location[-1]}: …" if missing else f"change {location[-1] if location else field}",
+    )
+
+
+def _unknown_key(key: str, known: Iterable[str], field: str, where: str) -> Problem:
+    names = sorted(known)
+    near = difflib.get_close_matches(key, names, n=1)
+    return Problem(
+        where=where,
+        field=field,
+        value="unknown key",
+        allowed=", ".join(names),
+        because="nothing is accepted and ignored",
+        fix=f"did you mean {near[0]}?" if near else f"remove {key}",
+    )
+
+
+def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """Names that the mapping at `location` inside a noun accepts."""
+    current: object = noun
+    for part in location:
+        if isinstance(part, str) and isinstance(current, type) and issubclass(current, BaseModel):
+            found = current.model_fields.get(part)
+            current = _inner(found.annotation) if found else None
+    if not (isinstance(current, type) and issubclass(current, BaseModel)):
+        return []
+    names: list[str] = []
+    for name, info in current.model_fields.items():
+        choices = info.validation_alias
+        names += [str(c) for c in choices.choices] if isinstance(choices, AliasChoices) else [name]
+    return names
+
+
+def _inner(annotation: object) -> object:
+    """The model inside an annotation such as `tuple[Block, ...]` or `Site | None`."""
+    for argument in getattr(annotation, "__args__", ()):
+        if isinstance(argument, type) and issubclass(argument, BaseModel):
+            return argument
+    return annotation
+
+
+def _dotted(path: Path) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "document"

@@ -1,0 +1,194 @@
+"""Our safe reader of YAML and JSON text: plain data, with the line of every value.
+
+Answers: what does this text say, and where does it say it?
+Only plain data is read: no tags, anchors, aliases or duplicate keys; bounded size and depth. It works on
+the parser's events, because PyYAML's composer recurses and dies on deeply nested input. JSON is read by
+the same code, as it is a subset of the YAML that is read here.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import yaml
+
+from flopcast.errors import Problem, SpecError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 40
+Path = tuple[str | int, ...]
+
+_PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INT = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
+_FLOAT = re.compile(r"[+-]?([0-9][0-9_]*)?(\.[0-9_]*)?([eE][+-]?[0-9]+)?")
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.isalpha()}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Document:
+    """Plain data, and the line (from 1) on which each value of it begins."""
+
+    name: str
+    data: object
+    lines: dict[Path, int]
+
+    def where(self, path: Path) -> str:
+        """ "file:line" of the nearest value that has a line."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return f"{self.name}:{self.lines.get(path, 1)}"
+
+
+def read_yaml(raw: bytes, name: str) -> Document:
+    """Parse one document.
+
+    Raises
+    ------
+    SpecError
+        Not UTF-8, too large, too deep, not YAML, or YAML that is not plain data.
+    """
+    text = _decode(raw, name)
+    builder = _Builder(name)
+    try:
+        for event in yaml.parse(text, Loader=_PARSER):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        said = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise _refuse(name, line, "text", said, "well-formed YAML or JSON", "mend the line") from None
+    return Document(name, builder.result, builder.lines)
+
+
+def _decode(raw: bytes, name: str) -> str:
+    if len(raw) > MAX_BYTES:
+        raise _refuse(
+            name, 1, "size", f"{len(raw)} bytes", f"at most {MAX_BYTES} bytes", "give a smaller file"
+        )
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise _refuse(
+            name, line, "encoding", raw[error.start : error.start + 8], "UTF-8 text", "save as UTF-8"
+        ) from None
+    bad = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
+    if bad:
+        line = text.count("\n", 0, bad.start()) + 1
+        raise _refuse(
+            name, line, "character", bad.group(), "printable text", "is this a text file at all?"
+        )
+    return text
+
+
+class _Builder:
+    """Builds plain data from events, without recursion."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: dict[Path, int] = {}
+        self.result: object = None
+        self._stack: list[tuple[dict[str, object] | list[object], Path]] = []
+        self._keys: list[str | None] = []
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """Use one event."""
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                raise _refuse(self.name, line, "document", "---", "one document", "keep only the first")
+        elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _refuse(self.name, line, "anchor", event.anchor, "plain data", "write the value out")
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._stack.pop()
+            self._keys.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            if event.tag not in (None, "!") and not isinstance(event, yaml.AliasEvent):
+                raise _refuse(self.name, line, "tag", event.tag, "plain data", "leave the tag out")
+            self._node(event, line)
+
+    def _node(self, event: yaml.NodeEvent, line: int) -> None:
+        awaiting_key = bool(self._stack) and isinstance(self._stack[-1][0], dict)
+        if awaiting_key and self._keys[-1] is None:
+            self._key(event, line)
+            return
+        path = self._path()
+        self.lines[path] = line
+        if isinstance(event, yaml.ScalarEvent):
+            self._place(self._scalar(event, line))
+            return
+        container: dict[str, object] | list[object] = (
+            {} if isinstance(event, yaml.MappingStartEvent) else []
+        )
+        if len(self._stack) >= MAX_DEPTH:
+            raise _refuse(
+                self.name, line, "depth", len(self._stack) + 1, f"at most {MAX_DEPTH} levels", "flatten it"
+            )
+        self._place(container)
+        self._stack.append((container, path))
+        self._keys.append(None)
+
+    def _key(self, event: yaml.NodeEvent, line: int) -> None:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise _refuse(self.name, line, "key", "a list or mapping", "a word", "use a plain key")
+        holder, path = self._stack[-1]
+        if isinstance(holder, dict) and event.value in holder:
+            first = self.lines.get((*path, event.value), line)
+            raise _refuse(
+                self.name, line, event.value, "given twice", f"once (first on line {first})", "keep one"
+            )
+        self._keys[-1] = event.value
+
+    def _path(self) -> Path:
+        if not self._stack:
+            return ()
+        holder, path = self._stack[-1]
+        if isinstance(holder, list):
+            return (*path, len(holder))
+        return (*path, str(self._keys[-1]))
+
+    def _place(self, value: object) -> None:
+        if not self._stack:
+            self.result = value
+            return
+        holder, _ = self._stack[-1]
+        if isinstance(holder, list):
+            holder.append(value)
+        else:
+            holder[str(self._keys[-1])] = value
+            self._keys[-1] = None
+
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> object:
+        value = resolve(event.value) if event.implicit[0] else event.value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _refuse(self.name, line, "number", event.value, "a finite number", "write a number")
+        return value
+
+
+def resolve(text: str) -> object:
+    """A plain scalar: null, a truth value, a number, else the text itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text.replace("_", "")) if len(text) < 40 else float(text.replace("_", ""))
+    if any(c.isdigit() for c in text) and _FLOAT.fullmatch(text):
+        return float(text.replace("_", ""))
+    return text
+
+
+def _refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
+    return SpecError(
+        [
+            Problem(
+                where=f"{name}:{line}",
+                field=field,
+                value=value,
+                allowed=allowed,
+                because="only plain data is read",
+                fix=fix,
+            )
+        ]
+    )

@@ -1,0 +1,125 @@
+"""What every layer owns: its user fields, its weights, its sharding, its forward items.
+
+Answers: what is a layer asked, and which part of the plan may it see (`Split`)?
+Elsewhere: the layers themselves (one file each), the plan (spec/plan.py), the backward pass, which
+is derived from the forward items (workload/backward.py).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, constant
+from flopcast.operators.base import AbstractMessage
+from flopcast.operators.item import Item, blocking
+from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Split:
+    """How one micro-batch and one layer are cut: all that a layer sees of plan and batch.
+
+    Arrays have shape (plans, 1). What is structural (a bool, a dtype) is the same for all plans.
+    """
+
+    sequences: Counts  # of one micro-batch
+    length: Counts  # tokens of one sequence
+    tensor: Counts  # tensor-parallel degree
+    sequence_parallel: bool
+    dtype: str
+
+    @property
+    def tokens(self) -> Counts:
+        """Tokens of one micro-batch, as the tensor-parallel regions see them."""
+        return self.sequences * self.length
+
+    @property
+    def own_tokens(self) -> Counts:
+        """Tokens of norms, residuals and dropout: divided by sequence parallelism, else repeated."""
+        return self.tokens / self.tensor if self.sequence_parallel else self.tokens
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of one activation element."""
+        return ELEMENT_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Weight:
+    """One parameter tensor: elements on this rank, and of the whole unpadded tensor.
+
+    `tied` marks a second use of a tensor that another layer owns: it is stored again only where its
+    owner is not on the same rank.
+    """
+
+    name: str
+    elements: Counts
+    total: float
+    tied: bool = False
+
+
+class AbstractLayer(BaseModel, ABC):
+    """One architecture part: user fields (validated, frozen) and what follows from them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @abstractmethod
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """The parameter tensors of one instance."""
+
+    @abstractmethod
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """The logical items of one forward pass over one micro-batch."""
+
+
+def linear_weights(name: str, rows: float, columns: float, cut: Counts, bias: bool) -> Iterable[Weight]:
+    """Weight of `out = x @ w` cut along its output (`cut` shards), and its bias, if any."""
+    yield Weight(name=name, elements=rows * columns / cut, total=rows * columns)
+    if bias:
+        yield Weight(name=f"{name}_bias", elements=columns / cut, total=columns)
+
+
+def replicated(name: str, elements: float) -> Weight:
+    """A tensor that every tensor-parallel rank holds whole."""
+    return Weight(name=name, elements=constant(elements), total=elements)
+
+
+def norm_weights(name: str, kind: str, hidden: int, bias: bool) -> tuple[Weight, ...]:
+    """Scale of a norm, and its bias (layer norms only)."""
+    scale = replicated(f"{name}.scale", hidden)
+    if kind == "layernorm" and bias:
+        return scale, replicated(f"{name}.bias", hidden)
+    return (scale,)
+
+
+def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> Item:
+    """What a column-parallel linear needs of its input: the whole of it on every rank.
+
+    With sequence parallelism the shards are gathered, and gathered again for the weight gradient
+    rather than kept (arXiv:2205.05198, section 4.2.2). The result is named `source` + ".full".
+    """
+    full_bytes = split.tokens * hidden * split.element_bytes
+    message: AbstractMessage
+    if split.sequence_parallel:
+        message = AllGather(axis="tp", message_bytes=full_bytes)
+        return blocking(name, message, source, f"{source}.full", full_bytes / split.tensor)
+    message = Replicate(axis="tp", message_bytes=full_bytes)
+    return blocking(name, message, source, f"{source}.full")
+
+
+def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, split: Split) -> Item:
+    """What follows a row-parallel linear: the partial sums of all ranks are added."""
+    full_bytes = split.tokens * hidden * split.element_bytes
+    message: AbstractMessage
+    if split.sequence_parallel:
+        message = ReduceScatter(axis="tp", message_bytes=full_bytes)
+    else:
+        message = AllReduce(axis="tp", message_bytes=full_bytes)
+    return blocking(name, message, source, output)
+
+
+def activation_bytes(hidden: int, split: Split) -> Floats:
+    """Bytes of the activation between two layers, on one rank."""
+    return split.own_tokens * hidden * split.element_bytes

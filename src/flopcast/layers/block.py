@@ -1,0 +1,129 @@
+"""A decoder block: norm, mixer, residual, norm, feed-forward, residual.
+
+Answers: how the two halves share norms, messages, biases, dropout and residual sums.
+Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py).
+
+Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
+one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.dtypes import Counts, Probability, constant
+from flopcast.layers.attention import Attention
+from flopcast.layers.base import (
+    AbstractLayer,
+    Split,
+    Weight,
+    enter_tensor_parallel,
+    leave_tensor_parallel,
+    norm_weights,
+    replicated,
+)
+from flopcast.layers.mlp import Mlp
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.memory_bound import MemoryBound
+
+Norm = Literal["layernorm", "rmsnorm"]
+
+
+class Block(AbstractLayer):
+    """One decoder block with a pre-norm before each half."""
+
+    kind: Literal["block"] = "block"
+    mixer: Attention
+    feed_forward: Mlp
+    norm: Norm = "layernorm"
+    norm_bias: bool = True
+    residual: Literal["sequential", "parallel", "parallel_shared_norm"] = "sequential"
+    dropout: Probability = 0.0
+    count: int = Field(default=1, ge=1, description="equal blocks in a row")
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Norms, both halves, and the biases that are added after their sums."""
+        norms = norm_weights("norm1", self.norm, hidden, self.norm_bias)
+        if self.residual != "parallel_shared_norm":
+            norms += norm_weights("norm2", self.norm, hidden, self.norm_bias)
+        biases: tuple[Weight, ...] = ()
+        if self.mixer.out_bias:
+            biases += (replicated("attention.out_bias", hidden),)
+        if self.feed_forward.bias:
+            biases += (replicated("mlp.down_bias", hidden),)
+        return (
+            *norms,
+            *self.mixer.weights(hidden, split),
+            *self.feed_forward.weights(hidden, split),
+            *biases,
+        )
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """From tensor "x" to tensor "y"."""
+        if self.residual == "sequential":
+            return (
+                *self._half("attention", "x", "middle", hidden, split),
+                *self._half("mlp", "middle", "y", hidden, split),
+            )
+        return self._parallel(hidden, split)
+
+    def _half(self, part: str, source: str, output: str, hidden: int, split: Split) -> list[Item]:
+        layer = self.mixer if part == "attention" else self.feed_forward
+        bias = self.mixer.out_bias if part == "attention" else self.feed_forward.bias
+        return [
+            self._norm(part, source, hidden, split),
+            enter_tensor_parallel(f"{part}.in", f"{part}.enter", hidden, split),
+            *layer.forward(hidden, split),
+            leave_tensor_parallel(f"{part}.partial", f"{part}.sum", f"{part}.leave", hidden, split),
+            *self._after(part, f"{part}.sum", bias, hidden, split),
+            _wide("residual_add", f"{part}.residual", (f"{part}.sum", source), output, hidden, split),
+        ]
+
+    def _parallel(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        shared = self.residual == "parallel_shared_norm"
+        mlp = self.feed_forward.forward(hidden, split)
+        if shared:  # both halves read one tensor, gathered once
+            mlp = (replace(mlp[0], inputs=("attention.in.full",)), *mlp[1:])
+        enter_mlp = enter_tensor_parallel("mlp.in", "mlp.enter", hidden, split)
+        return (
+            self._norm("attention", "x", hidden, split),
+            *([] if shared else [self._norm("mlp", "x", hidden, split)]),
+            enter_tensor_parallel("attention.in", "attention.enter", hidden, split),
+            *self.mixer.forward(hidden, split),
+            *self._after("attention", "attention.partial", self.mixer.out_bias, hidden, split),
+            *([] if shared else [enter_mlp]),
+            *mlp,
+            *self._after("mlp", "mlp.partial", self.feed_forward.bias, hidden, split),
+            _wide(
+                "residual_add", "join", ("mlp.partial", "attention.partial"), "partial", hidden, split
+            ),
+            leave_tensor_parallel("partial", "sum", "leave", hidden, split),
+            _wide("residual_add", "residual", ("sum", "x"), "y", hidden, split),
+        )
+
+    def _norm(self, part: str, source: str, hidden: int, split: Split) -> Item:
+        return _wide(self.norm, f"{part}.norm", (source,), f"{part}.in", hidden, split, "norm")
+
+    def _after(self, part: str, tensor: str, bias: bool, hidden: int, split: Split) -> list[Item]:
+        items = []
+        if bias:
+            items.append(_wide("bias_add", f"{part}.bias", (tensor,), tensor, hidden, split))
+        if self.dropout:
+            items.append(_wide("dropout", f"{part}.drop", (tensor,), tensor, hidden, split))
+        return items
+
+
+def _wide(
+    kind: str,
+    name: str,
+    inputs: tuple[str, ...],
+    output: str,
+    hidden: int,
+    split: Split,
+    component: str = "residual",
+) -> Item:
+    """A memory-bound operator over this rank's tokens at full width."""
+    elements: Counts = split.own_tokens * hidden
+    work = MemoryBound(kind=kind, elements=elements, width=constant(hidden), dtype=split.dtype)
+    return kernel(name, work, inputs, output, component=component)

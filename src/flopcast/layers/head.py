@@ -1,0 +1,75 @@
+"""The end of a model: final norm, language-model head, vocabulary-parallel loss.
+
+Answers: fields, weights, sharding and forward items. Logits are cut along the vocabulary; the loss
+needs three sums over the ranks, of one fp32 number a token: maximum, target logit, sum of exponentials.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.dtypes import ELEMENT_BYTES, constant
+from flopcast.layers.base import AbstractLayer, Split, Weight, enter_tensor_parallel, norm_weights
+from flopcast.layers.block import Norm
+from flopcast.layers.embedding import padded_rows
+from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllReduce
+
+
+class FinalNorm(AbstractLayer):
+    """The norm after the last block."""
+
+    kind: Literal["final_norm"] = "final_norm"
+    norm: Norm = "layernorm"
+    norm_bias: bool = True
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Scale, and bias of a layer norm."""
+        return norm_weights("final_norm", self.norm, hidden, self.norm_bias)
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """From tensor "x" to tensor "y"."""
+        work = MemoryBound(
+            kind=self.norm,
+            elements=split.own_tokens * hidden,
+            width=constant(hidden),
+            dtype=split.dtype,
+        )
+        return (kernel("final_norm", work, ("x",), "y", component="norm"),)
+
+
+class Head(AbstractLayer):
+    """Logits over the vocabulary and their cross entropy; `tied` reuses the embedding's table."""
+
+    kind: Literal["head"] = "head"
+    vocabulary: int = Field(ge=1)
+    vocabulary_multiple: int = Field(default=128, ge=1)
+    tied: bool = False
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """One table of the embedding's shape."""
+        rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
+        total = 0 if self.tied else self.vocabulary * hidden
+        return (Weight(name="head.table", elements=rows * hidden, total=total, tied=self.tied),)
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """From tensor "x" to the loss."""
+        tokens, dtype = split.tokens, split.dtype
+        rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
+        logits = Matmul(m=tokens, n=rows, k=constant(hidden), dtype=dtype)
+        cast = MemoryBound(kind="cast_to_fp32", elements=tokens * rows, dtype=dtype)
+        loss = MemoryBound(kind="cross_entropy", elements=tokens * rows, width=rows, dtype=dtype)
+        one_number = AllReduce(axis="tp", message_bytes=tokens * ELEMENT_BYTES["fp32"])
+        sums = [
+            blocking(f"head.{name}", one_number, "logits", "logits")
+            for name in ("maximum", "target_logit", "sum_of_exponentials")
+        ]
+        return (
+            enter_tensor_parallel("x", "head.enter", hidden, split),
+            kernel("head.logits", logits, ("x.full",), "logits", component="head"),
+            kernel("head.cast", cast, ("logits",), "logits.fp32", component="head"),
+            *sums,
+            kernel("head.loss", loss, ("logits.fp32",), "loss", component="head"),
+        )

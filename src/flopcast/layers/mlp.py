@@ -1,0 +1,57 @@
+"""The feed-forward layer: two linears and an activation, gated or not.
+
+Answers: fields, weights, sharding and forward items of a dense MLP.
+The inner width is cut over tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.dtypes import constant
+from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+
+GATED = ("swiglu", "geglu")
+
+
+class Mlp(AbstractLayer):
+    """`down(activation(up(x)))`; gated activations multiply two halves of a wider `up`."""
+
+    kind: Literal["mlp"] = "mlp"
+    ffn_hidden: int = Field(ge=1)
+    activation: Literal["gelu", "silu", "relu", "swiglu", "geglu"] = "gelu"
+    bias: bool = False
+
+    @property
+    def up_columns(self) -> int:
+        """Columns of the first linear."""
+        return self.ffn_hidden * (2 if self.activation in GATED else 1)
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Up and down projections; the bias of the second is the block's."""
+        inner = self.ffn_hidden
+        down = Weight(name="mlp.down", elements=inner * hidden / split.tensor, total=inner * hidden)
+        return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """From "mlp.in.full" to "mlp.partial", one rank's share of the sum."""
+        tokens, dtype = split.tokens, split.dtype
+        width, inner = self.up_columns / split.tensor, self.ffn_hidden / split.tensor
+        up = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
+        down = Matmul(m=tokens, n=constant(hidden), k=inner, dtype=dtype)
+        act = MemoryBound(kind=self.activation, elements=tokens * inner, dtype=dtype)
+        items = [_item("up", up, "in.full", "up")]
+        if self.bias:
+            bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=dtype)
+            items.append(_item("up_bias", bias, "up", "up"))
+        items.append(_item("activation", act, "up", "inner"))
+        items.append(_item("down", down, "inner", "partial"))
+        return tuple(items)
+
+
+def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:
+    return kernel(f"mlp.{name}", work, (f"mlp.{source}",), f"mlp.{output}", component="mlp")

@@ -1,0 +1,151 @@
+"""What must fit: bytes by category on every stage, and the fullest of two moments.
+
+Answers: how much memory does a rank of each stage class need, when, and does it fit?
+Elsewhere: what a layer keeps (workload/backward.py), how many micro-batches are in flight (schedules/).
+
+Two moments can be the fullest: the start of a backward pass at full depth ("backward": states, gradients,
+all activations in flight, one layer's recomputed tensors, logits), and the end of the step ("update":
+activations are gone, gradients are copied and applied). All arrays: (plans, stage classes).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.operators.base import AbstractMessage
+from flopcast.schedules import SCHEDULES
+from flopcast.spec.cluster import Cluster
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Memory:
+    """Bytes of one rank, by stage class."""
+
+    by_category: dict[str, Floats]  # at the fullest moment
+    allocated_bytes: Floats  # peak of what the framework has given out
+    resident_bytes: Floats  # allocated between steps
+    reserved_bytes: Floats  # allocated and cached
+    device_used_bytes: Floats  # as the driver sees it
+    at_update: np.ndarray  # whether the fullest moment is the update
+
+    def worst(self, plan: int = 0) -> int:
+        """The stage class that needs most."""
+        return int(np.argmax(self.device_used_bytes[plan]))
+
+
+def peak_memory(programs: Programs) -> Memory:
+    """The memory of every stage class of every plan."""
+    resident = _resident(programs)
+    backward = resident | _in_flight(programs)
+    update = resident | _updating(programs)
+    totals = [sum(part.values(), ZERO) for part in (backward, update)]
+    at_update = totals[1] > totals[0]
+    categories = {
+        name: np.where(at_update, update.get(name, ZERO), backward.get(name, ZERO))
+        for name in (*backward, *(key for key in update if key not in backward))
+    }
+    allocated = np.maximum(*totals)
+    stack = programs.stack.memory
+    reserved = allocated * (1.0 + stack.fragmentation_fraction)
+    used = reserved + stack.context_bytes + stack.communicator_bytes * _communicators(programs)
+    states = ("parameters", "optimizer_states", "workspace")
+    return Memory(
+        by_category=categories,
+        allocated_bytes=allocated,
+        resident_bytes=sum((resident[name] for name in states), ZERO),
+        reserved_bytes=reserved,
+        device_used_bytes=used,
+        at_update=at_update,
+    )
+
+
+def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
+    """Whether every stage of a plan fits its device, shape (plans,)."""
+    capacity = cluster.node.device.memory_bytes
+    verdict: np.ndarray = (memory.device_used_bytes <= capacity).all(axis=1)
+    return verdict
+
+
+def _resident(programs: Programs) -> dict[str, Floats]:
+    plans, stack = programs.plans, programs.stack
+    parameters = programs.parameters
+    shards = plans.data_parallel if plans.structure.zero >= 1 else 1.0
+    here = (programs.stages.multiplicity > 0).astype(np.float64)
+    return {
+        "parameters": parameters * ELEMENT_BYTES[plans.structure.precision],
+        "gradients": parameters * ELEMENT_BYTES[stack.gradients.dtype],
+        "optimizer_states": parameters * stack.optimizer.state_bytes / shards,
+        "workspace": stack.memory.workspace_bytes * here,
+    }
+
+
+def _in_flight(programs: Programs) -> dict[str, Floats]:
+    stack = programs.stack
+    flying = chunks_in_flight(programs)
+    held = programs.stages.stage_chunk_counts
+    kept = [
+        sum((held[:, :, chunk, part] * layer.kept_bytes for part, layer in enumerate(programs.layers)), ZERO)
+        for chunk in range(held.shape[2])
+    ]
+    holds_head = np.minimum(programs.stages.stage_counts[:, :, -1], 1.0)
+    working = np.max(
+        [
+            np.minimum(programs.stages.stage_counts[:, :, part], 1.0) * layer.working_bytes
+            for part, layer in enumerate(programs.layers)
+        ],
+        axis=0,
+    )
+    return {
+        "activations": sum((f * k for f, k in zip(flying, kept, strict=True)), ZERO),
+        "stage_outputs": stack.memory.stage_outputs * _sent_bytes(programs) * sum(flying, ZERO),
+        "layer_at_work": working,
+        "logits": _logits(programs) * holds_head * stack.memory.logit_bytes,
+    }
+
+
+def _updating(programs: Programs) -> dict[str, Floats]:
+    plans, stack = programs.plans, programs.stack
+    parameters = programs.parameters
+    bucket = np.minimum(parameters, stack.gradients.bucket_elements)
+    shards = plans.data_parallel if plans.structure.zero >= 1 else 1.0
+    return {
+        "gradient_buckets": stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype],
+        "update": parameters / shards * stack.memory.update_bytes,
+    }
+
+
+def chunks_in_flight(programs: Programs) -> list[Counts]:
+    """Micro-batches in flight at the fullest moment, for every chunk; (plans, stage classes) each."""
+    plans, stages = programs.plans, programs.stages
+    schedule = SCHEDULES[plans.structure.pipeline_schedule]
+    return [
+        schedule.in_flight(
+            stages.earliest_stage,
+            plans.pipeline_parallel,
+            plans.virtual_stages,
+            plans.num_micro_batches,
+            chunk,
+        )
+        for chunk in range(stages.stage_chunk_counts.shape[2])
+    ]
+
+
+def _logits(programs: Programs) -> Counts:
+    """Logits of one micro-batch on one rank: tokens × this rank's rows of the head's table."""
+    workload = programs.workload
+    rows = programs.layers[-1].weights[0].elements / workload.model.hidden
+    return workload.split.tokens * rows
+
+
+def _sent_bytes(programs: Programs) -> Floats:
+    """What a rank sends to the next stage: all of the activation, or its share."""
+    message = programs.hop_across.forward[0].work
+    return message.message_bytes if isinstance(message, AbstractMessage) else ZERO
+
+
+def _communicators(programs: Programs) -> Floats:
+    plans = programs.plans
+    degrees = (plans.tensor_parallel, plans.data_parallel, plans.pipeline_parallel)
+    return sum(((degree > 1).astype(np.float64) for degree in degrees), ZERO)

@@ -1,0 +1,79 @@
+"""What every operator and every message must answer, whatever the hardware.
+
+Answers: how many FLOP and bytes does one kernel need, which tensors does it keep for the backward
+pass, and which operators compute its gradients?
+Elsewhere: how long it takes (cost/), how it is sharded (layers/), when it runs (timeline/).
+Shapes are local to one rank; sizes count elements unless the name ends in `_bytes`. FLOP count the
+multiply-adds of matrix products only: everything else is bound by memory and counts its bytes.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from flopcast.dtypes import Counts, Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Work:
+    """What one kernel asks of a device.
+
+    `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units,
+    reads plus writes, each tensor once.
+    """
+
+    flop: Floats
+    moved_bytes: Floats
+    unit: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Saved:
+    """One tensor that the backward pass needs.
+
+    `role` is "input:0", "input:1", … or "output" (a tensor that flows through the layer and is
+    stored once, however many operators keep it) or any other word (a tensor of this operator alone).
+    """
+
+    role: str
+    size_bytes: Floats
+
+
+class AbstractOperator(ABC):
+    """One kernel-sized piece of work on one rank: a frozen dataclass of arrays."""
+
+    @property
+    @abstractmethod
+    def kernel(self) -> str:
+        """Name of the kernel class whose curve prices this operator."""
+
+    @abstractmethod
+    def work(self) -> Work:
+        """FLOP and bytes of one execution."""
+
+    @abstractmethod
+    def coordinates(self) -> tuple[Counts, ...]:
+        """What the kernel class's curve looks up: positive, in the order of the curve's axes."""
+
+    @abstractmethod
+    def saves(self) -> tuple[Saved, ...]:
+        """Tensors kept from the forward until the backward pass."""
+
+    @abstractmethod
+    def gradients(self) -> "tuple[tuple[str, AbstractOperator], ...]":
+        """The operators of the backward pass, each with the suffix of its name, input gradient first."""
+
+
+class AbstractMessage(ABC):
+    """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays."""
+
+    axis: str  # "tp", "dp", "pp", "model" (tp and pp together), "world"
+    message_bytes: Floats  # by the convention of the collective
+
+    @property
+    @abstractmethod
+    def collective(self) -> str:
+        """Name of the collective whose cost model prices this message; "" if nothing is sent."""
+
+    @abstractmethod
+    def dual(self) -> "AbstractMessage":
+        """What the backward pass exchanges instead."""

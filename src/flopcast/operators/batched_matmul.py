@@ -1,0 +1,62 @@
+"""The two batched products of attention: scores `Q @ K.T` and context `P @ V`.
+
+Answers: FLOP, bytes, what is kept, for attention whose score matrix is written to memory.
+Elsewhere: attention that never writes it (operators/flash_attention.py).
+"""
+
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class BatchedMatmul(AbstractOperator):
+    """`batch` independent products, one per sequence and head.
+
+    Role "scores" is `Q[s, d] @ K[t, d].T` (large output, short sum), role "context" is
+    `P[s, t] @ V[t, d]` (small output, long sum): two shapes, two speeds. The gradients of either
+    are made of the same two shapes.
+    """
+
+    role: str
+    batch: Counts  # sequences · query heads
+    kv_batch: Counts  # sequences · key/value heads: a fused kernel reads each only once
+    queries: Counts  # s
+    keys: Counts  # t
+    head_size: Counts  # d
+    dtype: str
+
+    @property
+    def kernel(self) -> str:
+        """One curve per role."""
+        return f"batched_gemm.{self.role}"
+
+    def work(self) -> Work:
+        """Both roles multiply and move the same three matrices."""
+        s, t, d = self.queries, self.keys, self.head_size
+        return Work(
+            flop=2 * self.batch * s * t * d,
+            moved_bytes=self.batch * (s * d + t * d + s * t) * ELEMENT_BYTES[self.dtype],
+            unit=self.dtype,
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Keys, head size, number of products."""
+        return self.keys, self.head_size, self.batch
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Both factors: each is needed for the gradient of the other."""
+        size = self.batch * ELEMENT_BYTES[self.dtype]
+        width = self.head_size if self.role == "scores" else self.keys
+        return (
+            Saved(role="input:0", size_bytes=size * self.queries * width),
+            Saved(role="input:1", size_bytes=size * self.keys * self.head_size),
+        )
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """dQ = dS @ K and dK = dS.T @ Q; or dP = dO @ V.T and dV = P.T @ dO."""
+        context = replace(self, role="context")
+        if self.role == "scores":
+            return ("dgrad_query", context), ("dgrad_key", context)
+        return ("dgrad_probabilities", replace(self, role="scores")), ("dgrad_value", context)

@@ -1,0 +1,45 @@
+"""Look-up of token embeddings, and its gradient.
+
+Answers: bytes moved. The gradient of an embedding is dense: the whole table is written once.
+"""
+
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class EmbeddingLookup(AbstractOperator):
+    """`out[tokens, hidden] = table[ids]`, with this rank's `vocabulary` rows."""
+
+    tokens: Counts
+    hidden: Counts
+    vocabulary: Counts
+    dtype: str
+    is_gradient: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """One curve per pass."""
+        return "embedding.backward" if self.is_gradient else "embedding"
+
+    def work(self) -> Work:
+        """Forward: rows read and written. Backward: rows read, the dense gradient written."""
+        rows = 1.0 if self.is_gradient else 2.0
+        table = self.vocabulary if self.is_gradient else 0.0
+        elements = (rows * self.tokens + table) * self.hidden
+        return Work(flop=ZERO, moved_bytes=elements * ELEMENT_BYTES[self.dtype], unit=self.dtype)
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Bytes of the activation, bytes of the table."""
+        size = self.hidden * ELEMENT_BYTES[self.dtype]
+        return self.tokens * size, self.vocabulary * size
+
+    def saves(self) -> tuple[Saved, ...]:
+        """The token ids."""
+        return (Saved(role="ids", size_bytes=self.tokens * ELEMENT_BYTES["int64"]),)
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """One scatter into the dense gradient."""
+        return (("wgrad", replace(self, is_gradient=True)),)

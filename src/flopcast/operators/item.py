@@ -1,0 +1,109 @@
+"""An item: one operator or message in its place, with what it reads, writes, waits for and keeps.
+
+Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
+Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
+
+Streams are in-order queues of one rank: "compute", "tp", "dp", "pp", and "host". An item starts
+when its own stream and every stream of `waits` have finished what was put on them before it. A
+blocking collective waits for "compute", and what needs its result waits for its stream in turn.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from flopcast.dtypes import ONE, Counts, Floats
+from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
+
+EVERY_STREAM = ("compute", "tp", "dp", "pp", "host")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostWork:
+    """Time that the host spends while nothing new is launched.
+
+    `kind`: "synchronise" (it waits for the device, then goes on), "step" (the fixed work of one
+    optimizer step) or "message" (the posting of one blocking message).
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Item:
+    """One operator, message or host synchronisation of a program.
+
+    `inputs` and `output` name tensors of the layer; `group` names the part that a recompute mode
+    may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when` is the
+    micro-batch that it belongs to: "every", "not_first" (an accumulation), "last" (a reduction).
+    """
+
+    name: str
+    work: AbstractOperator | AbstractMessage | HostWork
+    component: str
+    inputs: tuple[str, ...] = ()
+    output: str = ""
+    group: str = ""
+    phase: str = "forward"
+    when: str = "every"
+    stream: str = "compute"
+    waits: tuple[str, ...] = ("compute", "tp", "host")
+    count: Counts = field(default_factory=lambda: ONE)
+    kept_bytes: Floats | None = None  # a gather whose source is kept instead of its output
+
+    def saved(self) -> tuple[tuple[str, Floats], ...]:
+        """Tensors kept for the backward pass: (name, bytes), names shared across the layer."""
+        if not isinstance(self.work, AbstractOperator):
+            return ()
+        return tuple((self._tensor(kept), kept.size_bytes) for kept in self.work.saves())
+
+    def _tensor(self, kept: Saved) -> str:
+        if kept.role == "output":
+            return self.output
+        if kept.role.startswith("input:"):
+            return self.inputs[int(kept.role.removeprefix("input:"))]
+        return f"{self.name}.{kept.role}"
+
+    def again(self) -> "Item":
+        """The same item, run again in the backward pass."""
+        return replace(self, phase="recompute")
+
+
+def kernel(
+    name: str,
+    work: AbstractOperator,
+    inputs: tuple[str, ...] = (),
+    output: str = "",
+    *,
+    component: str,
+    group: str = "",
+) -> Item:
+    """A forward operator on the compute stream."""
+    return Item(
+        name=name, work=work, component=component, inputs=inputs, output=output or name, group=group
+    )
+
+
+def host_work(kind: str, phase: str) -> Item:
+    """The device drained, then host time."""
+    return Item(
+        name=f"host.{kind}",
+        work=HostWork(kind=kind),
+        component="host",
+        phase=phase,
+        stream="host",
+        waits=EVERY_STREAM,
+    )
+
+
+def blocking(
+    name: str, work: AbstractMessage, source: str, output: str, kept_bytes: Floats | None = None
+) -> Item:
+    """A message that compute waits for, and that waits for compute."""
+    return Item(
+        name=name,
+        work=work,
+        component=f"{work.axis}_communication",
+        inputs=(source,),
+        output=output,
+        stream=work.axis,
+        kept_bytes=kept_bytes,
+    )

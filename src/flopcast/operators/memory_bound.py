@@ -1,0 +1,116 @@
+"""Operators whose time is that of moving their tensors: norms, activations, softmax, sums, copies.
+
+Answers: how many bytes does each move, forward and backward, and what does it keep?
+Elsewhere: how fast the kernel moves them (cost/kernels).
+
+One operator is one line of KINDS. Numbers count tensors of the operator's own `elements`, read or
+written; a kind made of several kernels (unfused norms, rotary embedding) counts each pass of each.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """Passes over the tensor; `mask_passes` of one byte per element are added to both passes.
+
+    `backward = 0` means that the operator has no gradient kernel; `reduces`, that rows of `width`
+    elements are reduced, so that speed depends on the width. `saves` names a role and how many
+    elements it keeps per element; `mask` is kept too where there is one.
+    """
+
+    forward: int
+    backward: int = 0
+    mask_passes: int = 0
+    reduces: bool = False
+    saves: tuple[tuple[str, int], ...] = ()
+
+
+X = (("input:0", 1),)
+OUT = (("output", 1),)
+
+KINDS: dict[str, Kind] = {
+    # one kernel each
+    "layernorm": Kind(forward=2, backward=3, reduces=True, saves=X),
+    "rmsnorm": Kind(forward=2, backward=3, reduces=True, saves=X),
+    "softmax": Kind(forward=2, backward=3, reduces=True, saves=OUT),
+    "scaled_masked_softmax": Kind(forward=2, backward=3, reduces=True, saves=OUT),
+    "mask_fill": Kind(forward=2, backward=2),
+    "gelu": Kind(forward=2, backward=3, saves=X),
+    "silu": Kind(forward=2, backward=3, saves=X),
+    "relu": Kind(forward=2, backward=3, saves=OUT),
+    "swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
+    "geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
+    "dropout": Kind(forward=2, backward=2, mask_passes=1),
+    "residual_add": Kind(forward=3, backward=3),  # backward: the gradients of the two uses are added
+    "bias_add": Kind(forward=2, backward=1),  # backward: the bias gradient sums over tokens
+    "position_add": Kind(forward=3, backward=1),
+    "copy": Kind(forward=2, backward=2),
+    "cast_to_fp32": Kind(forward=3, backward=3),
+    "rope": Kind(forward=2, backward=2),
+    "cross_entropy": Kind(forward=2, backward=2, reduces=True),  # logits: spec/stack.py, Memory
+    # fused by a rewrite
+    "fused_layernorm": Kind(forward=2, backward=3, saves=X),
+    "bias_gelu": Kind(forward=2, backward=4, saves=X),
+    "split_heads": Kind(forward=0, backward=2),  # views; backward joins the three gradients
+    "epilogue_bias": Kind(forward=0, backward=1),
+    "bias_dropout_add": Kind(forward=3, backward=6, mask_passes=1),
+    "bias_add_residual": Kind(forward=3, backward=4),
+    # chains of kernels that a stack runs unfused
+    "unfused_rmsnorm": Kind(forward=5, backward=16, saves=(*X, ("normalised", 1))),
+    "unfused_rope": Kind(forward=10, backward=20),
+    "rope_join": Kind(forward=2, backward=7),  # turned and kept parts: joined; cut, padded, added
+    # gradients and parameters of a whole rank
+    "accumulate_gradient": Kind(forward=3),  # 16-bit += 16-bit
+    "accumulate_main_gradient": Kind(forward=5),  # fp32 += 16-bit, counted in 16-bit passes
+    "gradient_norm": Kind(forward=1),
+    "scale_gradient": Kind(forward=2),
+    "flatten": Kind(forward=2),
+    "unflatten": Kind(forward=2),
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class MemoryBound(AbstractOperator):
+    """An operator of one of KINDS over `elements` elements."""
+
+    kind: str
+    elements: Counts
+    dtype: str
+    width: Counts = field(default_factory=lambda: ONE)
+    is_gradient: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """One curve per kind and pass."""
+        return f"{self.kind}.backward" if self.is_gradient else self.kind
+
+    def work(self) -> Work:
+        """No matrix product; the passes of the kind."""
+        kind = KINDS[self.kind]
+        passes = kind.backward if self.is_gradient else kind.forward
+        size_bytes = passes * ELEMENT_BYTES[self.dtype] + kind.mask_passes
+        return Work(flop=ZERO, moved_bytes=self.elements * size_bytes, unit=self.dtype)
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Bytes moved, and the width of a row where rows are reduced."""
+        moved_bytes = self.work().moved_bytes
+        return (moved_bytes, self.width) if KINDS[self.kind].reduces else (moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """What the kind keeps."""
+        kind = KINDS[self.kind]
+        size_bytes = self.elements * ELEMENT_BYTES[self.dtype]
+        kept = [Saved(role=role, size_bytes=size_bytes * times) for role, times in kind.saves]
+        if kind.mask_passes:
+            kept.append(Saved(role="mask", size_bytes=self.elements))
+        return tuple(kept)
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """One kernel, or none."""
+        if KINDS[self.kind].backward == 0:
+            return ()
+        return (("dgrad", replace(self, is_gradient=True)),)

@@ -1,0 +1,111 @@
+"""What ranks send to each other, and what the backward pass sends instead.
+
+Answers: which collective, over which axis of the plan, with how many bytes?
+Elsewhere: how long it takes (cost/collectives), which ranks and links form the axis (cost/placement).
+
+Conventions, as in nccl-tests: `message_bytes` is the array that every rank holds for an all-reduce,
+the gathered result for an all-gather, the full input of one rank for a reduce-scatter, and what is
+sent for a point-to-point message. A collective over one rank costs nothing, by its formula.
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import Floats
+from flopcast.operators.base import AbstractMessage
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class AllReduce(AbstractMessage):
+    """Every rank gets the sum. The gradient of a sum of copies needs no message."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as an all-reduce."""
+        return "all_reduce"
+
+    def dual(self) -> "Replicate":
+        """Each rank already holds the gradient of its summand."""
+        return Replicate(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Replicate(AbstractMessage):
+    """Every rank uses its copy of one array: nothing is sent, but the gradients must be summed.
+
+    Known as `f` in Megatron-LM (arXiv:1909.08053, section 3), as `AllReduce` is its `g`.
+    """
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Nothing is sent."""
+        return ""
+
+    def dual(self) -> AllReduce:
+        """The gradients of the copies are summed."""
+        return AllReduce(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class AllGather(AbstractMessage):
+    """Every rank gets all shards; `message_bytes` is the gathered array."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as an all-gather."""
+        return "all_gather"
+
+    def dual(self) -> "ReduceScatter":
+        """The gradient of a gather is a sum, scattered."""
+        return ReduceScatter(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ReduceScatter(AbstractMessage):
+    """Every rank gets one shard of the sum; `message_bytes` is the full input of one rank."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as a reduce-scatter."""
+        return "reduce_scatter"
+
+    def dual(self) -> AllGather:
+        """The gradient of a scatter is a gather."""
+        return AllGather(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SendReceive(AbstractMessage):
+    """One rank sends, its neighbour on the axis receives."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as one point-to-point transfer."""
+        return "send_receive"
+
+    def dual(self) -> "SendReceive":
+        """The gradient travels the other way."""
+        return self
+
+
+MESSAGES: dict[str, type[AbstractMessage]] = {
+    "all_reduce": AllReduce,
+    "replicate": Replicate,
+    "all_gather": AllGather,
+    "reduce_scatter": ReduceScatter,
+    "send_receive": SendReceive,
+}

@@ -1,0 +1,44 @@
+"""The optimizer's update of one rank's shard of the parameters.
+
+Answers: bytes moved per parameter. Elsewhere: which rank updates what (workload/gradients.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class OptimizerUpdate(AbstractOperator):
+    """Adam over `parameters` elements, moving `bytes_per_parameter` bytes of each.
+
+    Mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
+    16-bit weight written.
+    """
+
+    parameters: Counts
+    bytes_per_parameter: Counts
+    dtype: str
+
+    @property
+    def kernel(self) -> str:
+        """One curve: multi-tensor Adam."""
+        return "adam"
+
+    def work(self) -> Work:
+        """Every byte of gradients, states and weights once."""
+        moved_bytes = self.parameters * self.bytes_per_parameter
+        return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Bytes moved."""
+        return (self.work().moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Nothing: the states are resident, not saved for a backward pass."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """None."""
+        return ()

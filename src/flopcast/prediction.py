@@ -1,0 +1,51 @@
+"""The spine: job in, report out. It reads as the table of contents of flopcast.
+
+Nothing here opens a file: the curves come from `io.curves.load_book` (or a calibration of your own).
+"""
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.price import price
+from flopcast.errors import SpecError
+from flopcast.memory.peak import peak_memory
+from flopcast.report.report import MemoryReport, Report, memory_report, summarise
+from flopcast.spec.checks import check
+from flopcast.spec.job import Job
+from flopcast.spec.plan import one_plan
+from flopcast.timeline.step import run_step
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+
+def predict(job: Job, book: CurveBook) -> Report:
+    """Predict one training step.
+
+    Raises
+    ------
+    SpecError
+        The job contradicts itself, or asks for what is not built; every fault is listed.
+    """
+    problems = check(job)
+    if problems:
+        raise SpecError(problems)
+    workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
+    programs = realise(workload, job.stack)  # what this software really runs; no hardware yet
+    memory = peak_memory(programs)  # what must fit
+    priced = price(programs, job.cluster, book, FactorBook(job.site))  # each item alone
+    timeline = run_step(priced)  # when each runs, and what the step waits for
+    return summarise(job, priced, timeline, memory)
+
+
+def memory_of(job: Job) -> MemoryReport:
+    """What the job keeps on each device; no prices, so no curves.
+
+    Raises
+    ------
+    SpecError
+        As `predict`.
+    """
+    problems = check(job)
+    if problems:
+        raise SpecError(problems)
+    programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
+    return memory_report(job, programs.stages.of(0).stage_class, peak_memory(programs))

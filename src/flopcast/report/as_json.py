@@ -1,0 +1,81 @@
+"""A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits."""
+
+from flopcast.report.report import MemoryReport, Report
+
+FORMAT_VERSION = 1
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """The report's public form."""
+    job, metrics = report.job, report.metrics
+    return {
+        "format_version": FORMAT_VERSION,
+        "job": {
+            "model": job.model.name,
+            "cluster": job.cluster.name,
+            "devices": job.cluster.num_devices,
+            "plan": job.plan.model_dump(),
+            "stack": f"{job.stack.name}@{job.stack.era}" if job.stack.era else job.stack.name,
+            "site": job.site.name,
+        },
+        "step_time_s": nine_digits(report.step_time_s),
+        "step_time_low_s": nine_digits(report.step_time_low_s),
+        "step_time_high_s": nine_digits(report.step_time_high_s),
+        "clean_step_time_s": nine_digits(report.clean_step_time_s),
+        "tokens_per_s": nine_digits(metrics.tokens_per_s),
+        "tokens_per_s_per_device": nine_digits(metrics.tokens_per_s_per_device),
+        "model_tflops_per_device": nine_digits(metrics.model_tflops_per_device_ratio),
+        "mfu": nine_digits(metrics.mfu_ratio),
+        "hfu": nine_digits(metrics.hfu_ratio),
+        "mfu_peak": {"dtype": job.plan.precision, "flop_per_s": metrics.peak_flop_per_s},
+        "flop_convention": "full",
+        "model_parameters": job.model.parameters(),
+        "active_parameters": job.model.parameters(),
+        "model_flop": nine_digits(metrics.model_flop),
+        "hardware_flop": nine_digits(metrics.hardware_flop),
+        "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},
+        "factors": [
+            {"name": f.name, "log_sigma": nine_digits(f.log_sigma_factor), "d_log_step": nine_digits(f.share)}
+            for f in report.factors
+        ],
+        "memory": memory_as_json(report.memory),
+        "assumptions": list(report.assumptions),
+        "evidence": [
+            {
+                "curve": e.curve,
+                "source": e.source,
+                "relative_error": e.relative_error,
+                "extrapolated": e.extrapolated,
+            }
+            for e in report.evidence
+        ],
+        "warnings": list(report.warnings),
+    }
+
+
+def memory_as_json(memory: MemoryReport) -> dict[str, object]:
+    """The memory part of a report."""
+    return {
+        "allocated_bytes": nine_digits(memory.allocated_bytes),
+        "resident_bytes": nine_digits(memory.resident_bytes),
+        "reserved_bytes": nine_digits(memory.reserved_bytes),
+        "device_used_bytes": nine_digits(memory.device_used_bytes),
+        "capacity_bytes": memory.capacity_bytes,
+        "fits": memory.fits,
+        "by_category": {name: nine_digits(size) for name, size in memory.by_category.items()},
+        "per_stage": [
+            {
+                "stage": stage.stage,
+                "moment": stage.moment,
+                "allocated_bytes": nine_digits(stage.allocated_bytes),
+                "reserved_bytes": nine_digits(stage.reserved_bytes),
+                "device_used_bytes": nine_digits(stage.device_used_bytes),
+            }
+            for stage in memory.per_stage
+        ],
+    }
+
+
+def nine_digits(value: float) -> float:
+    """The number rounded so that equal predictions print equal bytes on every machine."""
+    return float(f"{value:.9g}")

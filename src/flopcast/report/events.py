@@ -1,0 +1,118 @@
+"""The timeline as rows: one schema for predicted and, later, measured runs.
+
+Answers: which task, and inside it which operator, runs on which stage and stream, from when to when?
+Columns: stage, chunk, micro_batch, layer, operator, phase, stream, start_s, end_s. Rows of whole tasks
+have stream "tasks". Long runs show the insides of the first and last micro-batches only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.dtypes import Floats, Integers
+from flopcast.report.report import Report
+from flopcast.schedules.base import BACKWARD
+from flopcast.timeline.inside import Inside, lay_out
+from flopcast.workload.program import POSITIONS
+
+MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Event:
+    """One row."""
+
+    stage: int
+    chunk: int
+    micro_batch: int
+    layer: int
+    operator: str
+    phase: str
+    stream: str
+    start_s: float
+    end_s: float
+
+
+def events(report: Report) -> Iterator[Event]:
+    """Every task, and the operators inside the tasks that are shown in full."""
+    timeline, programs = report.timeline, report.priced.programs
+    division = programs.stages.of(0)
+    micro = int(timeline.micro_batch.max()) + 1
+
+    @lru_cache(maxsize=None)
+    def inside(kind: int, chunk_class: int, position: int) -> Inside:
+        segments = programs.backward if kind == BACKWARD else programs.forward
+        return lay_out(segments, report.priced, 0, chunk_class, position)
+
+    shown = _shown_in_full(timeline.micro_batch, micro, len(inside(0, 0, 1).items))
+    for task in range(len(timeline.stage)):
+        stage, chunk = int(timeline.stage[task]), int(timeline.chunk[task])
+        micro_batch, kind = int(timeline.micro_batch[task]), int(timeline.kind[task])
+        phase = "backward" if kind == BACKWARD else "forward"
+        start = float(timeline.start_s[task])
+        yield Event(
+            stage=stage,
+            chunk=chunk,
+            micro_batch=micro_batch,
+            layer=-1,
+            operator=f"{phase[0].upper()}{micro_batch}" + (f".{chunk}" if chunk else ""),
+            phase=phase,
+            stream="tasks",
+            start_s=start,
+            end_s=float(timeline.end_s[task]),
+        )
+        if shown[task]:
+            at = inside(kind, int(division.chunk_class[stage, chunk]), _position(micro_batch, micro))
+            yield from _inside_events(at, stage, chunk, micro_batch, start)
+
+
+def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:
+    """Tasks whose insides are shown: all, or those of the first and last micro-batches."""
+    budget = max(1, MOST_INSIDE // max(1, items))
+    if len(micro_batch) <= budget:
+        return np.ones(len(micro_batch), dtype=bool)
+    each = max(1, budget // (2 * max(1, len(micro_batch) // micro)))
+    return (micro_batch < each) | (micro_batch >= micro - each)
+
+
+def _position(micro_batch: int, micro: int) -> int:
+    if micro == 1:
+        return POSITIONS.index("only")
+    return 0 if micro_batch == 0 else 2 if micro_batch == micro - 1 else 1
+
+
+def _inside_events(
+    inside: Inside, stage: int, chunk: int, micro_batch: int, start_s: float
+) -> Iterator[Event]:
+    starts, ends = inside.start_s + start_s, inside.end_s + start_s
+    for item, layer, begin, end in zip(
+        inside.items, inside.layer.tolist(), starts.tolist(), ends.tolist(), strict=True
+    ):
+        yield Event(
+            stage=stage,
+            chunk=chunk,
+            micro_batch=micro_batch,
+            layer=layer,
+            operator=item.name,
+            phase=item.phase,
+            stream=item.stream,
+            start_s=begin,
+            end_s=end,
+        )
+
+
+def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
+    """Moments (s) and allocated bytes of a stage: activations come with forwards, go with backwards."""
+    timeline, programs = report.timeline, report.priced.programs
+    division = programs.stages.of(0)
+    mine = timeline.stage == stage
+    kept = np.array([float(layer.kept_bytes[0, 0]) for layer in programs.layers])
+    per_chunk = division.chunk_counts @ kept
+    size = per_chunk[division.chunk_class[stage, timeline.chunk[mine]]]
+    backward = timeline.kind[mine] == BACKWARD
+    moments = np.where(backward, timeline.end_s[mine], timeline.start_s[mine])
+    order = np.argsort(moments, kind="stable")
+    base = report.memory.resident_bytes + report.memory.by_category.get("gradients", 0.0)
+    return moments[order], base + np.cumsum(np.where(backward, -size, size)[order])

@@ -1,0 +1,142 @@
+"""A report as one HTML file: no network, no script, readable on paper.
+
+Answers: the same questions as the text, with a drawing of the pipeline.
+"""
+
+from html import escape
+
+from flopcast.report.report import Report
+from flopcast.schedules.base import BACKWARD
+from flopcast.units import show, show_seconds
+
+STYLE = """
+:root { color-scheme: light dark; --forward: #3572b0; --backward: #c2662d; --line: #8886; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .5rem; text-align: left; }
+tr + tr { border-top: 1px solid var(--line); } td.number { text-align: right; white-space: nowrap; }
+.answer { font-size: 1.3rem; } .bar { background: var(--forward); height: .8rem; border-radius: 2px; }
+.warning { border-left: 4px solid var(--backward); padding-left: .75rem; }
+svg { width: 100%; height: auto; } .scroll { overflow-x: auto; }
+"""
+SVG_WIDTH, ROW_HEIGHT, MOST_BOXES = 1000, 22, 6000
+
+
+def as_html(report: Report) -> str:
+    """The page."""
+    job = report.job
+    title = f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        _answer(report),
+        "<h2>Where the time goes</h2>",
+        _breakdown(report),
+        "<h2>The pipeline over one step</h2>",
+        _pipeline(report),
+        "<h2>Memory by stage</h2>",
+        _memory(report),
+        "<h2>What the uncertainty hangs on</h2>",
+        _factors(report),
+        "<h2>Evidence</h2>",
+        _evidence(report),
+        _assumptions(report),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _answer(report: Report) -> str:
+    metrics, memory = report.metrics, report.memory
+    low, high = show_seconds(report.step_time_low_s), show_seconds(report.step_time_high_s)
+    lines = [
+        f'<p class="answer"><strong>{show_seconds(report.step_time_s)}</strong> a step'
+        f" (90 %: {low} to {high})</p>",
+        f"<p>{escape(report.job.plan.short())}, sequences of {report.job.batch.sequence_length}, stack"
+        f" {escape(report.job.stack.name)}. {show(metrics.tokens_per_s, 'tokens/s')},"
+        f" MFU {metrics.mfu_ratio:.1%} (full attention counted). {show(memory.device_used_bytes, 'B')} of"
+        f" {show(memory.capacity_bytes, 'B')} on the fullest stage:"
+        f" <strong>{'fits' if memory.fits else 'does not fit'}</strong>.</p>",
+    ]
+    return "".join(lines + [f'<p class="warning">{escape(text)}</p>' for text in report.warnings])
+
+
+def _breakdown(report: Report) -> str:
+    rows = []
+    for name, seconds in report.breakdown.items():
+        share = seconds / report.step_time_s
+        rows.append(
+            f"<tr><td>{escape(name.replace('_', ' '))}</td>"
+            f'<td class="number">{show_seconds(seconds)}</td><td class="number">{share:.1%}</td>'
+            f'<td style="width:40%"><div class="bar" style="width:{share:.2%}"></div></td></tr>'
+        )
+    head = "<tr><th>component</th><th>time</th><th>share</th><th></th></tr>"
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _pipeline(report: Report) -> str:
+    """One row a stage; forward and backward tasks as boxes."""
+    timeline = report.timeline
+    stages = int(timeline.stage.max()) + 1
+    end = max(float(timeline.end_s.max()), 1e-12)
+    height = stages * ROW_HEIGHT
+    if len(timeline.stage) > MOST_BOXES:
+        return f"<p>{len(timeline.stage)} tasks on {stages} stages: too many to draw; see the trace file.</p>"
+    boxes = []
+    for stage, kind, start, stop in zip(
+        timeline.stage.tolist(),
+        timeline.kind.tolist(),
+        timeline.start_s.tolist(),
+        timeline.end_s.tolist(),
+        strict=True,
+    ):
+        colour = "backward" if kind == BACKWARD else "forward"
+        boxes.append(
+            f'<rect x="{start / end * SVG_WIDTH:.2f}" y="{stage * ROW_HEIGHT + 2}"'
+            f' width="{max((stop - start) / end * SVG_WIDTH, 0.3):.2f}" height="{ROW_HEIGHT - 4}"'
+            f' fill="var(--{colour})" stroke="canvas" stroke-width=".4"/>'
+        )
+    label = f"pipeline of {stages} stages over {show_seconds(end)}: forward blue, backward orange"
+    return (
+        f'<div class="scroll"><svg role="img" aria-label="{label}" viewBox="0 0 {SVG_WIDTH} {height}">'
+        f"{''.join(boxes)}</svg></div><p>{label}</p>"
+    )
+
+
+def _memory(report: Report) -> str:
+    rows = "".join(
+        f"<tr><td>{stage.stage}</td><td>{stage.moment}</td>"
+        f'<td class="number">{show(stage.allocated_bytes, "B")}</td>'
+        f'<td class="number">{show(stage.reserved_bytes, "B")}</td>'
+        f'<td class="number">{show(stage.device_used_bytes, "B")}</td></tr>'
+        for stage in report.memory.per_stage
+    )
+    head = "<tr><th>stage</th><th>fullest at</th><th>allocated</th><th>reserved</th><th>device</th></tr>"
+    return f"<table>{head}{rows}</table>"
+
+
+def _factors(report: Report) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(f.name)}</td><td class="number">{f.share:.1%}</td>'
+        f'<td class="number">{f.log_sigma_factor:.1%}</td></tr>'
+        for f in report.factors
+    )
+    return f"<table><tr><th>factor</th><th>share of the step</th><th>sigma</th></tr>{rows}</table>"
+
+
+def _evidence(report: Report) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(e.curve)}</td><td class="number">{e.relative_error:.1%}</td>'
+        f"<td>{'extrapolated' if e.extrapolated else 'measured range'}</td><td>{escape(e.source)}</td></tr>"
+        for e in report.evidence
+    )
+    return f"<table><tr><th>curve</th><th>error</th><th></th><th>source</th></tr>{rows}</table>"
+
+
+def _assumptions(report: Report) -> str:
+    if not report.assumptions:
+        return ""
+    return "<h2>Assumed</h2><ul>" + "".join(f"<li>{escape(a)}</li>" for a in report.assumptions) + "</ul>"

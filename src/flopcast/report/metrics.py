@@ -1,0 +1,60 @@
+"""Rates and utilisation: tokens per second, model FLOP, MFU, HFU.
+
+Answers: where is MFU defined? Model FLOP are those of forward and backward without recompute, counting
+full attention unless asked for causal (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311,
+appendix B); hardware FLOP add what is run again. Both are divided by step time, devices and the dense
+peak of the plan's precision.
+"""
+
+from dataclasses import dataclass
+
+from flopcast.spec.job import Job
+
+BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metrics:
+    """Rates of one step on the whole cluster."""
+
+    tokens_per_s: float
+    tokens_per_s_per_device: float
+    model_flop: float  # of one step
+    hardware_flop: float
+    model_tflops_per_device_ratio: float  # 1e12 FLOP/s
+    mfu_ratio: float
+    hfu_ratio: float
+    peak_flop_per_s: float
+
+
+def measure(job: Job, step_time_s: float, causal: bool = False) -> Metrics:
+    """The metrics of a step of this duration."""
+    plan, length = job.plan, job.batch.sequence_length
+    sequences = plan.global_batch
+    forward = job.model.forward_flop(length, causal) * sequences
+    model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward
+    hardware_flop = model_flop + recomputed_flop(job, causal)
+    peak = job.cluster.node.device.peak_flop_per_s[plan.precision]
+    capacity = step_time_s * job.cluster.num_devices
+    tokens_per_s = sequences * length / step_time_s
+    return Metrics(
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_device=tokens_per_s / job.cluster.num_devices,
+        model_flop=model_flop,
+        hardware_flop=hardware_flop,
+        model_tflops_per_device_ratio=model_flop / capacity / 1e12,
+        mfu_ratio=model_flop / capacity / peak,
+        hfu_ratio=hardware_flop / capacity / peak,
+        peak_flop_per_s=peak,
+    )
+
+
+def recomputed_flop(job: Job, causal: bool) -> float:
+    """FLOP of one step that are run a second time: whole blocks, or attention's scores and context."""
+    length, sequences = job.batch.sequence_length, job.plan.global_batch
+    if job.plan.recompute == "full":
+        head = 2.0 * length * job.model.hidden * job.model.vocabulary
+        return sequences * (job.model.forward_flop(length, causal) - head)
+    if job.plan.recompute == "selective":
+        return sequences * job.model.attention_flop(length, causal)
+    return 0.0

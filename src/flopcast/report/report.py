@@ -1,0 +1,180 @@
+"""The report: everything that a reader may ask about one prediction.
+
+Answers: what is in a report, and how do timeline, prices and memory become one?
+Elsewhere: how it is shown (text.py, html.py, trace.py) and written as JSON (io/).
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.price import Priced
+from flopcast.memory.peak import Memory, fits
+from flopcast.report.metrics import Metrics, measure
+from flopcast.report.uncertainty import Sensitivity, interval, sensitivities
+from flopcast.spec.job import Job
+from flopcast.timeline.step import Share, Timeline
+
+BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """One curve that the prediction used."""
+
+    curve: str
+    source: str
+    relative_error: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Bytes of a rank of one pipeline stage at its fullest moment."""
+
+    stage: int
+    moment: str  # "backward" or "update"
+    allocated_bytes: float
+    reserved_bytes: float
+    device_used_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryReport:
+    """The fullest stage, and every stage."""
+
+    allocated_bytes: float
+    resident_bytes: float
+    reserved_bytes: float
+    device_used_bytes: float
+    capacity_bytes: float
+    fits: bool
+    by_category: dict[str, float]
+    per_stage: tuple[StageMemory, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """One prediction. Times include jitter; the breakdown sums to the step."""
+
+    job: Job
+    step_time_s: float
+    step_time_low_s: float
+    step_time_high_s: float
+    clean_step_time_s: float  # without jitter: the best step that a quiet machine runs
+    metrics: Metrics
+    breakdown: dict[str, float]  # component → seconds
+    factors: tuple[Sensitivity, ...]
+    memory: MemoryReport
+    evidence: tuple[Evidence, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+    timeline: Timeline
+    priced: Priced
+
+
+def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> Report:
+    """Make the report of one plan."""
+    jitter = _jitter(job, priced)
+    step_time_s = timeline.step_time_s * jitter.ratio
+    factors = sensitivities(timeline, priced, jitter)
+    low_s, high_s = interval(step_time_s, factors)
+    metrics = measure(job, step_time_s)
+    told = memory_report(job, priced.programs.stages.of(0).stage_class, memory)
+    return Report(
+        job=job,
+        step_time_s=step_time_s,
+        step_time_low_s=low_s,
+        step_time_high_s=high_s,
+        clean_step_time_s=timeline.step_time_s,
+        metrics=metrics,
+        breakdown=breakdown(timeline.shares, step_time_s - timeline.step_time_s),
+        factors=factors,
+        memory=told,
+        evidence=_evidence(priced),
+        assumptions=job.assumptions,
+        warnings=(*priced.warnings, *_warnings(told, metrics)),
+        timeline=timeline,
+        priced=priced,
+    )
+
+
+def _jitter(job: Job, priced: Priced) -> Factor:
+    known = job.cluster.jitter
+    return Factor(
+        name=JITTER,
+        ratio=known.ratio * priced.site_ratio(JITTER),
+        log_sigma_factor=known.log_sigma_factor,
+    )
+
+
+def breakdown(shares: tuple[Share, ...], jitter_s: float) -> dict[str, float]:
+    """Seconds by component along the critical path, largest first.
+
+    What the path spends on other stages than the bottleneck, filling and draining the pipeline, is the
+    bubble. Forward, recompute and backward of a component count together.
+    """
+    seconds: dict[str, float] = defaultdict(float)
+    for share in shares:
+        if not share.on_bottleneck:
+            seconds[BUBBLE] += share.seconds
+        elif share.item is None:
+            seconds[LAUNCH] += share.seconds
+        else:
+            seconds[share.item.component] += share.seconds
+    if jitter_s:
+        seconds[JITTER] += jitter_s
+    return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def memory_report(job: Job, stage_class: np.ndarray, memory: Memory) -> MemoryReport:
+    """Memory of the fullest stage and of all stages of the first plan."""
+    worst = memory.worst()
+    shape = memory.allocated_bytes.shape
+    return MemoryReport(
+        allocated_bytes=float(memory.allocated_bytes[0, worst]),
+        resident_bytes=float(memory.resident_bytes[0, worst]),
+        reserved_bytes=float(memory.reserved_bytes[0, worst]),
+        device_used_bytes=float(memory.device_used_bytes[0, worst]),
+        capacity_bytes=job.cluster.node.device.memory_bytes,
+        fits=bool(fits(memory, job.cluster)[0]),
+        by_category={
+            name: float(np.broadcast_to(size, shape)[0, worst])
+            for name, size in memory.by_category.items()
+            if np.broadcast_to(size, shape)[0, worst] > 0
+        },
+        per_stage=tuple(
+            StageMemory(
+                stage=stage,
+                moment="update" if memory.at_update[0, at] else "backward",
+                allocated_bytes=float(memory.allocated_bytes[0, at]),
+                reserved_bytes=float(memory.reserved_bytes[0, at]),
+                device_used_bytes=float(memory.device_used_bytes[0, at]),
+            )
+            for stage, at in enumerate(stage_class)
+        ),
+    )
+
+
+def _evidence(priced: Priced) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            curve=f"{used.curve.owner}/{used.curve.name}",
+            source=used.curve.evidence.source,
+            relative_error=used.curve.evidence.relative_error,
+            extrapolated=used.extrapolated,
+        )
+        for used in priced.used
+    )
+
+
+def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
+    told = []
+    if not memory.fits:
+        over = memory.device_used_bytes / memory.capacity_bytes
+        told.append(f"does not fit: the fullest stage needs {over:.0%} of the device's memory")
+    if metrics.mfu_ratio > 1:
+        told.append("MFU is above 1: the FLOP convention counts the full attention, the kernel skips half")
+    return told

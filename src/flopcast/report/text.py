@@ -1,0 +1,100 @@
+"""A report as text: the answer first, then where the time goes, what must fit, and how sure that is."""
+
+from flopcast.report.report import MemoryReport, Report
+from flopcast.spec.job import Job
+from flopcast.units import show, show_seconds
+
+BAR = "█"
+WIDTH = 24
+
+
+def as_text(report: Report) -> str:
+    """The printed report."""
+    parts = (_answer(report), _times(report), _memory(report), _certainty(report), _notes(report))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _answer(report: Report) -> list[str]:
+    job, metrics = report.job, report.metrics
+    devices = job.cluster.num_devices
+    sure = f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"
+    verdict = "fits" if report.memory.fits else "DOES NOT FIT"
+    used = show(report.memory.device_used_bytes, "B")
+    lines = [
+        f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
+        f" {job.stack.name}{'@' + job.stack.era if job.stack.era else ''}",
+        f"plan      {job.plan.short()}  seq={job.batch.sequence_length}",
+        f"step      {show_seconds(report.step_time_s)}   (90 %: {sure})",
+        f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
+        f" {show(metrics.tokens_per_s_per_device, 'tokens/s')} per device",
+        f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.model_tflops_per_device_ratio:.0f} TFLOP/s per device,"
+        f" full attention counted; HFU {metrics.hfu_ratio:.1%})",
+        f"memory    {used} of {show(report.memory.capacity_bytes, 'B')} on the fullest stage: {verdict}",
+    ]
+    return lines + [f"warning   {text}" for text in report.warnings]
+
+
+def _times(report: Report) -> list[str]:
+    lines = ["where the time goes (critical path of the step)"]
+    for name, seconds in report.breakdown.items():
+        share = seconds / report.step_time_s
+        if share >= 0.0005:
+            bar = BAR * max(1, round(share * WIDTH)) if share > 0.02 else ""
+            lines.append(f"  {name.replace('_', ' '):20} {show_seconds(seconds):>9}  {share:6.1%}  {bar}")
+    return lines
+
+
+def _memory(report: Report) -> list[str]:
+    return _memory_lines(report.memory)
+
+
+def _memory_lines(memory: MemoryReport) -> list[str]:
+    lines = ["memory of the fullest stage, at its fullest moment"]
+    for name, size in sorted(memory.by_category.items(), key=lambda pair: -pair[1]):
+        lines.append(f"  {name.replace('_', ' '):20} {show(size, 'B'):>9}")
+    lines.append(
+        f"  {'allocated':20} {show(memory.allocated_bytes, 'B'):>9}   reserved"
+        f" {show(memory.reserved_bytes, 'B')}, device {show(memory.device_used_bytes, 'B')}"
+    )
+    return lines
+
+
+def memory_text(job: Job, memory: MemoryReport) -> str:
+    """What must fit, stage by stage."""
+    verdict = "fits" if memory.fits else "DOES NOT FIT"
+    lines = [
+        f"{job.model.name}, {job.plan.short()}, seq={job.batch.sequence_length},"
+        f" {job.stack.name} on {job.cluster.node.device.name}",
+        f"{show(memory.device_used_bytes, 'B')} of {show(memory.capacity_bytes, 'B')} on the fullest"
+        f" stage: {verdict}",
+        "",
+        *_memory_lines(memory),
+        "",
+        f"{'stage':>5} {'fullest at':>10} {'allocated':>10} {'reserved':>10} {'device':>10}",
+    ]
+    for stage in memory.per_stage:
+        lines.append(
+            f"{stage.stage:5} {stage.moment:>10} {show(stage.allocated_bytes, 'B'):>10}"
+            f" {show(stage.reserved_bytes, 'B'):>10} {show(stage.device_used_bytes, 'B'):>10}"
+        )
+    return "\n".join(lines)
+
+
+def _certainty(report: Report) -> list[str]:
+    lines = ["what the uncertainty hangs on (share of the step × sigma)"]
+    for factor in report.factors[:6]:
+        if factor.share * factor.log_sigma_factor >= 0.0005:
+            lines.append(
+                f"  {factor.name:44} {factor.share:5.0%} × {factor.log_sigma_factor:.0%}"
+                f" = {factor.share * factor.log_sigma_factor:.1%}"
+            )
+    worst = sorted(report.evidence, key=lambda e: -e.relative_error)[:3]
+    lines.append("  weakest evidence: " + "; ".join(f"{e.curve} ({e.relative_error:.0%})" for e in worst))
+    outside = [e.curve for e in report.evidence if e.extrapolated]
+    if outside:
+        lines.append("  outside the measured range: " + ", ".join(outside))
+    return lines
+
+
+def _notes(report: Report) -> list[str]:
+    return ["assumed"] + [f"  {text}" for text in report.assumptions] if report.assumptions else []

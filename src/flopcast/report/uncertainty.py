@@ -1,0 +1,69 @@
+"""How sure a prediction is: sensitivities to named factors, intervals, intervals of differences.
+
+Answers: what does the step hang on, between which bounds does it lie?
+Each item's time is proportional to its factors, so along the critical path
+`d log(step) / d log(factor)` is the share of the step that the factor scales. Independent log-normal
+factors give the sigma of log(step); differences of two predictions share factors, which cancel.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.price import Priced
+from flopcast.timeline.step import Timeline
+
+NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sensitivity:
+    """One factor, its sigma, and the share of the step that it scales."""
+
+    name: str
+    log_sigma_factor: float
+    share: float
+
+
+def sensitivities(timeline: Timeline, priced: Priced, jitter: Factor) -> tuple[Sensitivity, ...]:
+    """Every factor of the critical path, the widest contribution first."""
+    shares: dict[str, float] = defaultdict(float)
+    for share in timeline.shares:
+        names = priced.of(share.item).factors if share.item is not None else ("host",)
+        for name in names:
+            shares[name] += share.seconds / timeline.step_time_s
+    found = [
+        Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
+        for name, share in shares.items()
+    ]
+    found.append(Sensitivity(name="jitter", log_sigma_factor=jitter.log_sigma_factor, share=1.0))
+    return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
+
+
+def log_sigma(factors: tuple[Sensitivity, ...]) -> float:
+    """Sigma of log(step)."""
+    return math.sqrt(sum((s.share * s.log_sigma_factor) ** 2 for s in factors))
+
+
+def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
+    """Bounds that hold the step with 90 % probability."""
+    reach = math.exp(NINETY_PERCENT * log_sigma(factors))
+    return step_time_s / reach, step_time_s * reach
+
+
+def difference(
+    first: tuple[Sensitivity, ...], second: tuple[Sensitivity, ...], log_ratio_factor: float
+) -> tuple[float, float]:
+    """90 % bounds of first/second, given the logarithm of their ratio; common factors cancel."""
+    ours: Mapping[str, Sensitivity] = {s.name: s for s in first}
+    theirs: Mapping[str, Sensitivity] = {s.name: s for s in second}
+    variance = 0.0
+    for name in ours.keys() | theirs.keys():
+        left, right = ours.get(name), theirs.get(name)
+        sigma = max(s.log_sigma_factor for s in (left, right) if s is not None)
+        gap = (left.share if left else 0.0) - (right.share if right else 0.0)
+        variance += (gap * sigma) ** 2
+    reach = NINETY_PERCENT * math.sqrt(variance)
+    return math.exp(log_ratio_factor - reach), math.exp(log_ratio_factor + reach)

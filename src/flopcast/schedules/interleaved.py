@@ -1,0 +1,43 @@
+"""Interleaved 1F1B: each stage holds several chunks of layers (arXiv:2104.04473, section 2.2.2).
+
+The order is Megatron-LM's: micro-batches go through a chunk in groups of `stages`, so their number
+must be a multiple of the number of stages.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.schedules.base import FORWARD, AbstractSchedule, Order, alternate
+
+
+class InterleavedOneForwardOneBackward(AbstractSchedule):
+    """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor."""
+
+    name = "interleaved_1f1b"
+
+    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
+        """Stage s starts with `2 (stages - s - 1) + (virtual - 1) stages` forwards."""
+        total = micro_batches * virtual
+        tasks = np.arange(total)
+        rows = [
+            alternate(min(2 * (stages - s - 1) + (virtual - 1) * stages, total), tasks, tasks)
+            for s in range(stages)
+        ]
+        kind = np.stack([kind for kind, _ in rows])
+        index = np.stack([index for _, index in rows])
+        chunk = index % (stages * virtual) // stages
+        return Order(
+            kind=kind,
+            chunk=np.where(kind == FORWARD, chunk, virtual - 1 - chunk),
+            micro_batch=index // (stages * virtual) * stages + index % stages,
+        )
+
+    def in_flight(
+        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
+    ) -> Counts:
+        """The forwards of the warm-up and one more, as they fall on `chunk`."""
+        total = micro_batches * virtual
+        started = np.minimum(2 * (stages - stage - 1) + (virtual - 1) * stages + 1, total)
+        group = stages * virtual
+        rest = np.clip(started % group - chunk * stages, 0, stages)
+        return (started // group * stages + rest) * (chunk < virtual)

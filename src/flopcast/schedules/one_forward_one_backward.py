@@ -1,0 +1,27 @@
+"""1F1B: a warm-up, then one forward and one backward in turn (arXiv:2104.04473, section 2.2.1)."""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.schedules.base import AbstractSchedule, Order, alternate
+
+
+class OneForwardOneBackward(AbstractSchedule):
+    """PipeDream-Flush. Stage s keeps at most `stages - s` micro-batches in flight."""
+
+    name = "1f1b"
+
+    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
+        """Stage s runs `stages - 1 - s` forwards before its first backward."""
+        tasks = np.arange(micro_batches)
+        rows = [alternate(min(stages - 1 - s, micro_batches), tasks, tasks) for s in range(stages)]
+        kind = np.stack([kind for kind, _ in rows])
+        return Order(
+            kind=kind, chunk=np.zeros_like(kind), micro_batch=np.stack([index for _, index in rows])
+        )
+
+    def in_flight(
+        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
+    ) -> Counts:
+        """`stages - stage`, but no more than there are."""
+        return np.minimum(stages - stage, micro_batches) * (chunk == 0)

@@ -1,0 +1,16 @@
+"""The batch: how long the sequences are.
+
+Answers: tokens of a sequence. How many sequences form a micro-batch and a step is the plan's
+(`micro_batch`, `global_batch`). Packed batches of unequal lengths are refused until they are built.
+"""
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+
+class Batch(BaseModel):
+    """Sequences of one fixed length."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))
+    packed: bool = False

@@ -1,0 +1,24 @@
+"""The job: everything that a prediction needs, in one frozen noun."""
+
+from pydantic import BaseModel, ConfigDict
+
+from flopcast.spec.batch import Batch
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.model import Model
+from flopcast.spec.plan import Plan
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+
+
+class Job(BaseModel):
+    """Model × cluster × plan × stack (× site), on one batch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Model
+    cluster: Cluster
+    plan: Plan
+    stack: Stack
+    batch: Batch
+    site: Site = Site()
+    assumptions: tuple[str, ...] = ()

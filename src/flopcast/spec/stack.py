@@ -1,0 +1,127 @@
+"""The stack: the training software, as data.
+
+Answers: what does this software run (fusions, attention kernel), in which order does it communicate,
+how does it divide layers and keep memory, what does its host cost; what does a job mean that is silent?
+Elsewhere: the rewrites themselves (workload/rewrites), the hardware (spec/cluster.py).
+
+Real runs differ by their stack more than by anything else. A run is reproduced by naming stack and
+era and by the switches that its log prints, never by a factor of its own.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flopcast.spec.model import Source
+
+_NOUN = ConfigDict(frozen=True, extra="forbid")
+
+
+class Pipeline(BaseModel):
+    """How stages hand activations to each other, and how layers are divided over them.
+
+    `transfers`: "sequential" posts one blocking message after the other and both sides wait
+    (DeepSpeed); "batched" posts what one gap needs together, then waits for all (Megatron-LM before
+    p2p overlap); "overlapped" never blocks the sender.
+    `payload`: "full" activations from every rank; "scattered": each tensor-parallel rank sends its
+    share, the receiver gathers.
+    """
+
+    model_config = _NOUN
+
+    partition: Literal["even", "deepspeed_uniform"] = "even"
+    entries_before: int = Field(default=0, ge=0, description="uncounted modules before the blocks")
+    entries_after: int = Field(default=0, ge=0, description="uncounted modules after the blocks")
+    transfers: Literal["sequential", "batched", "overlapped"] = "overlapped"
+    payload: Literal["full", "scattered"] = "full"
+    sends_mask: bool = Field(default=False, description="a square 16-bit mask follows activations")
+    host_s: float = Field(default=0.0, ge=0, description="host time of one blocking message")
+
+
+class Gradients(BaseModel):
+    """What happens to gradients between the last backward and the update."""
+
+    model_config = _NOUN
+
+    dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
+    collective: Literal["all_reduce", "reduce_scatter"] = "all_reduce"
+    overlap: bool = Field(default=False, description="under the last micro-batch's backward")
+    bucket_elements: float = Field(default=4e7, gt=0)
+    copies: tuple[str, ...] = Field(default=(), description="memory-bound passes before and after")
+    accumulate_passes: int = Field(
+        default=1, ge=0, description="0: accumulated inside the weight-gradient GEMM"
+    )
+    overflow_checks: int = Field(default=1, ge=0, description="extra passes and syncs before the norm")
+
+
+class Optimizer(BaseModel):
+    """The update, per parameter of the rank's shard."""
+
+    model_config = _NOUN
+
+    moved_bytes: float = Field(default=30.0, gt=0, description="per parameter")
+    state_bytes: float = Field(default=12.0, ge=0, description="master weight and moments")
+    step_host_s: float = Field(default=5e-3, ge=0, description="fixed host time of a step")
+
+
+class HostCost(BaseModel):
+    """What the host spends on launching work, on a host of speed 1."""
+
+    model_config = _NOUN
+
+    forward_item_s: float = Field(default=2e-5, ge=0, description="per forward kernel, eager")
+    backward_item_s: float = Field(default=1e-5, ge=0, description="per backward kernel")
+    synchronise_s: float = Field(
+        default=0.0, ge=0, description="device idle after the host has drained the queue"
+    )
+
+
+class Memory(BaseModel):
+    """What the software keeps beside parameters, gradients, states and saved activations."""
+
+    model_config = _NOUN
+
+    workspace_bytes: float = Field(default=64e6, ge=0, description="cuBLAS and the like, allocated")
+    logit_bytes: float = Field(default=6.0, ge=0, description="kept per logit through the loss")
+    stage_outputs: int = Field(
+        default=0, ge=0, description="stage outputs kept per micro-batch in flight, until its backward"
+    )
+    update_bytes: float = Field(
+        default=0.0, ge=0, description="per parameter of the shard, while the optimizer runs"
+    )
+    bucket_copies: int = Field(default=0, ge=0, description="gradient buckets copied while reducing")
+    context_bytes: float = Field(default=0.6e9, ge=0, description="driver context, not allocated")
+    communicator_bytes: float = Field(default=0.25e9, ge=0, description="buffers of one communicator")
+    fragmentation_fraction: float = Field(default=0.08, ge=0, description="reserved over allocated - 1")
+
+
+class Derate(BaseModel):
+    """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows."""
+
+    model_config = _NOUN
+
+    ratio: float = Field(default=1.15, gt=0)
+    log_sigma_factor: float = Field(default=0.08, ge=0)
+    fitted_on: str = "prior"
+
+
+class Stack(BaseModel):
+    """One training framework of one era."""
+
+    model_config = _NOUN
+
+    name: str
+    era: str = ""
+    attention_kernel: Literal["materialised", "flash"] = "flash"
+    rewrites: tuple[str, ...] = Field(default=(), description="in order; see workload/rewrites")
+    synchronise_each_layer: bool = Field(
+        default=False, description="the device is drained around every recomputed layer"
+    )
+    selective_groups: tuple[str, ...] = ("core_attention",)
+    pipeline: Pipeline = Pipeline()
+    gradients: Gradients = Gradients()
+    optimizer: Optimizer = Optimizer()
+    host: HostCost = HostCost()
+    memory: Memory = Memory()
+    derate: Derate = Derate()
+    source: tuple[Source, ...] = ()

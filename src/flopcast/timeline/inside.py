@@ -1,0 +1,60 @@
+"""One program item by item: when each operator and message of it runs, for reading and for traces.
+
+Answers: at which moment of a task does each item start and end, on which stream?
+The rules are those of program.py, run one item after the other; both give the same duration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.price import Priced
+from flopcast.dtypes import Floats, Integers
+from flopcast.operators.item import Item
+from flopcast.timeline.program import BLOCKING
+from flopcast.workload.program import WHEN, Segment
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Inside:
+    """Columns of the items of one program, in the order they were launched."""
+
+    items: tuple[Item, ...]
+    layer: Integers  # which repetition of its segment
+    start_s: Floats
+    end_s: Floats
+    seconds: float  # of the program
+
+
+def lay_out(
+    segments: Sequence[Segment], priced: Priced, plan: int, chunk_class: int, position: int
+) -> Inside:
+    """Run one program: items with seconds above 0, in seconds after its start."""
+    free = dict.fromkeys(("compute", "tp", "dp", "pp", "host"), 0.0)
+    rows: list[tuple[Item, int, float, float]] = []
+    for segment in segments:
+        repeat = int(segment.repeat[min(plan, len(segment.repeat) - 1), chunk_class])
+        costs = [_cost(item, priced, plan, position) for item in segment.items]
+        for layer in range(repeat):
+            for item, (seconds, launch_s) in zip(segment.items, costs, strict=True):
+                free["host"] += launch_s
+                start = max(free[name] for name in {item.stream, "host", *item.waits})
+                free[item.stream] = start + seconds
+                if seconds > 0:
+                    rows.append((item, layer, start, start + seconds))
+    items, layers, starts, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return Inside(
+        items=tuple(items),
+        layer=np.array(layers, dtype=np.intp),
+        start_s=np.array(starts),
+        end_s=np.array(ends),
+        seconds=max(free[name] for name in BLOCKING),
+    )
+
+
+def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:
+    price = priced.of(item)
+    runs = WHEN[item.when][position]
+    seconds = (price.seconds * item.count)[min(plan, len(price.seconds * item.count) - 1), 0]
+    return float(seconds) * runs, price.host_s * runs

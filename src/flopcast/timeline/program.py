@@ -1,0 +1,184 @@
+"""Inside one program: streams with dependencies, for all chunk classes and positions at once.
+
+Answers: how long does a program take, what runs on after its end, which items are on its critical path?
+Elsewhere: the items' own seconds (cost/price.py), how programs follow each other (pipeline.py).
+
+Streams are in-order queues. Times form a max-plus linear system: one layer is a matrix from the free
+times of the streams before it to those after it, and equal layers in a row are a power of that
+matrix, so a program costs as much to simulate with 2 layers as with 100. With every time goes a
+vector that counts how often each item stands on the path that made it: seconds · counts = time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.price import Priced
+from flopcast.dtypes import Counts, Floats
+from flopcast.operators.item import Item
+from flopcast.workload.program import WHEN, Segment
+
+NEVER = -np.inf
+BLOCKING = ("compute", "tp", "host")  # streams whose end is the program's end
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Simulated:
+    """Programs of every position, plan and chunk class; arrays (positions, plans, classes)."""
+
+    seconds: Floats
+    tail_s: Floats  # how long the data-parallel stream runs on after the program's end; -inf: unused
+    reduction_s: Floats  # what the program adds to that stream
+    columns: tuple[Item, ...]  # items by column of `counts`; the last column is the host's launches
+    counts: Counts  # (positions, plans, classes, columns + 1): executions on the critical path
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Paths:
+    """Longest paths from each stream (first index) to each stream (second), with their counts."""
+
+    time: Floats  # (streams, streams, positions, plans, classes)
+    counts: Counts  # time's shape + (columns,)
+
+
+def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Simulated:
+    """Run the segments of one pass.
+
+    Parameters
+    ----------
+    attribute : whether to count items along the critical path (predict) or not (screening)
+    """
+    items = tuple(item for segment in segments for item in segment.items)
+    streams = tuple(
+        name for name in ("compute", "tp", "dp", "host") if name == "host" or _on(name, items)
+    )
+    columns = len(items) + 1 if attribute else 0
+    state: _Paths | None = None
+    offset = 0
+    for segment in segments:
+        layer = _layer_paths(segment.items, streams, priced, columns, offset)
+        state = _repeat(state, layer, segment.repeat)
+        offset += len(segment.items)
+    if state is None:
+        raise ValueError("a program needs at least one segment")
+    return _ends(state, streams, items, segments, priced)
+
+
+def _on(name: str, items: tuple[Item, ...]) -> bool:
+    return any(item.stream == name for item in items) or name == "compute"
+
+
+def _layer_paths(
+    items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: int, offset: int
+) -> _Paths:
+    """The matrix of one layer, by running its items from an impulse on each stream."""
+    count = len(streams)
+    host = streams.index("host")
+    costs = [_cost(item, priced) for item in items]
+    shape = np.broadcast_shapes((4, 1, 1), *(seconds.shape for seconds, _ in costs))
+    time = np.full((count, count, *shape), NEVER)
+    counts = np.zeros((count, count, *shape, columns))
+    for stream in range(count):
+        time[stream, stream] = 0.0
+    for number, (item, (seconds, launch_s)) in enumerate(zip(items, costs, strict=True)):
+        own = streams.index(item.stream)
+        if launch_s:
+            runs = np.array(WHEN[item.when])[:, None, None]
+            time[:, host] += launch_s * runs
+            if columns:
+                counts[:, host, ..., -1] += launch_s * runs
+        waits = sorted({own, host, *(streams.index(w) for w in item.waits if w in streams)})
+        start, path = time[:, own], counts[:, own]
+        for stream in waits:
+            if stream != own:
+                later = time[:, stream] > start
+                start = np.where(later, time[:, stream], start)
+                if columns:
+                    path = np.where(later[..., None], counts[:, stream], path)
+        time[:, own] = start + seconds
+        if columns:
+            counts[:, own] = path
+            counts[:, own, ..., offset + number] += (seconds > 0) * _executions(item)
+    return _Paths(time, counts)
+
+
+def _cost(item: Item, priced: Priced) -> tuple[Floats, float]:
+    """Seconds at every position, (positions, plans, classes), and the host's seconds of launching."""
+    price = priced.of(item)
+    runs = np.array(WHEN[item.when])[:, None, None]
+    return runs * (price.seconds * item.count)[None], price.host_s
+
+
+def _executions(item: Item) -> Counts:
+    return np.array(WHEN[item.when])[:, None, None] * item.count[None]
+
+
+def _repeat(state: _Paths | None, layer: _Paths, repeat: Counts) -> _Paths:
+    """`state` followed by `layer`, `repeat` times: (plans, classes) whole numbers."""
+    times = repeat.astype(np.intp)
+    result = state
+    power = layer
+    bits = int(times.max()).bit_length() if times.size else 0
+    for bit in range(bits):
+        wanted = ((times >> bit) & 1).astype(bool)
+        if wanted.any():
+            result = _then(result, power, wanted)
+        if bit + 1 < bits:
+            power = _join(power, power)
+    return result if result is not None else _nothing(layer, times)
+
+
+def _then(state: _Paths | None, layer: _Paths, wanted: np.ndarray) -> _Paths:
+    start = state if state is not None else _nothing(layer, wanted)
+    joined = _join(start, layer)
+    time = np.where(wanted, joined.time, start.time)
+    return _Paths(time, np.where(wanted[..., None], joined.counts, start.counts))
+
+
+def _nothing(layer: _Paths, like: np.ndarray) -> _Paths:
+    """No work at all: each stream stays where it is."""
+    count = layer.time.shape[0]
+    shape = np.broadcast_shapes(layer.time.shape[2:], (1, *like.shape))
+    time = np.full((count, count, *shape), NEVER)
+    for stream in range(count):
+        time[stream, stream] = 0.0
+    return _Paths(time, np.zeros((*time.shape, layer.counts.shape[-1])))
+
+
+def _join(first: _Paths, second: _Paths) -> _Paths:
+    """One after the other: the max-plus product of the two matrices."""
+    through = first.time[:, :, None] + second.time[None]
+    best = through.max(axis=1)
+    if not first.counts.shape[-1]:
+        return _Paths(best, np.zeros((*best.shape, 0)))
+    choice = through.argmax(axis=1)[:, None, ..., None]
+    counts = first.counts[:, :, None] + second.counts[None]
+    return _Paths(best, np.take_along_axis(counts, choice, axis=1)[:, 0])
+
+
+def _ends(
+    state: _Paths,
+    streams: tuple[str, ...],
+    items: tuple[Item, ...],
+    segments: Sequence[Segment],
+    priced: Priced,
+) -> Simulated:
+    """All streams start free; the program ends with the last of the blocking ones."""
+    blocking = [index for index, name in enumerate(streams) if name in BLOCKING]
+    flat = state.time[:, blocking].reshape(-1, *state.time.shape[2:])
+    seconds = flat.max(axis=0)
+    counts = np.zeros((*seconds.shape, 0))
+    if state.counts.shape[-1]:
+        paths = state.counts[:, blocking].reshape(-1, *state.counts.shape[2:])
+        counts = np.take_along_axis(paths, flat.argmax(axis=0)[None, ..., None], axis=0)[0]
+    tail = np.full(seconds.shape, NEVER)
+    reduction = np.zeros(seconds.shape)
+    if "dp" in streams:
+        own = streams.index("dp")
+        others = [index for index in range(len(streams)) if index != own]
+        tail = state.time[others, own].max(axis=0) - seconds
+        reduction = np.maximum(state.time[own, own], 0.0)
+    return Simulated(
+        seconds=seconds, tail_s=tail, reduction_s=reduction, columns=items, counts=counts
+    )

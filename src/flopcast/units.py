@@ -1,0 +1,84 @@
+"""Quantities as people write them: "80 GB", "312 TFLOP/s", "5 us". The core sees SI floats only.
+
+Answers: what number does a text mean, and how is a number shown? Decimal prefixes are powers of ten,
+binary ones ("GiB") of two. A bare number is refused where a unit is expected.
+"""
+
+import math
+import re
+
+SUFFIXES = {
+    "_flop_per_s": ("FLOP/s",),
+    "_bytes_per_s": ("B/s", "bit/s"),
+    "_usd_per_hour": ("USD/h",),
+    "_bytes": ("B",),
+    "_flop": ("FLOP",),
+    "_s": ("s", "min", "h", "d"),
+    "_w": ("W",),
+    "_j": ("J", "Wh"),
+}  # longest first: the first that ends a field's name gives the units it takes
+
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_PREFIXES |= {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3}
+_PREFIXES |= {f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")}
+_SCALE = {"bit/s": 1 / 8, "min": 60.0, "h": 3600.0, "d": 86400.0, "Wh": 3600.0}
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
+
+
+def units_of(field: str) -> tuple[str, ...]:
+    """Units that the field's name promises; empty where it promises none."""
+    for suffix, units in SUFFIXES.items():
+        if f"_{field}".endswith(suffix):
+            return units
+    return ()
+
+
+def parse_quantity(text: str, units: tuple[str, ...]) -> float:
+    """The SI value of `text`, which must carry one of `units`.
+
+    Raises
+    ------
+    ValueError
+        Not a number with such a unit; the message gives an example that would pass.
+    """
+    found = _NUMBER.fullmatch(text)
+    if found:
+        number, written = found.groups()
+        for unit in units:
+            prefix = written.removesuffix(unit)
+            if written.endswith(unit) and prefix in _PREFIXES:
+                value = float(number) * _PREFIXES[prefix] * _SCALE.get(unit, 1.0)
+                if math.isfinite(value):
+                    return value
+    raise ValueError(f"a number and a unit, such as {' or '.join(f'1.5 {_usual(u)}' for u in units)}")
+
+
+def _usual(unit: str) -> str:
+    return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s", "s": "us"}.get(unit, unit)
+
+
+def show(value: float, unit: str, digits: int = 3) -> str:
+    """`value` with the decimal prefix that leaves one to three digits before the point.
+
+    >>> show(1.555e12, "B/s")
+    '1.56 TB/s'
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {unit}"
+    power = min(6, max(-3, math.floor(math.log10(abs(value)) / 3)))
+    if unit in ("B", "B/s", "FLOP", "FLOP/s"):
+        power = max(0, power)
+    prefix = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E"}[power]
+    return f"{_digits(value / 1000.0**power, digits)} {prefix}{unit}"
+
+
+def show_seconds(value: float) -> str:
+    """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d"."""
+    for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
+        if abs(value) < limit:
+            return show(value, "s") if unit == "s" else f"{_digits(value / scale, 3)} {unit}"
+    return f"{_digits(value / 86400, 3)} d"
+
+
+def _digits(value: float, digits: int) -> str:
+    return f"{value:#.{digits}g}".rstrip(".")

@@ -1,0 +1,104 @@
+"""Components of a prediction as a profiler of GPT-NeoX names them.
+
+Answers: which predicted seconds stand against which measured component?
+`encoder_*` is one layer, `stage_*` all tasks of a stage for one micro-batch without the gather of what
+a neighbour sent; the reduction counts its copies; the optimizer counts the common synchronisation.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flopcast.operators.item import Item
+from flopcast.operators.messages import AllReduce
+from flopcast.report.report import Report
+from flopcast.timeline.program import simulate
+from flopcast.workload.program import Layer, Segment
+
+MIDDLE = 1  # position of a micro-batch that is neither first nor last
+REDUCTION = ("gradients.flatten", "gradients.scale_gradient", "gradients.reduce", "gradients.unflatten")
+
+
+def component_seconds(report: Report, component: str, stage: str, update_skipped: bool) -> float | None:
+    """Seconds of a component on a kind of stage; None where the prediction has no such thing."""
+    find = COMPONENTS.get(component)
+    if find is None:
+        return None
+    number = {"first": 0, "middle": 1, "last": len(report.timeline.update_s) - 1}[stage]
+    return find(report, number, update_skipped)
+
+
+def _block(report: Report) -> Layer:
+    return next(layer for layer in report.priced.programs.layers if layer.kind == "block")
+
+
+def _one_layer(report: Report, items: tuple[Item, ...]) -> float:
+    alone = simulate([Segment(items=items, repeat=np.ones((1, 1)))], report.priced, attribute=False)
+    return float(alone.seconds[MIDDLE, 0, 0])
+
+
+def _item_seconds(report: Report, item: Item, stage: int) -> float:
+    classes = report.priced.programs.stages.of(0).stage_class
+    seconds = report.priced.of(item).seconds * item.count
+    return float(np.broadcast_to(seconds, (1, int(classes.max()) + 1))[0, classes[stage]])
+
+
+def _stage(report: Report, stage: int, backward: bool) -> float:
+    programs = report.priced.programs
+    simulated = report.timeline.backward if backward else report.timeline.forward
+    chunks = programs.stages.of(0).chunk_class[stage]
+    segments = programs.backward if backward else programs.forward
+    gathers = sum(
+        float(segment.repeat[0, chunk]) * _item_seconds(report, item, stage)
+        for segment in segments
+        for item in segment.items
+        for chunk in chunks
+        if item.name == "receive.gather"
+    )
+    return float(simulated.seconds[MIDDLE, 0, chunks].sum()) - gathers
+
+
+def _tp_all_reduce(report: Report) -> float | None:
+    sums = [item for item in _block(report).forward if item.name.endswith("leave")]
+    return _item_seconds(report, sums[0], 0) if sums else None
+
+
+def sums_in_layer(report: Report, backward: bool) -> int:
+    """All-reduces over tensor-parallel ranks in one pass of a layer; the backward runs them again."""
+    block = _block(report)
+    items = block.backward if backward else block.forward
+    works = [item.work for item in items]
+    return sum(isinstance(work, AllReduce) and work.axis == "tp" for work in works)
+
+
+def _hop(report: Report) -> float:
+    return sum(_item_seconds(report, item, 0) for item in report.priced.programs.hop_across.forward)
+
+
+def _named(report: Report, items: tuple[Item, ...], names: tuple[str, ...], stage: int) -> float:
+    return sum(_item_seconds(report, item, stage) for item in items if item.name in names)
+
+
+def _optimizer(report: Report, stage: int, update_skipped: bool) -> float:
+    programs, timeline = report.priced.programs, report.timeline
+    checks = [item for item in programs.reduce if item.name not in (*REDUCTION, "gradients.tied_embeddings")]
+    checked = sum(_item_seconds(report, item, stage) for item in checks)
+    update = 0.0 if update_skipped else float(timeline.update_s[stage])
+    return checked + timeline.synchronise_s + update
+
+
+COMPONENTS: dict[str, Callable[[Report, int, bool], float | None]] = {
+    "encoder_fwd": lambda report, stage, skipped: _one_layer(report, _block(report).forward),
+    "encoder_bwd": lambda report, stage, skipped: _one_layer(report, _block(report).backward),
+    "tp_allreduce": lambda report, stage, skipped: _tp_all_reduce(report),
+    "pp_p2p_send_activation": lambda report, stage, skipped: _hop(report),
+    "stage_fwd": lambda report, stage, skipped: _stage(report, stage, backward=False),
+    "stage_bwd": lambda report, stage, skipped: _stage(report, stage, backward=True),
+    "dp_grad_allreduce": lambda report, stage, skipped: _named(
+        report, report.priced.programs.reduce, REDUCTION, stage
+    ),
+    "dp_param_allgather": lambda report, stage, skipped: _named(
+        report, report.priced.programs.update, ("gradients.gather_parameters",), stage
+    ),
+    "optimizer_step_incl_param_allgather": _optimizer,
+}

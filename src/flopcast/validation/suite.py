@@ -1,0 +1,69 @@
+"""Suites: measured runs that stand in the catalogue, each with the job that reproduces it.
+
+Answers: what was measured, by whom, under which protocol is it compared?
+Elsewhere: reading suite files (io/suites.py), predicting and comparing (compare.py).
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flopcast.spec.job import Job
+
+_NOUN = ConfigDict(frozen=True, extra="forbid")
+
+
+class MeasuredComponent(BaseModel):
+    """Mean time of one component inside the best step, on one kind of stage."""
+
+    model_config = _NOUN
+
+    component: str
+    stage: Literal["first", "middle", "last"]
+    measured_s: float = Field(gt=0)
+
+
+class Measured(BaseModel):
+    """What a source prints of one run; what it does not print stays empty."""
+
+    model_config = _NOUN
+
+    step_time_s: float | None = Field(default=None, gt=0)
+    best_step_time_s: float | None = Field(default=None, gt=0)
+    mean_step_time_s: float | None = Field(default=None, gt=0)
+    tflops_per_device: int | float | None = None
+    flop_formula: Literal["megatron-2021"] | None = None
+    resident_bytes: float | None = Field(default=None, gt=0, description="allocated between steps")
+    allocated_bytes: float | None = Field(default=None, gt=0, description="peak, first stage")
+
+
+class SuiteRow(BaseModel):
+    """One run."""
+
+    model_config = _NOUN
+
+    id: str
+    system: str
+    job: Job
+    measured: Measured
+    update_skipped: bool = Field(
+        default=False, description="the best step made no update: its gradients overflowed"
+    )
+    components: tuple[MeasuredComponent, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+class Suite(BaseModel):
+    """Rows of one source and the protocol they are judged by.
+
+    `cross_fit_host`: the host's cost on one system is fitted on the rows of the others.
+    `leave_out_jitter`: the jitter of a row's cluster is the mean over the other rows of that cluster.
+    """
+
+    model_config = _NOUN
+
+    name: str
+    source: str
+    cross_fit_host: bool = False
+    leave_out_jitter: bool = False
+    rows: tuple[SuiteRow, ...] = Field(min_length=1)

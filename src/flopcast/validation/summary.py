@@ -1,0 +1,123 @@
+"""A comparison in numbers and in text: per source, per component class, worst rows first."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from flopcast.report.as_json import nine_digits
+from flopcast.units import show_seconds
+from flopcast.validation.compare import ComparedComponent, ComparedRow, Comparison
+
+FORMAT_VERSION = 1
+
+
+def errors(values: Iterable[float]) -> dict[str, float]:
+    """Count, mean absolute error, median, 90th percentile, worst and bias of relative errors."""
+    found = sorted(values, key=abs)
+    sizes = [abs(value) for value in found]
+    return {
+        "rows": len(found),
+        "mape": nine_digits(statistics.mean(sizes)),
+        "median": nine_digits(statistics.median(sizes)),
+        "p90": nine_digits(sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]),
+        "worst": nine_digits(sizes[-1]),
+        "bias": nine_digits(statistics.mean(found)),
+    }
+
+
+def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
+    """One entry per source, system and reference."""
+    groups: dict[tuple[str, str, str], list[ComparedRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.source, row.system, row.reference].append(row)
+    return [
+        {"source": source, "system": system, "reference": reference}
+        | errors(row.relative_error for row in members)
+        | {"coverage": nine_digits(statistics.mean(row.covered for row in members))}
+        for (source, system, reference), members in groups.items()
+    ]
+
+
+def by_component(components: Sequence[ComparedComponent]) -> dict[str, dict[str, float]]:
+    """Errors of every class of component."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for entry in components:
+        if entry.relative_error is not None:
+            groups[entry.component].append(entry.relative_error)
+    return {name: errors(values) for name, values in groups.items()}
+
+
+def as_json(comparisons: Sequence[Comparison]) -> dict[str, object]:
+    """The public form of a validation: keys may be added, never renamed."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "rows": [_row(row) for comparison in comparisons for row in comparison.rows],
+        "components": [
+            {
+                "id": entry.id,
+                "component": entry.component,
+                "stage": entry.stage,
+                "measured_s": entry.measured_s,
+                "predicted_s": None if entry.predicted_s is None else nine_digits(entry.predicted_s),
+            }
+            for comparison in comparisons
+            for entry in comparison.components
+        ],
+        "sources": [entry for comparison in comparisons for entry in by_source(comparison.rows)],
+        "component_classes": {
+            name: value
+            for comparison in comparisons
+            for name, value in by_component(comparison.components).items()
+        },
+    }
+
+
+def _row(row: ComparedRow) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "source": row.source,
+        "system": row.system,
+        "reference": row.reference,
+        "measured_step_time_s": nine_digits(row.measured_step_time_s),
+        "predicted_step_time_s": nine_digits(row.predicted_step_time_s),
+        "low_s": nine_digits(row.low_s),
+        "high_s": nine_digits(row.high_s),
+        "measured_memory_bytes": row.measured_memory_bytes,
+        "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
+        "refused": None,
+        "assumptions": list(row.assumptions),
+    }
+
+
+def as_text(comparison: Comparison) -> str:
+    """The printed table of one suite."""
+    suite = comparison.suite
+    lines = [f"suite {suite.name}: {suite.source}"]
+    for system, ratio in comparison.host_ratio.items():
+        lines.append(f"  host cost on {system}: × {ratio:.2f}, fitted on the other systems")
+    lines.append(f"  {'run':22} {'reference':9} {'measured':>10} {'predicted':>10} {'error':>7}   90 %")
+    for row in comparison.rows:
+        lines.append(
+            f"  {row.id:22} {row.reference:9} {show_seconds(row.measured_step_time_s):>10}"
+            f" {show_seconds(row.predicted_step_time_s):>10} {row.relative_error:+7.1%}"
+            f"   {'inside' if row.covered else 'OUTSIDE'}"
+            + (f"   memory {_memory_error(row):+.1%}" if row.measured_memory_bytes else "")
+        )
+    for entry in by_source(comparison.rows):
+        lines.append(
+            f"  {entry['system']}, {entry['reference']}: mean absolute error {entry['mape']:.1%},"
+            f" worst {entry['worst']:.1%}, bias {entry['bias']:+.1%}, {entry['coverage']:.0%} inside"
+        )
+    classes = by_component(comparison.components)
+    if classes:
+        lines.append(f"  {'component':40} {'rows':>4} {'error':>6} {'worst':>6} {'bias':>6}")
+        for name, found in classes.items():
+            lines.append(
+                f"  {name:40} {found['rows']:4.0f} {found['mape']:6.1%} {found['worst']:6.1%}"
+                f" {found['bias']:+6.1%}"
+            )
+    return "\n".join(lines)
+
+
+def _memory_error(row: ComparedRow) -> float:
+    return row.predicted_memory_bytes / (row.measured_memory_bytes or 1.0) - 1.0

@@ -1,0 +1,143 @@
+"""Gradients after the backward pass: accumulated, reduced, checked, applied, gathered.
+
+Answers: which items end a micro-batch's backward and a step, for each ZeRO stage that is built (0, 1)?
+Elsewhere: parameters sharded while they are used (ZeRO-3, FSDP): refused until built.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item, host_work
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
+from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Stack
+
+ONE_NUMBER_BYTES = constant(8.0)
+AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
+
+
+def micro_batch_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
+    """What follows one layer's backward: accumulation, and the overlapped reduction if there is one.
+
+    `parameters` of one layer on one rank. The first micro-batch's gradient is not added to anything.
+    """
+    gradients = stack.gradients
+    items: list[Item] = []
+    if gradients.accumulate_passes:
+        kind = "accumulate_main_gradient" if gradients.dtype == "fp32" else "accumulate_gradient"
+        work = MemoryBound(kind=kind, elements=parameters, dtype=plans.structure.precision)
+        items.append(_step_kernel("accumulate", work, "gradients", "backward", "not_first"))
+    if gradients.overlap:
+        bucket = np.minimum(gradients.bucket_elements, parameters)
+        items.append(
+            Item(
+                name="gradients.reduce",
+                work=_reduction(stack, bucket),
+                component="dp_communication",
+                phase="backward",
+                when="last",
+                stream="dp",
+                waits=("compute", "tp", "host"),
+                count=parameters / np.maximum(bucket, 1.0),
+            )
+        )
+    return tuple(items)
+
+
+def reduce_items(stack: Stack, plans: Plans, parameters: Counts, tied: Counts) -> tuple[Item, ...]:
+    """From the last backward to the common synchronisation; (plans, stage classes).
+
+    `tied` elements are summed between the first and the last stage, which hold a copy each.
+    """
+    gradients = stack.gradients
+    items = [_message("tied_embeddings", AllReduce(axis="embedding", message_bytes=_sized(stack, tied)))]
+    if not gradients.overlap:
+        buckets = np.ceil(parameters / gradients.bucket_elements)
+        bucket = parameters / np.maximum(buckets, 1.0)
+        copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
+        items += [item for name, item in copies if name not in AFTER_REDUCTION]
+        items.append(replace(_message("reduce", _reduction(stack, bucket)), count=buckets))
+        items += [item for name, item in copies if name in AFTER_REDUCTION]
+    shard = parameters / (plans.data_parallel if plans.structure.zero else ONE)
+    items += [
+        _over_gradients(stack, "gradient_norm", shard, f"overflow_check_{check}")
+        for check in range(gradients.overflow_checks)
+    ]
+    items += [_over_gradients(stack, "gradient_norm", shard, "norm"), host_work("step", "step")]
+    return tuple(items)
+
+
+def synchronise_items(stack: Stack) -> tuple[Item, ...]:
+    """Numbers that all stages and tensor-parallel ranks must agree on: overflow flags, the norm."""
+    number = AllReduce(axis="model", message_bytes=ONE_NUMBER_BYTES)
+    names = [f"overflow_{check}" for check in range(stack.gradients.overflow_checks)]
+    return tuple(_message(name, number) for name in (*names, "norm"))
+
+
+def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
+    """From the synchronisation to the next step; (plans, stage classes).
+
+    ZeRO-1: each data-parallel rank updates its share of the parameters and all gather the result.
+    """
+    sharded = plans.structure.zero >= 1
+    shard = parameters / plans.data_parallel if sharded else parameters
+    update = OptimizerUpdate(
+        parameters=shard,
+        bytes_per_parameter=constant(stack.optimizer.moved_bytes),
+        dtype="fp32",
+    )
+    items = [
+        _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),
+        _step_kernel("update", update, "optimizer"),
+    ]
+    if sharded:
+        buckets = np.ceil(parameters / stack.gradients.bucket_elements)
+        size = ELEMENT_BYTES[plans.structure.precision]
+        gather = AllGather(axis="dp", message_bytes=parameters / np.maximum(buckets, 1.0) * size)
+        items.append(replace(_message("gather_parameters", gather), count=buckets))
+    return tuple(items)
+
+
+def _reduction(stack: Stack, bucket: Counts) -> AbstractMessage:
+    kind = ReduceScatter if stack.gradients.collective == "reduce_scatter" else AllReduce
+    return kind(axis="dp", message_bytes=_sized(stack, bucket))
+
+
+def _sized(stack: Stack, count: Counts) -> Counts:
+    return count * ELEMENT_BYTES[stack.gradients.dtype]
+
+
+def _over_gradients(
+    stack: Stack, kind: str, count: Counts, name: str = "", component: str = "gradients"
+) -> Item:
+    work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
+    return _step_kernel(name or kind, work, component)
+
+
+def _step_kernel(
+    name: str, work: AbstractOperator, component: str, phase: str = "step", when: str = "every"
+) -> Item:
+    return Item(
+        name=f"{component}.{name}",
+        work=work,
+        component=component,
+        phase=phase,
+        when=when,
+        waits=("compute", "tp", "dp", "host") if phase == "step" else ("compute", "tp", "host"),
+    )
+
+
+def _message(name: str, message: AbstractMessage) -> Item:
+    return Item(
+        name=f"gradients.{name}",
+        work=message,
+        component="dp_communication",
+        phase="step",
+        stream="dp",
+        waits=("compute", "tp", "dp", "host"),
+    )

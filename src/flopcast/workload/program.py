@@ -1,0 +1,143 @@
+"""What one rank runs: layers made into forward and backward items, divided over stages.
+
+Answers: which items make up the forward of a chunk, its backward, a hop between stages, and the end
+of a step? Hardware is unknown here; arrays are over plans, and over chunk or stage classes where said.
+
+A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class
+for now. All programs are segments: the items of one layer, repeated as often as a chunk holds it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.layers.base import Split, Weight
+from flopcast.operators.item import Item
+from flopcast.spec.model import Model
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Stack
+from flopcast.workload.stages import Stages
+
+POSITIONS = ("first", "middle", "last", "only")  # of a micro-batch within a step
+WHEN = {  # at which positions an item runs
+    "every": (1.0, 1.0, 1.0, 1.0),
+    "not_first": (0.0, 1.0, 1.0, 0.0),
+    "last": (0.0, 0.0, 1.0, 1.0),
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class LogicalLayer:
+    """One layer of the model as lowered: what must be computed, sent and kept."""
+
+    kind: str
+    count: int
+    forward: tuple[Item, ...]
+    weights: tuple[Weight, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Workload:
+    """A model under plans, before any stack: logical layers."""
+
+    model: Model
+    plans: Plans
+    split: Split
+    layers: tuple[LogicalLayer, ...]
+
+    def parameters(self) -> Floats:
+        """Parameters of one rank that held every layer, shape (plans, 1)."""
+        return sum((layer.count * elements(layer.weights) for layer in self.layers), ZERO)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Layer:
+    """One layer as a stack runs it."""
+
+    kind: str
+    count: int
+    forward: tuple[Item, ...]
+    backward: tuple[Item, ...]
+    weights: tuple[Weight, ...]
+    kept_bytes: Floats  # from the forward until the backward pass of one micro-batch
+    working_bytes: Floats  # besides, while the layer's backward pass runs; see workload/backward.py
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Segment:
+    """Items in a row, repeated `repeat` times; shape (plans, chunk classes)."""
+
+    items: tuple[Item, ...]
+    repeat: Counts
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Hop:
+    """Messages of one transfer between neighbouring stages: activations on, their gradients back."""
+
+    forward: tuple[Item, ...]
+    backward: tuple[Item, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Accounting:
+    """What a rewrite changed in one layer's forward: FLOP must not change, bytes may."""
+
+    rewrite: str
+    layer: str
+    flop_before: Floats
+    flop_after: Floats
+    moved_before_bytes: Floats
+    moved_after_bytes: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Programs:
+    """Everything that the ranks of a plan run in one step."""
+
+    workload: Workload
+    stack: Stack
+    layers: tuple[Layer, ...]
+    stages: Stages
+    forward: tuple[Segment, ...]
+    backward: tuple[Segment, ...]
+    hop_across: Hop  # to a stage on another node
+    hop_inside: Hop  # to a stage on the same node
+    reduce: tuple[Item, ...]  # after the last backward, per stage class
+    synchronise: tuple[Item, ...]  # all stages of a pipeline together
+    update: tuple[Item, ...]  # until the next step may begin, per stage class
+    parameters: Counts  # per rank, (plans, stage classes)
+    accounting: tuple[Accounting, ...]
+
+    @property
+    def plans(self) -> Plans:
+        """The plans that these programs belong to."""
+        return self.workload.plans
+
+    def items(self) -> tuple[Item, ...]:
+        """Every item once, in the order of the step."""
+        runs = (segment.items for segment in (*self.forward, *self.backward))
+        hops = (self.hop_across.forward, self.hop_across.backward)
+        hops += (self.hop_inside.forward, self.hop_inside.backward)
+        ends = (self.reduce, self.synchronise, self.update)
+        return tuple(item for run in (*runs, *hops, *ends) for item in run)
+
+
+def elements(weights: tuple[Weight, ...]) -> Counts:
+    """Elements of one instance on one rank, tied tensors left out."""
+    return sum((weight.elements for weight in weights if not weight.tied), ZERO)
+
+
+def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
+    """Parameters of a rank of each stage class, (plans, stage classes).
+
+    A tied tensor is stored again where its owner, the first layer, is on another stage.
+    """
+    held = np.zeros(stage_counts.shape[:2])
+    owner_elsewhere = stage_counts[:, :, 0] == 0
+    for part, layer in enumerate(layers):
+        tied = sum((w.elements for w in layer.weights if w.tied), ZERO)
+        here = elements(layer.weights) + np.where(owner_elsewhere, tied, 0.0)
+        held = held + stage_counts[:, :, part] * here
+    return held

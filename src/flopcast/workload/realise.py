@@ -1,0 +1,224 @@
+"""Logical items × stack → the programs that really run.
+
+Answers: which rewrites apply, what the backward pass is, what is kept, how layers stand on stages,
+which messages travel between stages, and what ends a step?
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
+from flopcast.errors import InternalError
+from flopcast.layers.base import activation_bytes
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.item import Item, blocking, host_work
+from flopcast.operators.messages import AllGather, SendReceive
+from flopcast.spec.stack import Stack
+from flopcast.workload.backward import (
+    WHOLE_LAYER,
+    derive_backward,
+    gradients_at_work,
+    kept_tensors,
+    total_bytes,
+)
+from flopcast.workload.gradients import (
+    micro_batch_items,
+    reduce_items,
+    synchronise_items,
+    update_items,
+)
+from flopcast.workload.program import (
+    Accounting,
+    Hop,
+    Layer,
+    LogicalLayer,
+    Programs,
+    Segment,
+    Workload,
+    elements,
+    held_parameters,
+)
+from flopcast.workload.rewrites import REWRITES
+from flopcast.workload.stages import Stages, divide_all
+
+
+def realise(workload: Workload, stack: Stack) -> Programs:
+    """Apply the stack to a workload; shapes as in workload/program.py."""
+    accounting: list[Accounting] = []
+    layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
+    stages = _divide(workload, stack)
+    parameters = held_parameters(workload.layers, stages.stage_counts)
+    plans = workload.plans
+    return Programs(
+        workload=workload,
+        stack=stack,
+        layers=layers,
+        stages=stages,
+        forward=_segments([layer.forward for layer in layers], workload, stack, stages),
+        backward=_segments(
+            [layer.backward for layer in reversed(layers)], workload, stack, stages, backward=True
+        ),
+        hop_across=_hop(workload, stack, "pp"),
+        hop_inside=_hop(workload, stack, "pp_inside"),
+        reduce=reduce_items(stack, plans, parameters, _tied(workload, stages)),
+        synchronise=synchronise_items(stack),
+        update=update_items(stack, plans, parameters),
+        parameters=parameters,
+        accounting=tuple(accounting),
+    )
+
+
+def rewrite_names(stack: Stack) -> tuple[str, ...]:
+    """The stack's rewrites in order, its attention kernel first."""
+    attention = ("flash_attention",) if stack.attention_kernel == "flash" else ()
+    return (*attention, *stack.rewrites)
+
+
+def _layer(
+    logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]
+) -> Layer:
+    forward = logical.forward
+    for name in rewrite_names(stack):
+        before, forward = forward, REWRITES[name](forward)
+        if forward != before:
+            accounting.append(_account(name, logical.kind, before, forward))
+    recomputed = _recomputed(logical, workload, stack)
+    everything = total_bytes(kept_tensors(forward, frozenset()))
+    checkpointed = WHOLE_LAYER in recomputed
+    kept = total_bytes(kept_tensors(forward, recomputed))
+    backward = derive_backward(forward, recomputed)
+    if checkpointed:
+        kept = _checkpoint_bytes(workload)
+        forward, backward = _checkpointed(forward, backward, workload, stack)
+    backward += micro_batch_items(stack, workload.plans, elements(logical.weights))
+    return Layer(
+        kind=logical.kind,
+        count=logical.count,
+        forward=forward,
+        backward=backward,
+        weights=logical.weights,
+        kept_bytes=kept,
+        working_bytes=everything
+        - kept * (0.0 if checkpointed else 1.0)
+        + gradients_at_work(forward)
+        + 3 * activation_bytes(workload.model.hidden, workload.split),  # y, dy, dx
+    )
+
+
+def _recomputed(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
+    mode = workload.plans.structure.recompute
+    if logical.kind != "block" or mode == "none":
+        return frozenset()
+    return frozenset((WHOLE_LAYER,) if mode == "full" else stack.selective_groups)
+
+
+def _checkpoint_bytes(workload: Workload) -> Floats:
+    x_bytes = activation_bytes(workload.model.hidden, workload.split)
+    cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
+    return x_bytes / cut
+
+
+def _checkpointed(
+    forward: tuple[Item, ...], backward: tuple[Item, ...], workload: Workload, stack: Stack
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """A layer whose input alone is kept: cut over ranks, and drained by the host, where the stack does."""
+    if workload.plans.structure.partition_activations:
+        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))
+        item = blocking("checkpoint.gather", gather, "x", "x.full")
+        backward = (replace(item, phase="recompute"), *backward)
+    if stack.synchronise_each_layer:
+        first = next(i for i, item in enumerate(backward) if item.phase == "backward")
+        drained = host_work("synchronise", "recompute"), host_work("synchronise", "backward")
+        backward = (drained[0], *backward[:first], drained[1], *backward[first:])
+        forward = (host_work("synchronise", "forward"), *forward)
+    return forward, backward
+
+
+def _divide(workload: Workload, stack: Stack) -> Stages:
+    plans, rule = workload.plans, stack.pipeline
+    return divide_all(
+        tuple(layer.count for layer in workload.layers),
+        plans.pipeline_parallel,
+        plans.virtual_stages,
+        rule.partition,
+        rule.entries_before,
+        rule.entries_after,
+    )
+
+
+def _segments(
+    runs: list[tuple[Item, ...]],
+    workload: Workload,
+    stack: Stack,
+    stages: Stages,
+    backward: bool = False,
+) -> tuple[Segment, ...]:
+    """Layers in the order of their pass, behind the gather of what a neighbour has sent in shares."""
+    counts = stages.chunk_counts[:, :, ::-1] if backward else stages.chunk_counts
+    segments = [Segment(items=items, repeat=counts[:, :, part]) for part, items in enumerate(runs)]
+    if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
+        end = counts[:, :, 0]  # the chunk that starts the pass receives nothing
+        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))
+        item = replace(
+            blocking("receive.gather", gather, "x.share", "x"), phase="backward" if backward else "forward"
+        )
+        segments.insert(0, Segment(items=(item,), repeat=1.0 - np.minimum(end, 1.0)))
+    return tuple(segments)
+
+
+def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
+    """Messages of one transfer between neighbouring stages."""
+    x_bytes = activation_bytes(workload.model.hidden, workload.split)
+    if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
+        x_bytes = x_bytes / workload.plans.tensor_parallel
+    forward = [_hop_item("activation", x_bytes, "forward", axis)]
+    if stack.pipeline.sends_mask:
+        mask_bytes = workload.split.length**2 * ELEMENT_BYTES["fp16"]
+        forward.append(_hop_item("mask", mask_bytes, "forward", axis))
+    return Hop(forward=tuple(forward), backward=(_hop_item("gradient", x_bytes, "backward", axis),))
+
+
+def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
+    return Item(
+        name=f"hop.{name}",
+        work=SendReceive(axis=axis, message_bytes=message_bytes),
+        component="pp_communication",
+        phase=phase,
+        stream="pp",
+    )
+
+
+def _tied(workload: Workload, stages: Stages) -> Counts:
+    """Elements summed between first and last stage, per stage class; none where one stage has both."""
+    counts = stages.stage_counts
+    tied = sum((w.elements for layer in workload.layers for w in layer.weights if w.tied), ZERO)
+    at_one_end = (counts[:, :, 0] > 0) != (counts[:, :, -1] > 0)
+    return np.where(at_one_end, tied, 0.0)
+
+
+def _account(name: str, kind: str, before: tuple[Item, ...], after: tuple[Item, ...]) -> Accounting:
+    """FLOP and bytes of the items that a rewrite took out, and of those that it put in."""
+    kept = {id(item) for item in before} & {id(item) for item in after}
+    flop_before, moved_before = _totals(item for item in before if id(item) not in kept)
+    flop_after, moved_after = _totals(item for item in after if id(item) not in kept)
+    if name != "flash_attention" and not np.allclose(flop_before, flop_after, rtol=1e-12):
+        raise InternalError(f"rewrite {name!r} changed the FLOP of a {kind}")
+    return Accounting(
+        rewrite=name,
+        layer=kind,
+        flop_before=flop_before,
+        flop_after=flop_after,
+        moved_before_bytes=moved_before,
+        moved_after_bytes=moved_after,
+    )
+
+
+def _totals(items: Iterable[Item]) -> tuple[Floats, Floats]:
+    flop, moved_bytes = ZERO, ZERO
+    for item in items:
+        if isinstance(item.work, AbstractOperator):
+            work = item.work.work()
+            flop, moved_bytes = flop + work.flop, moved_bytes + work.moved_bytes
+    return flop, moved_bytes

@@ -1,0 +1,24 @@
+"""The rewrites that a stack may name: one file and one line each."""
+
+from flopcast.workload.rewrites.base import Rewrite
+from flopcast.workload.rewrites.bias_dropout_add import bias_dropout_add
+from flopcast.workload.rewrites.bias_gelu import bias_gelu
+from flopcast.workload.rewrites.epilogue_bias import epilogue_bias
+from flopcast.workload.rewrites.flash_attention import flash_attention
+from flopcast.workload.rewrites.fused_norm import fused_layernorm
+from flopcast.workload.rewrites.fused_softmax import fused_softmax
+from flopcast.workload.rewrites.layout_copies import layout_copies
+from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
+from flopcast.workload.rewrites.unfused_rope import unfused_rope
+
+REWRITES: dict[str, Rewrite] = {
+    "flash_attention": flash_attention,
+    "fused_softmax": fused_softmax,
+    "fused_layernorm": fused_layernorm,
+    "bias_gelu": bias_gelu,
+    "bias_dropout_add": bias_dropout_add,
+    "epilogue_bias": epilogue_bias,
+    "unfused_rmsnorm": unfused_rmsnorm,
+    "unfused_rope": unfused_rope,
+    "layout_copies": layout_copies,
+}

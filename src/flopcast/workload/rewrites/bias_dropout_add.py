@@ -1,0 +1,9 @@
+"""Bias, dropout and residual sum in one kernel (Megatron-LM's JIT-fused `bias_dropout_add`)."""
+
+from flopcast.workload.rewrites.base import Items, fuse_runs
+
+
+def bias_dropout_add(items: Items) -> Items:
+    """`bias_add, dropout, residual_add` → one kernel; without dropout, `bias_add, residual_add`."""
+    items = fuse_runs(items, ("bias_add", "dropout", "residual_add"), "bias_dropout_add")
+    return fuse_runs(items, ("bias_add", "residual_add"), "bias_add_residual")

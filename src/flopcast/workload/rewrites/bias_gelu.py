@@ -1,0 +1,8 @@
+"""Bias and GELU in one kernel (Megatron-LM's and GPT-NeoX's `bias_gelu_fusion`)."""
+
+from flopcast.workload.rewrites.base import Items, fuse_runs
+
+
+def bias_gelu(items: Items) -> Items:
+    """`bias_add, gelu` → `bias_gelu`."""
+    return fuse_runs(items, ("bias_add", "gelu"), "bias_gelu")

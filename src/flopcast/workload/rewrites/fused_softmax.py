@@ -1,0 +1,8 @@
+"""Mask and softmax in one kernel (Megatron-LM's scaled masked softmax; it also scales the scores)."""
+
+from flopcast.workload.rewrites.base import Items, fuse_runs
+
+
+def fused_softmax(items: Items) -> Items:
+    """`mask_fill, softmax` → `scaled_masked_softmax`."""
+    return fuse_runs(items, ("mask_fill", "softmax"), "scaled_masked_softmax")

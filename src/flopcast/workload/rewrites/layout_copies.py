@@ -1,0 +1,20 @@
+"""Copies of q, k and v into the layout that a fused attention kernel wants (GPT-NeoX's rearrange)."""
+
+from dataclasses import replace
+
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.workload.rewrites.base import Items
+
+
+def layout_copies(items: Items) -> Items:
+    """One copy of q, k and v before every fused attention kernel."""
+    result: list[Items] = []
+    for item in items:
+        work = item.work
+        if isinstance(work, FlashAttention):
+            rows = (work.batch + 2 * work.kv_batch) * work.queries * work.head_size
+            copy = MemoryBound(kind="copy", elements=rows, dtype=work.dtype)
+            result.append((replace(item, name="attention.layout", work=copy, inputs=("attention.q",)),))
+        result.append((item,))
+    return tuple(item for run in result for item in run)

@@ -1,0 +1,8 @@
+"""Root-mean-square norm as a chain of framework kernels: norm, scale, divide, multiply (GPT-NeoX)."""
+
+from flopcast.workload.rewrites.base import Items, change_kind
+
+
+def unfused_rmsnorm(items: Items) -> Items:
+    """`rmsnorm` → `unfused_rmsnorm`: five passes forward, sixteen backward."""
+    return change_kind(items, "rmsnorm", "unfused_rmsnorm")
