@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flopcast.api import load_job, predict, validate_suite
-    from flopcast.errors import CalibrationError, FlopcastError, InfeasibleError, Problem, SpecError
+    from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.report.report import Report
     from flopcast.spec.batch import Batch
     from flopcast.spec.cluster import Cluster
@@ -25,7 +25,6 @@ _HOMES = {
     "load_job": "flopcast.api",
     "predict": "flopcast.api",
     "validate_suite": "flopcast.api",
-    "CalibrationError": "flopcast.errors",
     "FlopcastError": "flopcast.errors",
     "InfeasibleError": "flopcast.errors",
     "Problem": "flopcast.errors",
@@ -42,7 +41,6 @@ _HOMES = {
 
 __all__ = [
     "Batch",
-    "CalibrationError",
     "Cluster",
     "FlopcastError",
     "InfeasibleError",

@@ -14,20 +14,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]  # a quantity with a unit: seconds, bytes, FLOP, rates
 Counts = NDArray[np.float64]  # a shape, a degree, a number of things: dimensionless
+Logs = NDArray[np.float64]  # a logarithm
 Integers = NDArray[np.intp]  # positions in other arrays
 Probability = Annotated[float, Ge(0), Lt(1)]
 
-ELEMENT_BYTES = {
-    "fp32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int64": 8.0,
-    "bool": 1.0,
-}
+ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int64": 8.0, "bool": 1.0}
 
 
-def constant(value: float) -> Counts:
+def constant(value: float | int) -> Counts:
     """The array of shape (1, 1) that holds `value` for every plan."""
     return np.full((1, 1), float(value))
 

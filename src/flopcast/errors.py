@@ -1,10 +1,10 @@
 """Every deliberate error of flopcast, and how a fault in the input is told.
 
-    FlopcastError            catch this to catch them all
-    ├── SpecError            the input is wrong: holds every Problem found, not just the first
-    ├── CalibrationError     no evidence covers what was asked (a curve, a fabric, a factor)
-    ├── InfeasibleError      the input is right, but no plan satisfies it
-    └── InternalError        a broken invariant of ours: the bug is in flopcast
+FlopcastError            catch this to catch them all
+├── SpecError            the input is wrong: holds every Problem found, not just the first
+├── CalibrationError     no evidence covers what was asked (a curve, a fabric, a factor)
+├── InfeasibleError      the input is right, but no plan satisfies it
+└── InternalError        a broken invariant of ours: the bug is in flopcast
 """
 
 from collections.abc import Iterable
@@ -47,10 +47,6 @@ class SpecError(FlopcastError, ValueError):
         """Keep the faults and print them one under the other."""
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-class CalibrationError(FlopcastError):
-    """No measurement, relative or data sheet covers what was asked."""
 
 
 class InfeasibleError(FlopcastError):

@@ -7,6 +7,8 @@ binary ones ("GiB") of two. A bare number is refused where a unit is expected.
 import math
 import re
 
+Number = int | float
+
 SUFFIXES = {
     "_flop_per_s": ("FLOP/s",),
     "_bytes_per_s": ("B/s", "bit/s"),
@@ -57,7 +59,7 @@ def _usual(unit: str) -> str:
     return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s", "s": "us"}.get(unit, unit)
 
 
-def show(value: float, unit: str, digits: int = 3) -> str:
+def show(value: Number, unit: str, digits: int = 3) -> str:
     """`value` with the decimal prefix that leaves one to three digits before the point.
 
     >>> show(1.555e12, "B/s")
@@ -72,7 +74,7 @@ def show(value: float, unit: str, digits: int = 3) -> str:
     return f"{_digits(value / 1000.0**power, digits)} {prefix}{unit}"
 
 
-def show_seconds(value: float) -> str:
+def show_seconds(value: Number) -> str:
     """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d"."""
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if abs(value) < limit:
@@ -80,5 +82,5 @@ def show_seconds(value: float) -> str:
     return f"{_digits(value / 86400, 3)} d"
 
 
-def _digits(value: float, digits: int) -> str:
+def _digits(value: Number, digits: int) -> str:
     return f"{value:#.{digits}g}".rstrip(".")

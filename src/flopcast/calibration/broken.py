@@ -77,14 +77,10 @@ def replacements(
     }
 
 
-def _derive(
-    entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]
-) -> Curve:
+def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]) -> Curve:
     mesh = np.meshgrid(*forward.axes, indexing="ij")
     points = tuple(2.0 ** axis.ravel() for axis in mesh)
-    ratio = log_efficiency(relative[entry.name], points) - log_efficiency(
-        relative[entry.forward], points
-    )
+    ratio = log_efficiency(relative[entry.name], points) - log_efficiency(relative[entry.forward], points)
     table = forward.table + ratio.reshape(forward.table.shape)
     made = replace(forward, name=entry.name, table=table)
     shift = _traced_log_efficiency(entry, device, made)

@@ -44,9 +44,7 @@ def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: s
         tier=tier,
         collective=collective,
         path=f"collectives/{system}/{names[collective]}.csv",
-        size_bytes=lambda r: (
-            r["message_bytes"] * (r["nodes"] * r["gpus_per_node"] if gathers else 1.0)
-        ),
+        size_bytes=lambda r: r["message_bytes"] * (r["nodes"] * r["gpus_per_node"] if gathers else 1.0),
         inside=lambda r: np.where(pair & (r["nodes"] > 1), 1.0, r["gpus_per_node"]),
         nodes=lambda r: r["nodes"],
         seconds=lambda r: r["time_us"] * 1e-6,
@@ -95,8 +93,8 @@ FABRICS: tuple[FabricFile, ...] = (
 )
 
 LEFT_OUT = {
-    "vista-gh200/all_gather": "defect 3: most rows imply more than the network's bandwidth; the all-reduce's"
-    " bus bandwidth is used instead",
+    "vista-gh200/all_gather": "defect 3: most rows imply more than the network's bandwidth;"
+    " the all-reduce's bus bandwidth is used instead",
     "perlmutter-a100-sxm4-80gb/all_gather inside a node": "defect 7: bimodal, 6 to 146 GB/s; the"
     " all-reduce's bus bandwidth is used instead",
 }

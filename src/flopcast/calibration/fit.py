@@ -10,13 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.calibration.collective_files import FabricFile
-from flopcast.calibration.operator_files import (
-    BROKEN,
-    FILES,
-    Columns,
-    MeasuredFile,
-    kept_rows,
-)
+from flopcast.calibration.operator_files import BROKEN, FILES, Columns, MeasuredFile, kept_rows
 from flopcast.calibration.samples import Samples, join, operator_samples
 from flopcast.calibration.table import fit_table
 from flopcast.cost.collectives.formulas import FORMULAS
@@ -38,9 +32,9 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
     curves = {
         name.removesuffix(".forward"): fit_curve(samples, device.name, device.kernel_launch_s)
         for name, samples in joined.items()
-        if samples.seconds.size
+        if samples.measured_s.size
     }
-    curves["gemm"] = _with_layouts(curves["gemm"], system, device, files)
+    curves["gemm"] = _with_layouts(curves["gemm"], device, files)
     return curves
 
 
@@ -66,30 +60,26 @@ def as_plans(columns: Columns) -> dict[str, Floats]:
 
 def fit_curve(samples: Samples, owner: str, launch_s: float) -> Curve:
     """The curve of one class; the launch is taken off small times, but never more than half."""
-    work_s = np.maximum(samples.seconds - launch_s, 0.5 * samples.seconds)
+    work_s = np.maximum(samples.measured_s - launch_s, 0.5 * samples.measured_s)
     table = fit_table(
-        samples.coordinates,
-        np.log(samples.bound_s / work_s),
-        MOST_NODES[len(samples.coordinates)],
+        samples.coordinates, np.log(samples.bound_s / work_s), MOST_NODES[len(samples.coordinates)]
     )
     return Curve(
         name=samples.name,
         owner=owner,
         axes=table.axes,
-        table=table.values,
+        table=table.log_efficiency,
         launch_s=launch_s,
         evidence=Evidence(
             source=samples.source,
-            rows=len(samples.seconds),
+            rows=len(samples.measured_s),
             rejected=samples.rejected,
             relative_error=table.relative_error,
         ),
     )
 
 
-def _with_layouts(
-    curve: Curve, system: str, device: Device, files: Mapping[str, Columns]
-) -> Curve:
+def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
     """The ratio of gradient GEMMs to forward ones of their shapes: only their sum was measured."""
     ratios = []
     for name, columns in files.items():
@@ -101,9 +91,7 @@ def _with_layouts(
     return replace(curve, layout_ratio=layouts)
 
 
-def _gradient_ratio(
-    curve: Curve, file: MeasuredFile, columns: Columns, device: Device
-) -> Floats:
+def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:
     predicted = np.zeros((len(columns["bwd_us"]), 1))
     for _, gradient in file.forward(as_plans(columns)).gradients():
         need = gradient.work()
@@ -143,23 +131,23 @@ def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
         name=file.collective,
         coordinates=np.stack([size, inside, nodes])[:, possible],
         bound_s=bound_s[possible],
-        seconds=np.maximum(seconds - latency_s, 0.5 * seconds)[possible],
+        measured_s=np.maximum(seconds - latency_s, 0.5 * seconds)[possible],
         source=f"data/{file.path}",
         rejected=int((~possible).sum()),
     )
 
 
 def _fit_collective(samples: Samples, tier: Tier) -> Curve:
-    table = fit_table(samples.coordinates, np.log(samples.bound_s / samples.seconds), (9, 4, 4))
+    table = fit_table(samples.coordinates, np.log(samples.bound_s / samples.measured_s), (9, 4, 4))
     return Curve(
         name=samples.name,
         owner=tier.fabric,
         axes=table.axes,
-        table=table.values,
+        table=table.log_efficiency,
         launch_s=0.0,
         evidence=Evidence(
             source=samples.source,
-            rows=len(samples.seconds),
+            rows=len(samples.measured_s),
             rejected=samples.rejected,
             relative_error=table.relative_error,
         ),

@@ -107,9 +107,7 @@ def _adam(row: Columns) -> AbstractOperator:
     blocks = row["layers"] * 12 * row["hidden"] ** 2 / row["tp"]
     table = _rows_of_table(row) * row["hidden"]
     return OptimizerUpdate(
-        parameters=blocks + table,
-        bytes_per_parameter=np.full_like(blocks, FUSED_ADAM_BYTES),
-        dtype=DTYPE,
+        parameters=blocks + table, bytes_per_parameter=np.full_like(blocks, FUSED_ADAM_BYTES), dtype=DTYPE
     )
 
 
@@ -143,14 +141,10 @@ FILES: dict[str, MeasuredFile] = {
     "layernorm": MeasuredFile(forward=_streaming("layernorm", _activation)),
     "rope": MeasuredFile(forward=_streaming("unfused_rope", _rope_elements)),
     "gelu": MeasuredFile(forward=_streaming("gelu", lambda r: 4 * _activation(r) / r["tp"])),
-    "residual_add": MeasuredFile(
-        forward=_streaming("residual_add", _activation), measures_backward=False
-    ),
+    "residual_add": MeasuredFile(forward=_streaming("residual_add", _activation), measures_backward=False),
     "embedding": MeasuredFile(forward=_embedding),
     "parallel_cross_entropy": MeasuredFile(
-        forward=_streaming(
-            "cross_entropy", lambda r: _tokens(r) * _rows_of_table(r), _rows_of_table
-        )
+        forward=_streaming("cross_entropy", lambda r: _tokens(r) * _rows_of_table(r), _rows_of_table)
     ),
     "optimizer_first_stage": MeasuredFile(forward=_adam, seconds="step_us", measures_backward=False),
 }

@@ -19,15 +19,15 @@ class Samples:
     """Rows of one kernel class or collective; arrays (rows,)."""
 
     name: str
-    coordinates: Floats  # (axes, rows)
+    coordinates: Counts  # (axes, rows)
     bound_s: Floats
-    seconds: Floats
+    measured_s: Floats
     source: str
     rejected: int = 0
 
 
 def operator_samples(
-    operator: AbstractOperator, seconds: Floats, keep: np.ndarray, device: Device, source: str
+    operator: AbstractOperator, measured_s: Floats, keep: np.ndarray, device: Device, source: str
 ) -> Samples:
     """Samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
 
@@ -35,16 +35,16 @@ def operator_samples(
     rejected besides (memory-bound ones may be served by a cache: up to 1.5 times the bandwidth).
     """
     need = operator.work()
-    rows = len(seconds)
+    rows = len(measured_s)
     compute_s = _column(need.flop, rows) / device.peak_flop_per_s[need.unit]
     memory_s = _column(need.moved_bytes, rows) / device.memory_bytes_per_s
-    possible = (seconds > 0) & (compute_s <= seconds) & (memory_s <= 1.5 * seconds)
-    used = keep & possible & np.isfinite(seconds)
+    possible = (measured_s > 0) & (compute_s <= measured_s) & (memory_s <= 1.5 * measured_s)
+    used = keep & possible & np.isfinite(measured_s)
     return Samples(
         name=operator.kernel.removesuffix(".forward"),
         coordinates=np.stack([_column(c, rows)[used] for c in operator.coordinates()]),
         bound_s=np.maximum(compute_s, memory_s)[used],
-        seconds=seconds[used],
+        measured_s=measured_s[used],
         source=source,
         rejected=int((~used).sum()),
     )
@@ -60,7 +60,7 @@ def join(parts: list[Samples]) -> Samples:
         name=parts[0].name,
         coordinates=np.concatenate([part.coordinates for part in parts], axis=1),
         bound_s=np.concatenate([part.bound_s for part in parts]),
-        seconds=np.concatenate([part.seconds for part in parts]),
+        measured_s=np.concatenate([part.measured_s for part in parts]),
         source=parts[0].source,
         rejected=sum(part.rejected for part in parts),
     )

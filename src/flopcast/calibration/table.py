@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Logs
 
 HUBER_ERROR = 0.03  # relative error beyond which a row counts less
 SMOOTHNESS = 0.3  # weight of a second difference of one node against one row
@@ -25,7 +25,7 @@ class Table:
     """A fitted table and what is known of its error."""
 
     axes: tuple[Counts, ...]  # log2 of the nodes
-    values: Floats  # log-efficiency
+    log_efficiency: Logs
     relative_error: float  # mean, on rows kept aside
 
 
@@ -39,7 +39,7 @@ def nodes(column: Counts, most: int) -> Counts:
     return np.linspace(low, high, count)
 
 
-def fit_table(coordinates: Floats, log_efficiency: Floats, most_nodes: tuple[int, ...]) -> Table:
+def fit_table(coordinates: Counts, log_efficiency: Logs, most_nodes: tuple[int, ...]) -> Table:
     """Fit a table; error from ten-fold cross-validation over interleaved rows.
 
     Efficiency is held at 1 at most: a prediction is never faster than its physical bound, although
@@ -63,10 +63,10 @@ def fit_table(coordinates: Floats, log_efficiency: Floats, most_nodes: tuple[int
         errors.append(np.abs(np.expm1(log_efficiency[aside] - design[aside] @ part)))
     error = float(np.mean(np.concatenate(errors))) if errors else 0.1
     shape = tuple(len(axis) for axis in axes)
-    return Table(axes=axes, values=np.minimum(values, 0.0).reshape(shape), relative_error=error)
+    return Table(axes=axes, log_efficiency=np.minimum(values, 0.0).reshape(shape), relative_error=error)
 
 
-def interpolation_matrix(axes: tuple[Counts, ...], logs: Floats) -> Floats:
+def interpolation_matrix(axes: tuple[Counts, ...], logs: Logs) -> Counts:
     """Weights of every node for every row, (rows, nodes)."""
     rows = logs.shape[1]
     shape = tuple(len(axis) for axis in axes)
@@ -80,15 +80,15 @@ def interpolation_matrix(axes: tuple[Counts, ...], logs: Floats) -> Floats:
         share.append((position - axis[index]) / step if len(axis) > 1 else np.zeros(rows))
     for corner in range(2 ** len(axes)):
         weight, flat = np.ones(rows), np.zeros(rows, dtype=np.intp)
-        for axis, size in enumerate(shape):
-            up = (corner >> axis) & 1
-            weight = weight * (share[axis] if up else 1 - share[axis])
-            flat = flat * size + np.minimum(below[axis] + up, size - 1)
+        for number, size in enumerate(shape):
+            up = (corner >> number) & 1
+            weight = weight * (share[number] if up else 1 - share[number])
+            flat = flat * size + np.minimum(below[number] + up, size - 1)
         np.add.at(matrix, (np.arange(rows), flat), weight)
     return matrix
 
 
-def _penalty(shape: tuple[int, ...]) -> Floats:
+def _penalty(shape: tuple[int, ...]) -> Counts:
     """Quadratic form of first and second differences along every axis."""
     index = np.arange(int(np.prod(shape))).reshape(shape)
     total = np.zeros((index.size, index.size))
@@ -103,13 +103,14 @@ def _penalty(shape: tuple[int, ...]) -> Floats:
     return total
 
 
-def _robust_solve(design: Floats, target: Floats, penalty: Floats) -> Floats:
-    weight = np.ones(len(target))
+def _robust_solve(design: Counts, target: Logs, penalty: Counts) -> Counts:
+    weight: Counts = np.ones(len(target))
     values = np.zeros(design.shape[1])
     for _ in range(ROUNDS):
         weighted = design * weight[:, None]
         values = np.linalg.solve(
             design.T @ weighted + penalty + 1e-9 * np.eye(design.shape[1]), weighted.T @ target
         )
-        weight = 1.0 / np.maximum(1.0, np.abs(target - design @ values) / HUBER_ERROR)
+        off = np.abs(target - design @ values) / HUBER_ERROR
+        weight = np.asarray(1.0 / np.maximum(1.0, off))
     return values

@@ -42,7 +42,7 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
         Every fault of the file or the arguments.
     """
     if job is not None and "=" in job:  # no file: the first change took its place
-        job, changes = None, (job, *changes)
+        changes, job = (job, *changes), None
     document = read_yaml(read_file(Path(job)), job) if job else Document("command line", {}, {})
     if not isinstance(document.data, dict):
         return job_of(document)

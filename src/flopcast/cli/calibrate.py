@@ -12,7 +12,10 @@ def command() -> None:
 
 @command.command("fit")
 @click.option(
-    "--data", type=click.Path(path_type=Path), required=True, help="Folder with operators/ and collectives/."
+    "--data",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder with operators/ and collectives/.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the curve files.")
 def fit(data: Path, out: Path) -> None:
@@ -39,4 +42,6 @@ def derate(suite: str) -> None:
     from flopcast.validation.derate import fit_derate
 
     found = fit_derate(load_suite(suite), predict)
-    click.echo(f"derate {found.ratio:.2f}: mean absolute error {found.mean_error:.1%} on {suite}, fitted on it")
+    click.echo(
+        f"derate {found.ratio:.2f}: mean absolute error {found.mean_error:.1%} on {suite}, fitted on it"
+    )

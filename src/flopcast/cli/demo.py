@@ -29,4 +29,6 @@ def command(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.html").write_text(as_html(report), encoding="utf-8")
     write_trace(report, out / "trace.pftrace")
-    click.echo(f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True)
+    click.echo(
+        f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True
+    )

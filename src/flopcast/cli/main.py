@@ -24,11 +24,11 @@ EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG = 1, 2, 3
 class LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, in the order of COMMANDS."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or None."""
         if cmd_name not in COMMANDS:
             return None
@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -86,14 +86,11 @@ def main() -> None:
 
 def _told(error: Exception) -> int:
     """Print a deliberate error and give its exit code; anything else is a bug of ours."""
-    from flopcast.errors import CalibrationError, InfeasibleError, SpecError
+    from flopcast.errors import InfeasibleError, SpecError
 
     if isinstance(error, SpecError):
         count = len(error.problems)
         click.echo(f"{count} fault{'s' if count != 1 else ''} in the input\n\n{error}", err=True)
-        return EXIT_INPUT
-    if isinstance(error, CalibrationError):
-        click.echo(str(error), err=True)
         return EXIT_INPUT
     if isinstance(error, InfeasibleError):
         click.echo(str(error), err=True)

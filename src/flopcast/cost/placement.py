@@ -31,8 +31,9 @@ class Group:
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     """The group of a rank along `axis`.
 
-    "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model" joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the
-    last stage, "world" every rank.
+    "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
+    joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the last
+    stage, "world" every rank.
     """
     order = {
         "tp": plans.tensor_parallel,
@@ -44,7 +45,9 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     if axis in ("pp", "pp_inside"):  # neighbours only
         pair = np.minimum(order["pp"], 2.0)
         alone = np.ones_like(pair)
-        return Group(inside=pair if axis == "pp_inside" else alone, nodes=alone if axis == "pp_inside" else pair)
+        return Group(
+            inside=pair if axis == "pp_inside" else alone, nodes=alone if axis == "pp_inside" else pair
+        )
     if axis in order:
         stride = _product(order[name] for name in names[: names.index(axis)])
         return _group(order[axis], stride, devices_per_node)

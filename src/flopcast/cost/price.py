@@ -28,6 +28,7 @@ from flopcast.workload.program import Programs
 FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 HOST_LOG_SIGMA = 0.3
+EXTRAPOLATION_LOG_SIGMA = 0.07  # error outside the sampled range beyond that inside (7.2, 2.3 %)
 KERNEL_LOG_SIGMA = 0.02  # over the curve's own error: clocks, other libraries
 
 
@@ -42,9 +43,9 @@ class Used:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Price:
-    """One item's cost: seconds of one execution, launches included; broadcast over plans."""
+    """One item's cost: seconds of one execution alone, broadcast over plans."""
 
-    seconds: Floats
+    alone_s: Floats
     host_s: float  # what the host spends on launching it
     factors: tuple[str, ...]
 
@@ -121,14 +122,14 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     device = state.cluster.node.device
     name, _, layout = kernel.partition(".") if kernel.startswith("gemm.") else (kernel, "", "")
     found = state.book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives)
-    names = _kernel_factors(name, found, state)
-    scale = _ratio(names, state) * found.curve.layout_ratio.get(layout, 1.0)
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
-    seconds = _kernel_seconds(bound_s, coordinates, found.curve) * scale
     extrapolated = bool(found.curve.axes) and outside(found.curve, coordinates)
+    names = _kernel_factors(name, found, extrapolated, state)
+    scale = _ratio(names, state) * found.curve.layout_ratio.get(layout, 1.0)
+    seconds = _kernel_seconds(bound_s, coordinates, found.curve) * scale
     _use(found.curve, extrapolated, found.calibrated, state)
     for (item, _), part in zip(works, _split(seconds, shapes), strict=True):
-        state.prices[id(item)] = Price(seconds=part, host_s=_launch_s(item, state), factors=names)
+        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, state), factors=names)
 
 
 def _flatten(
@@ -149,12 +150,12 @@ def _flatten(
     return shapes, bounds, tuple(np.maximum(column, 1.0) for column in columns)
 
 
-def _split(flat: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
+def _split(flat_s: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
     """The parts of a flat array, each in its shape."""
     start = 0
     for shape in shapes:
         end = start + math.prod(shape)
-        yield flat[start:end].reshape(shape)
+        yield flat_s[start:end].reshape(shape)
         start = end
 
 
@@ -164,7 +165,7 @@ def _kernel_seconds(bound_s: Floats, coordinates: tuple[Floats, ...], curve: Cur
     return (bound_s > 0) * (curve.launch_s + bound_s / efficiency)
 
 
-def _kernel_factors(name: str, found: Found, state: _Pricing) -> tuple[str, ...]:
+def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing) -> tuple[str, ...]:
     device, stack = state.cluster.node.device.name, state.stack
     sigma = float(np.hypot(found.log_sigma_factor, KERNEL_LOG_SIGMA))
     matrix = name in ("gemm", "flash_attention", "flash_attention.backward") or name.startswith("batched")
@@ -174,6 +175,9 @@ def _kernel_factors(name: str, found: Found, state: _Pricing) -> tuple[str, ...]
     if found.log_sigma_factor > 0:
         names.append(f"borrowed[{name}]")
         state.factors.get(names[-1], found.log_sigma_factor)
+    if extrapolated:
+        names.append(f"extrapolated[{name}]")
+        state.factors.get(names[-1], EXTRAPOLATION_LOG_SIGMA)
     if matrix:
         label = f"{stack.name}@{stack.era}" if stack.era else stack.name
         names.append(f"in_training_derate[{label}]")
@@ -187,7 +191,7 @@ def _price_messages(
     """Messages of one collective over one axis."""
     if not collective:
         for item, _ in messages:
-            state.prices[id(item)] = Price(seconds=ZERO, host_s=0.0, factors=())
+            state.prices[id(item)] = Price(alone_s=ZERO, host_s=0.0, factors=())
         return
     shapes = [np.broadcast_shapes(m.message_bytes.shape, group.ranks.shape) for _, m in messages]
     flat = [
@@ -202,13 +206,13 @@ def _price_messages(
     if collective == "send_receive":
         seconds = seconds + state.stack.pipeline.host_s / state.cluster.node.host.speed_ratio
     for (item, _), part in zip(messages, _split(seconds, shapes), strict=True):
-        state.prices[id(item)] = Price(seconds=part, host_s=_launch_s(item, state), factors=factors)
+        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, state), factors=factors)
 
 
 def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
     """Seconds times the factors of their tiers; named is the widest tier that is used."""
-    seconds, named = cost.seconds, ""
-    for index in np.unique(cost.tier[cost.seconds > 0]):
+    seconds, named = cost.alone_s, ""
+    for index in np.unique(cost.tier[cost.alone_s > 0]):
         tier = state.cluster.tiers[int(index)]
         named = f"fabric[{tier.fabric or tier.name}]"
         sigma = FABRIC_LOG_SIGMA if cost.curves else UNMEASURED_FABRIC_LOG_SIGMA
@@ -226,7 +230,7 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
     }[work.kind]
     ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
     speed = state.cluster.node.host.speed_ratio
-    state.prices[id(item)] = Price(seconds=constant(seconds * ratio / speed), host_s=0.0, factors=(name,))
+    state.prices[id(item)] = Price(alone_s=constant(seconds * ratio / speed), host_s=0.0, factors=(name,))
 
 
 def _launch_s(item: Item, state: _Pricing) -> float:

@@ -111,13 +111,14 @@ def with_parts(data: object, nodes: int | None = None) -> object:
     if not isinstance(data, dict) or not isinstance(data.get("groups"), list):
         return data
     groups = []
-    for group in data["groups"]:
-        if isinstance(group, dict) and isinstance(group.get("node"), dict):
-            node = dict(group["node"])
+    for written in data["groups"]:
+        group = written
+        if isinstance(written, dict) and isinstance(written.get("node"), dict):
+            node = dict(written["node"])
             if isinstance(node.get("device"), str):
                 node["device"] = device(node["device"])
             if isinstance(node.get("host"), str):
                 node["host"] = host(node["host"])
-            group = group | {"node": node} | ({} if nodes is None else {"count": nodes})
+            group = written | {"node": node} | ({} if nodes is None else {"count": nodes})
         groups.append(group)
     return data | {"groups": groups}

@@ -13,7 +13,7 @@ import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.curve import Curve, Evidence
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Counts
 from flopcast.io.catalog import folder
 from flopcast.spec.cluster import Cluster
 
@@ -78,6 +78,6 @@ def entry_of(curve: Curve) -> dict[str, object]:
     return entry
 
 
-def _rounded(array: Floats) -> object:
+def _rounded(array: Counts) -> object:
     values: object = np.round(array, DECIMALS).tolist()
     return values

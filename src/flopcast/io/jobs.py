@@ -6,6 +6,7 @@ mapping with `base: NAME` is that entry with fields changed.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -161,15 +162,7 @@ def _merge(base: object, changes: object) -> object:
 
 
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
-    told = []
-    for problem in problems:
-        place = document.where(tuple(problem.field.split(".")))
-        told.append(Problem(**{**_fields(problem), "where": place}))
-    return told
-
-
-def _fields(problem: Problem) -> dict[str, object]:
-    return {name: getattr(problem, name) for name in Problem.__dataclass_fields__}
+    return [replace(problem, where=document.where(tuple(problem.field.split(".")))) for problem in problems]
 
 
 def _not_a_mapping(document: Document) -> Problem:

@@ -26,5 +26,3 @@ def load_suite(name: str) -> Suite:
         made = load_catalog_job(job) if isinstance(job, str) else job_of(Document(row["id"], job, {}))
         rows.append(row | {"job": made})
     return build(Suite, found, data | {"rows": rows})
-
-

@@ -76,9 +76,7 @@ def _decode(raw: bytes, name: str) -> str:
     bad = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
-        raise _refuse(
-            name, line, "character", bad.group(), "printable text", "is this a text file at all?"
-        )
+        raise _refuse(name, line, "character", bad.group(), "printable text", "is this a text file at all?")
     return text
 
 
@@ -95,19 +93,21 @@ class _Builder:
 
     def take(self, event: yaml.Event) -> None:
         """Use one event."""
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark is not None else 1
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
                 raise _refuse(self.name, line, "document", "---", "one document", "keep only the first")
         elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _refuse(self.name, line, "anchor", event.anchor, "plain data", "write the value out")
+            name = getattr(event, "anchor", None)
+            raise _refuse(self.name, line, "anchor", name, "plain data", "write the value out")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self._stack.pop()
             self._keys.pop()
         elif isinstance(event, yaml.NodeEvent):
-            if event.tag not in (None, "!") and not isinstance(event, yaml.AliasEvent):
-                raise _refuse(self.name, line, "tag", event.tag, "plain data", "leave the tag out")
+            tag = getattr(event, "tag", None)
+            if tag not in (None, "!"):
+                raise _refuse(self.name, line, "tag", tag, "plain data", "leave the tag out")
             self._node(event, line)
 
     def _node(self, event: yaml.NodeEvent, line: int) -> None:

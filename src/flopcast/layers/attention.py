@@ -115,9 +115,7 @@ def _over(elements: Counts, kind: str, split: Split) -> MemoryBound:
     return MemoryBound(kind=kind, elements=elements, width=split.length, dtype=split.dtype)
 
 
-def _item(
-    name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = ""
-) -> Item:
+def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:
     return kernel(
         f"attention.{name}",
         work,

@@ -56,7 +56,7 @@ class Weight:
 
     name: str
     elements: Counts
-    total: float
+    total: int
     tied: bool = False
 
 
@@ -74,14 +74,14 @@ class AbstractLayer(BaseModel, ABC):
         """The logical items of one forward pass over one micro-batch."""
 
 
-def linear_weights(name: str, rows: float, columns: float, cut: Counts, bias: bool) -> Iterable[Weight]:
+def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) -> Iterable[Weight]:
     """Weight of `out = x @ w` cut along its output (`cut` shards), and its bias, if any."""
     yield Weight(name=name, elements=rows * columns / cut, total=rows * columns)
     if bias:
         yield Weight(name=f"{name}_bias", elements=columns / cut, total=columns)
 
 
-def replicated(name: str, elements: float) -> Weight:
+def replicated(name: str, elements: int) -> Weight:
     """A tensor that every tensor-parallel rank holds whole."""
     return Weight(name=name, elements=constant(elements), total=elements)
 

@@ -95,9 +95,7 @@ class Block(AbstractLayer):
             *([] if shared else [enter_mlp]),
             *mlp,
             *self._after("mlp", "mlp.partial", self.feed_forward.bias, hidden, split),
-            _wide(
-                "residual_add", "join", ("mlp.partial", "attention.partial"), "partial", hidden, split
-            ),
+            _wide("residual_add", "join", ("mlp.partial", "attention.partial"), "partial", hidden, split),
             leave_tensor_parallel("partial", "sum", "leave", hidden, split),
             _wide("residual_add", "residual", ("sum", "x"), "y", hidden, split),
         )

@@ -32,10 +32,7 @@ class FinalNorm(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """From tensor "x" to tensor "y"."""
         work = MemoryBound(
-            kind=self.norm,
-            elements=split.own_tokens * hidden,
-            width=constant(hidden),
-            dtype=split.dtype,
+            kind=self.norm, elements=split.own_tokens * hidden, width=constant(hidden), dtype=split.dtype
         )
         return (kernel("final_norm", work, ("x",), "y", component="norm"),)
 

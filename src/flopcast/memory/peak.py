@@ -41,7 +41,7 @@ def peak_memory(programs: Programs) -> Memory:
     backward = resident | _in_flight(programs)
     update = resident | _updating(programs)
     totals = [sum(part.values(), ZERO) for part in (backward, update)]
-    at_update = totals[1] > totals[0]
+    at_update = np.asarray(totals[1] > totals[0])
     categories = {
         name: np.where(at_update, update.get(name, ZERO), backward.get(name, ZERO))
         for name in (*backward, *(key for key in update if key not in backward))
@@ -64,8 +64,7 @@ def peak_memory(programs: Programs) -> Memory:
 def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
     """Whether every stage of a plan fits its device, shape (plans,)."""
     capacity = cluster.node.device.memory_bytes
-    verdict: np.ndarray = (memory.device_used_bytes <= capacity).all(axis=1)
-    return verdict
+    return np.asarray((memory.device_used_bytes <= capacity).all(axis=1))
 
 
 def _resident(programs: Programs) -> dict[str, Floats]:
@@ -86,7 +85,9 @@ def _in_flight(programs: Programs) -> dict[str, Floats]:
     flying = chunks_in_flight(programs)
     held = programs.stages.stage_chunk_counts
     kept = [
-        sum((held[:, :, chunk, part] * layer.kept_bytes for part, layer in enumerate(programs.layers)), ZERO)
+        sum(
+            (held[:, :, chunk, part] * layer.kept_bytes for part, layer in enumerate(programs.layers)), ZERO
+        )
         for chunk in range(held.shape[2])
     ]
     holds_head = np.minimum(programs.stages.stage_counts[:, :, -1], 1.0)

@@ -1,6 +1,7 @@
 """A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits."""
 
 from flopcast.report.report import MemoryReport, Report
+from flopcast.units import Number
 
 FORMAT_VERSION = 1
 
@@ -23,8 +24,8 @@ def as_json(report: Report) -> dict[str, object]:
         "step_time_high_s": nine_digits(report.step_time_high_s),
         "clean_step_time_s": nine_digits(report.clean_step_time_s),
         "tokens_per_s": nine_digits(metrics.tokens_per_s),
-        "tokens_per_s_per_device": nine_digits(metrics.tokens_per_s_per_device),
-        "model_tflops_per_device": nine_digits(metrics.model_tflops_per_device_ratio),
+        "tokens_per_s_per_device": nine_digits(metrics.device_tokens_per_s),
+        "model_tflops_per_device": nine_digits(metrics.device_flop_per_s / 1e12),
         "mfu": nine_digits(metrics.mfu_ratio),
         "hfu": nine_digits(metrics.hfu_ratio),
         "mfu_peak": {"dtype": job.plan.precision, "flop_per_s": metrics.peak_flop_per_s},
@@ -35,7 +36,11 @@ def as_json(report: Report) -> dict[str, object]:
         "hardware_flop": nine_digits(metrics.hardware_flop),
         "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},
         "factors": [
-            {"name": f.name, "log_sigma": nine_digits(f.log_sigma_factor), "d_log_step": nine_digits(f.share)}
+            {
+                "name": f.name,
+                "log_sigma": nine_digits(f.log_sigma_factor),
+                "d_log_step": nine_digits(f.share),
+            }
             for f in report.factors
         ],
         "memory": memory_as_json(report.memory),
@@ -76,6 +81,6 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
     }
 
 
-def nine_digits(value: float) -> float:
+def nine_digits(value: Number) -> float:
     """The number rounded so that equal predictions print equal bytes on every machine."""
     return float(f"{value:.9g}")

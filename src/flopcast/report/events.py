@@ -7,7 +7,7 @@ have stream "tasks". Long runs show the insides of the first and last micro-batc
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def events(report: Report) -> Iterator[Event]:
     division = programs.stages.of(0)
     micro = int(timeline.micro_batch.max()) + 1
 
-    @lru_cache(maxsize=None)
+    @cache
     def inside(kind: int, chunk_class: int, position: int) -> Inside:
         segments = programs.backward if kind == BACKWARD else programs.forward
         return lay_out(segments, report.priced, 0, chunk_class, position)

@@ -84,7 +84,9 @@ def _pipeline(report: Report) -> str:
     end = max(float(timeline.end_s.max()), 1e-12)
     height = stages * ROW_HEIGHT
     if len(timeline.stage) > MOST_BOXES:
-        return f"<p>{len(timeline.stage)} tasks on {stages} stages: too many to draw; see the trace file.</p>"
+        return (
+            f"<p>{len(timeline.stage)} tasks on {stages} stages: too many to draw; see the trace file.</p>"
+        )
     boxes = []
     for stage, kind, start, stop in zip(
         timeline.stage.tolist(),

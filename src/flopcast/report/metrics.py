@@ -18,10 +18,10 @@ class Metrics:
     """Rates of one step on the whole cluster."""
 
     tokens_per_s: float
-    tokens_per_s_per_device: float
+    device_tokens_per_s: float
     model_flop: float  # of one step
     hardware_flop: float
-    model_tflops_per_device_ratio: float  # 1e12 FLOP/s
+    device_flop_per_s: float  # model FLOP per device
     mfu_ratio: float
     hfu_ratio: float
     peak_flop_per_s: float
@@ -39,10 +39,10 @@ def measure(job: Job, step_time_s: float, causal: bool = False) -> Metrics:
     tokens_per_s = sequences * length / step_time_s
     return Metrics(
         tokens_per_s=tokens_per_s,
-        tokens_per_s_per_device=tokens_per_s / job.cluster.num_devices,
+        device_tokens_per_s=tokens_per_s / job.cluster.num_devices,
         model_flop=model_flop,
         hardware_flop=hardware_flop,
-        model_tflops_per_device_ratio=model_flop / capacity / 1e12,
+        device_flop_per_s=model_flop / capacity,
         mfu_ratio=model_flop / capacity / peak,
         hfu_ratio=hardware_flop / capacity / peak,
         peak_flop_per_s=peak,

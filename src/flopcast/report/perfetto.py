@@ -16,9 +16,7 @@ STREAMS = ("tasks", "compute", "tp", "dp", "pp", "host")
 Track = tuple[float, float]
 
 
-def perfetto(
-    events: Iterable[Event], counters: dict[int, list[Track]], names: dict[int, str]
-) -> bytes:
+def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: dict[int, str]) -> bytes:
     """The bytes of a trace file.
 
     Parameters
@@ -63,8 +61,8 @@ def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str
     return _packet(moment_s, _message(11, event))
 
 
-def _counter(moment_s: float, value: float, track: int) -> bytes:
-    event = _varint(9, COUNTER) + _varint(11, track) + _varint(30, max(0, round(value)))
+def _counter(moment_s: float, size_bytes: float, track: int) -> bytes:
+    event = _varint(9, COUNTER) + _varint(11, track) + _varint(30, max(0, round(size_bytes)))
     return _packet(moment_s, _message(11, event))
 
 

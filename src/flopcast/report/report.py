@@ -104,9 +104,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
 def _jitter(job: Job, priced: Priced) -> Factor:
     known = job.cluster.jitter
     return Factor(
-        name=JITTER,
-        ratio=known.ratio * priced.site_ratio(JITTER),
-        log_sigma_factor=known.log_sigma_factor,
+        name=JITTER, ratio=known.ratio * priced.site_ratio(JITTER), log_sigma_factor=known.log_sigma_factor
     )
 
 
@@ -119,11 +117,11 @@ def breakdown(shares: tuple[Share, ...], jitter_s: float) -> dict[str, float]:
     seconds: dict[str, float] = defaultdict(float)
     for share in shares:
         if not share.on_bottleneck:
-            seconds[BUBBLE] += share.seconds
+            seconds[BUBBLE] += share.path_s
         elif share.item is None:
-            seconds[LAUNCH] += share.seconds
+            seconds[LAUNCH] += share.path_s
         else:
-            seconds[share.item.component] += share.seconds
+            seconds[share.item.component] += share.path_s
     if jitter_s:
         seconds[JITTER] += jitter_s
     return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))

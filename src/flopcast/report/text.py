@@ -26,9 +26,9 @@ def _answer(report: Report) -> list[str]:
         f"plan      {job.plan.short()}  seq={job.batch.sequence_length}",
         f"step      {show_seconds(report.step_time_s)}   (90 %: {sure})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
-        f" {show(metrics.tokens_per_s_per_device, 'tokens/s')} per device",
-        f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.model_tflops_per_device_ratio:.0f} TFLOP/s per device,"
-        f" full attention counted; HFU {metrics.hfu_ratio:.1%})",
+        f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
+        f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
+        f" device, full attention counted; HFU {metrics.hfu_ratio:.1%})",
         f"memory    {used} of {show(report.memory.capacity_bytes, 'B')} on the fullest stage: {verdict}",
     ]
     return lines + [f"warning   {text}" for text in report.warnings]

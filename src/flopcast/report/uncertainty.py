@@ -33,7 +33,7 @@ def sensitivities(timeline: Timeline, priced: Priced, jitter: Factor) -> tuple[S
     for share in timeline.shares:
         names = priced.of(share.item).factors if share.item is not None else ("host",)
         for name in names:
-            shares[name] += share.seconds / timeline.step_time_s
+            shares[name] += share.path_s / timeline.step_time_s
     found = [
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()

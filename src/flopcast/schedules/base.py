@@ -40,11 +40,7 @@ class AbstractSchedule(ABC):
         """Micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast)."""
 
     def closed_form_s(
-        self,
-        busiest_s: Floats,
-        sum_s: Floats,
-        virtual: Counts,
-        micro_batches: Counts,
+        self, busiest_s: Floats, sum_s: Floats, virtual: Counts, micro_batches: Counts
     ) -> Floats:
         """Seconds from the first forward to the last backward.
 

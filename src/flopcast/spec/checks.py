@@ -46,11 +46,7 @@ class Rule:
 def check(job: Job) -> tuple[Problem, ...]:
     """Every rule that the job breaks."""
     case = Case(
-        model=job.model,
-        cluster=job.cluster,
-        stack=job.stack,
-        batch=job.batch,
-        plans=one_plan(job.plan),
+        model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=one_plan(job.plan)
     )
     return tuple(
         Problem(
@@ -104,9 +100,9 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
         field=field,
         holds=holds,
         value=value,
-        allowed=lambda case: str(only),
+        allowed=lambda _: str(only),
         because=f"{word} is not built yet",
-        fix=lambda case: f"leave {field.rpartition('.')[2]} at {only}",
+        fix=lambda _: f"leave {field.rpartition('.')[2]} at {only}",
     )
 
 
@@ -124,9 +120,13 @@ def _kv_fits(case: Case) -> np.ndarray:
 
 def _devices(case: Case) -> Counts:
     plans = case.plans
-    return (
-        plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
-    )
+    return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
+
+
+def _fitting_data_parallel(case: Case) -> int:
+    """The data-parallel degree that would use every device, 1 where none does."""
+    one = _first(_devices(case)) // _first(case.plans.data_parallel)
+    return max(1, case.cluster.num_devices // one)
 
 
 def _per_step(case: Case) -> Counts:
@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: _first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of ffn_hidden = {c.model.blocks[0].feed_forward.ffn_hidden}",
         because="the inner width of the MLP is cut evenly",
-        fix=lambda c: "choose a tensor_parallel that divides it",
+        fix=lambda _: "choose a tensor_parallel that divides it",
     ),
     Rule(
         field="plan.sequence_parallel",
@@ -168,10 +168,10 @@ RULES: tuple[Rule, ...] = (
             not c.plans.structure.sequence_parallel
             or c.batch.sequence_length % c.plans.tensor_parallel == 0
         ),
-        value=lambda c: True,
-        allowed=lambda c: "only where tensor_parallel divides sequence_length",
+        value=lambda _: True,
+        allowed=lambda _: "only where tensor_parallel divides sequence_length",
         because="norms are cut along the sequence",
-        fix=lambda c: "set sequence_parallel to false",
+        fix=lambda _: "set sequence_parallel to false",
     ),
     Rule(
         field="plan.pipeline_parallel",
@@ -205,32 +205,31 @@ RULES: tuple[Rule, ...] = (
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
         value=lambda c: _first(c.plans.virtual_stages),
-        allowed=lambda c: "1 without pipeline stages",
+        allowed=lambda _: "1 without pipeline stages",
         because="chunks are interleaved over stages",
-        fix=lambda c: "set virtual_stages to 1",
+        fix=lambda _: "set virtual_stages to 1",
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
         value=lambda c: _first(c.plans.virtual_stages),
-        allowed=lambda c: "1 on this stack",
+        allowed=lambda _: "1 on this stack",
         because="its rule for dividing layers knows no virtual stages",
-        fix=lambda c: "set virtual_stages to 1 or choose another stack",
+        fix=lambda _: "set virtual_stages to 1 or choose another stack",
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: (c.plans.virtual_stages == 1)
-        == (c.plans.structure.pipeline_schedule != "interleaved_1f1b"),
+        holds=lambda c: (
+            (c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule != "interleaved_1f1b")
+        ),
         value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda c: "interleaved_1f1b exactly where virtual_stages > 1",
+        allowed=lambda _: "interleaved_1f1b exactly where virtual_stages > 1",
         because="the schedule and the number of chunks must agree",
-        fix=lambda c: "set schedule to auto",
+        fix=lambda _: "set schedule to auto",
     ),
     Rule(
         field="plan.global_batch",
-        holds=lambda c: (
-            (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c))
-        ),
+        holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
         value=lambda c: _first(c.plans.global_batch),
         allowed=lambda c: f"a multiple of data_parallel · micro_batch = {_first(_per_step(c))}",
         because="every pipeline takes whole micro-batches",
@@ -241,12 +240,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.global_batch",
-        holds=lambda c: (c.plans.virtual_stages == 1)
-        | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0),
+        holds=lambda c: (
+            (c.plans.virtual_stages == 1) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
+        ),
         value=lambda c: f"{_first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {_first(c.plans.pipeline_parallel)}",
         because="interleaved chunks take micro-batches in groups of that size",
-        fix=lambda c: "change global_batch, or set virtual_stages to 1",
+        fix=lambda _: "change global_batch, or set virtual_stages to 1",
     ),
     Rule(
         field="plan",
@@ -255,7 +255,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
         because="every device has exactly one rank",
         fix=lambda c: (
-            f"set data_parallel to {c.cluster.num_devices * _first(c.plans.data_parallel) // _first(_devices(c)) or 1}"
+            f"set data_parallel to {_fitting_data_parallel(c)}"
             f" or use {-(-_first(_devices(c)) // c.cluster.node.devices)} nodes"
         ),
     ),
@@ -272,18 +272,18 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             not c.plans.structure.partition_activations or c.plans.structure.recompute == "full"
         ),
-        value=lambda c: True,
-        allowed=lambda c: "only with recompute: full",
+        value=lambda _: True,
+        allowed=lambda _: "only with recompute: full",
         because="it cuts the checkpoints that full recompute keeps",
-        fix=lambda c: "set recompute to full",
+        fix=lambda _: "set recompute to full",
     ),
     Rule(
         field="cluster.groups",
         holds=lambda c: len(c.cluster.groups) == 1,
         value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed=lambda c: "one group of equal nodes",
+        allowed=lambda _: "one group of equal nodes",
         because="more than one rank class is not built yet",
-        fix=lambda c: "describe one group",
+        fix=lambda _: "describe one group",
     ),
     _not_built("plan.context_parallel", "context_parallel", 1, "context parallelism"),
     _not_built("plan.expert_parallel", "expert_parallel", 1, "expert parallelism"),
@@ -294,32 +294,32 @@ RULES: tuple[Rule, ...] = (
         field="plan.zero",
         holds=lambda c: c.plans.structure.zero <= 1,
         value=lambda c: c.plans.structure.zero,
-        allowed=lambda c: "0 or 1",
+        allowed=lambda _: "0 or 1",
         because="ZeRO-2, ZeRO-3 and FSDP are not built yet",
-        fix=lambda c: "set zero to 1",
+        fix=lambda _: "set zero to 1",
     ),
     Rule(
         field="plan.schedule",
         holds=lambda c: c.plans.structure.pipeline_schedule in ("1f1b", "interleaved_1f1b"),
         value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda c: "auto, 1f1b, interleaved_1f1b",
+        allowed=lambda _: "auto, 1f1b, interleaved_1f1b",
         because="the schedule is not built yet",
-        fix=lambda c: "set schedule to auto",
+        fix=lambda _: "set schedule to auto",
     ),
     Rule(
         field="plan.precision",
         holds=lambda c: c.plans.structure.precision in ("fp16", "bf16"),
         value=lambda c: c.plans.structure.precision,
-        allowed=lambda c: "fp16, bf16",
+        allowed=lambda _: "fp16, bf16",
         because="8-bit recipes are not built yet",
-        fix=lambda c: "set precision to bf16",
+        fix=lambda _: "set precision to bf16",
     ),
     Rule(
         field="batch.packed",
         holds=lambda c: not c.batch.packed,
-        value=lambda c: True,
-        allowed=lambda c: "false",
+        value=lambda _: True,
+        allowed=lambda _: "false",
         because="packing of unequal sequences is not built yet",
-        fix=lambda c: "set packed to false",
+        fix=lambda _: "set packed to false",
     ),
 )

@@ -13,11 +13,7 @@ from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 
 WHOLE = Split(
-    sequences=constant(1),
-    length=constant(1),
-    tensor=constant(1),
-    sequence_parallel=False,
-    dtype="bf16",
+    sequences=constant(1), length=constant(1), tensor=constant(1), sequence_parallel=False, dtype="bf16"
 )
 
 

@@ -22,9 +22,7 @@ from flopcast.spec.batch import Batch
 
 
 def _degree(long_name: str, short_name: str, default: int = 1) -> int:
-    info: int = Field(
-        default=default, ge=1, validation_alias=AliasChoices(long_name, short_name)
-    )
+    info: int = Field(default=default, ge=1, validation_alias=AliasChoices(long_name, short_name))
     return info
 
 
@@ -36,9 +34,7 @@ class Plan(BaseModel):
     data_parallel: int = _degree("data_parallel", "dp")
     data_shard: int = _degree("data_shard", "dp_shard")
     tensor_parallel: int = _degree("tensor_parallel", "tp")
-    sequence_parallel: bool = Field(
-        default=False, validation_alias=AliasChoices("sequence_parallel", "sp")
-    )
+    sequence_parallel: bool = Field(default=False, validation_alias=AliasChoices("sequence_parallel", "sp"))
     context_parallel: int = _degree("context_parallel", "cp")
     context_exchange: Literal["ring", "all_gather", "all_to_all"] = "ring"
     context_order: Literal["contiguous", "zigzag"] = "zigzag"

@@ -46,7 +46,7 @@ class Gradients(BaseModel):
     dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     collective: Literal["all_reduce", "reduce_scatter"] = "all_reduce"
     overlap: bool = Field(default=False, description="under the last micro-batch's backward")
-    bucket_elements: float = Field(default=4e7, gt=0)
+    bucket_elements: int = Field(default=40_000_000, gt=0)
     copies: tuple[str, ...] = Field(default=(), description="memory-bound passes before and after")
     accumulate_passes: int = Field(
         default=1, ge=0, description="0: accumulated inside the weight-gradient GEMM"

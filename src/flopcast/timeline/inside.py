@@ -24,7 +24,7 @@ class Inside:
     layer: Integers  # which repetition of its segment
     start_s: Floats
     end_s: Floats
-    seconds: float  # of the program
+    duration_s: float  # of the program
 
 
 def lay_out(
@@ -49,12 +49,12 @@ def lay_out(
         layer=np.array(layers, dtype=np.intp),
         start_s=np.array(starts),
         end_s=np.array(ends),
-        seconds=max(free[name] for name in BLOCKING),
+        duration_s=max(free[name] for name in BLOCKING),
     )
 
 
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:
     price = priced.of(item)
     runs = WHEN[item.when][position]
-    seconds = (price.seconds * item.count)[min(plan, len(price.seconds * item.count) - 1), 0]
+    seconds = (price.alone_s * item.count)[min(plan, len(price.alone_s * item.count) - 1), 0]
     return float(seconds) * runs, price.host_s * runs

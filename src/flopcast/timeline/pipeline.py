@@ -17,6 +17,7 @@ first receives, otherwise it first sends.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -141,7 +142,7 @@ def _overlapped_chains(order: Order) -> _Chains:
 def _batched_chains(order: Order) -> _Chains:
     """A message starts when both stages have come to their gap; the gap ends when all of it has arrived."""
     tasks = order.kind.shape[1]
-    producer, consumer = _flows(order)
+    _, consumer = _flows(order)
     senders = np.flatnonzero(consumer >= 0)
     after, before = _gaps(order)
     send, receive = after[senders], before[consumer[senders]]  # first task behind each side's gap
@@ -247,7 +248,9 @@ def _levelled(order: Order, chains: _Chains) -> Graph:
     node_of_task = np.zeros(order.kind.size, dtype=np.intp)
     node_of_task[chains.task[sequence][kind == TASK]] = stages + np.flatnonzero(kind == TASK)
     width = found.shape[1] + 1
-    lag = np.concatenate([np.zeros_like(before), np.where(found == NOTHING, NO_HOP, chains.lag[sequence])], 1)
+    lag = np.concatenate(
+        [np.zeros_like(before), np.where(found == NOTHING, NO_HOP, chains.lag[sequence])], 1
+    )
     return Graph(
         order=order,
         kind=np.concatenate([np.full(stages, MARK), kind]),
@@ -314,8 +317,7 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
     end = np.zeros(len(duration))
     end[: len(free_s)] = free_s
     start[: len(free_s)] = free_s
-    bounds = g.rounds.tolist()
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in pairwise(g.rounds.tolist()):
         run = slice(low, high)
         begin = (end[g.waits[run]] + lag[run]).max(axis=1)
         start[run] = begin

@@ -27,7 +27,7 @@ BLOCKING = ("compute", "tp", "host")  # streams whose end is the program's end
 class Simulated:
     """Programs of every position, plan and chunk class; arrays (positions, plans, classes)."""
 
-    seconds: Floats
+    duration_s: Floats
     tail_s: Floats  # how long the data-parallel stream runs on after the program's end; -inf: unused
     reduction_s: Floats  # what the program adds to that stream
     columns: tuple[Item, ...]  # items by column of `counts`; the last column is the host's launches
@@ -38,7 +38,7 @@ class Simulated:
 class _Paths:
     """Longest paths from each stream (first index) to each stream (second), with their counts."""
 
-    time: Floats  # (streams, streams, positions, plans, classes)
+    longest_s: Floats  # (streams, streams, positions, plans, classes)
     counts: Counts  # time's shape + (columns,)
 
 
@@ -50,9 +50,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     attribute : whether to count items along the critical path (predict) or not (screening)
     """
     items = tuple(item for segment in segments for item in segment.items)
-    streams = tuple(
-        name for name in ("compute", "tp", "dp", "host") if name == "host" or _on(name, items)
-    )
+    streams = tuple(name for name in ("compute", "tp", "dp", "host") if name == "host" or _on(name, items))
     columns = len(items) + 1 if attribute else 0
     state: _Paths | None = None
     offset = 0
@@ -62,7 +60,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         offset += len(segment.items)
     if state is None:
         raise ValueError("a program needs at least one segment")
-    return _ends(state, streams, items, segments, priced)
+    return _ends(state, streams, items)
 
 
 def _on(name: str, items: tuple[Item, ...]) -> bool:
@@ -107,7 +105,7 @@ def _cost(item: Item, priced: Priced) -> tuple[Floats, float]:
     """Seconds at every position, (positions, plans, classes), and the host's seconds of launching."""
     price = priced.of(item)
     runs = np.array(WHEN[item.when])[:, None, None]
-    return runs * (price.seconds * item.count)[None], price.host_s
+    return runs * (price.alone_s * item.count)[None], price.host_s
 
 
 def _executions(item: Item) -> Counts:
@@ -132,14 +130,14 @@ def _repeat(state: _Paths | None, layer: _Paths, repeat: Counts) -> _Paths:
 def _then(state: _Paths | None, layer: _Paths, wanted: np.ndarray) -> _Paths:
     start = state if state is not None else _nothing(layer, wanted)
     joined = _join(start, layer)
-    time = np.where(wanted, joined.time, start.time)
+    time = np.where(wanted, joined.longest_s, start.longest_s)
     return _Paths(time, np.where(wanted[..., None], joined.counts, start.counts))
 
 
 def _nothing(layer: _Paths, like: np.ndarray) -> _Paths:
     """No work at all: each stream stays where it is."""
-    count = layer.time.shape[0]
-    shape = np.broadcast_shapes(layer.time.shape[2:], (1, *like.shape))
+    count = layer.longest_s.shape[0]
+    shape = np.broadcast_shapes(layer.longest_s.shape[2:], (1, *like.shape))
     time = np.full((count, count, *shape), NEVER)
     for stream in range(count):
         time[stream, stream] = 0.0
@@ -148,7 +146,7 @@ def _nothing(layer: _Paths, like: np.ndarray) -> _Paths:
 
 def _join(first: _Paths, second: _Paths) -> _Paths:
     """One after the other: the max-plus product of the two matrices."""
-    through = first.time[:, :, None] + second.time[None]
+    through = first.longest_s[:, :, None] + second.longest_s[None]
     best = through.max(axis=1)
     if not first.counts.shape[-1]:
         return _Paths(best, np.zeros((*best.shape, 0)))
@@ -157,16 +155,10 @@ def _join(first: _Paths, second: _Paths) -> _Paths:
     return _Paths(best, np.take_along_axis(counts, choice, axis=1)[:, 0])
 
 
-def _ends(
-    state: _Paths,
-    streams: tuple[str, ...],
-    items: tuple[Item, ...],
-    segments: Sequence[Segment],
-    priced: Priced,
-) -> Simulated:
+def _ends(state: _Paths, streams: tuple[str, ...], items: tuple[Item, ...]) -> Simulated:
     """All streams start free; the program ends with the last of the blocking ones."""
     blocking = [index for index, name in enumerate(streams) if name in BLOCKING]
-    flat = state.time[:, blocking].reshape(-1, *state.time.shape[2:])
+    flat = state.longest_s[:, blocking].reshape(-1, *state.longest_s.shape[2:])
     seconds = flat.max(axis=0)
     counts = np.zeros((*seconds.shape, 0))
     if state.counts.shape[-1]:
@@ -177,8 +169,6 @@ def _ends(
     if "dp" in streams:
         own = streams.index("dp")
         others = [index for index in range(len(streams)) if index != own]
-        tail = state.time[others, own].max(axis=0) - seconds
-        reduction = np.maximum(state.time[own, own], 0.0)
-    return Simulated(
-        seconds=seconds, tail_s=tail, reduction_s=reduction, columns=items, counts=counts
-    )
+        tail = state.longest_s[others, own].max(axis=0) - seconds
+        reduction = np.maximum(state.longest_s[own, own], 0.0)
+    return Simulated(duration_s=seconds, tail_s=tail, reduction_s=reduction, columns=items, counts=counts)

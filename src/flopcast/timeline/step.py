@@ -14,19 +14,10 @@ import numpy as np
 
 from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
-from flopcast.timeline.pipeline import (
-    MESSAGE,
-    TASK,
-    Graph,
-    Played,
-    critical_path,
-    graph,
-    hop_index,
-    play,
-)
+from flopcast.timeline.pipeline import MESSAGE, TASK, Graph, Played, critical_path, graph, hop_index, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
 from flopcast.workload.program import POSITIONS
 
@@ -39,7 +30,7 @@ class Share:
     """
 
     item: Item | None  # None: launches by the host
-    seconds: float
+    path_s: float
     on_bottleneck: bool
 
 
@@ -72,9 +63,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     micro = int(programs.plans.num_micro_batches[plan, 0])
     forward = simulate(programs.forward, priced, attribute=True)
     backward = simulate(programs.backward, priced, attribute=True)
-    pipeline = graph(
-        structure.pipeline_schedule, stages, virtual, micro, programs.stack.pipeline.transfers
-    )
+    pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.stack.pipeline.transfers)
     phases = {
         name: _serial(items, priced, plan)[division.stage_class]
         for name, items in (("update", programs.update), ("reduce", programs.reduce))
@@ -113,7 +102,7 @@ def _serial(items: tuple[Item, ...], priced: Priced, plan: int) -> Floats:
     classes = priced.programs.stages.stage_counts.shape[1]
     total = np.zeros(classes)
     for item in items:
-        seconds = priced.of(item).seconds * item.count
+        seconds = priced.of(item).alone_s * item.count
         total = total + np.broadcast_to(seconds, (priced.programs.plans.size, classes))[plan]
     return total
 
@@ -129,21 +118,17 @@ def _rows(pipeline: Graph, chunk_class: Integers, micro: int) -> tuple[Integers,
 
 
 def _task_seconds(
-    pipeline: Graph,
-    rows: tuple[Integers, Integers],
-    forward: Simulated,
-    backward: Simulated,
-    plan: int,
+    pipeline: Graph, rows: tuple[Integers, Integers], forward: Simulated, backward: Simulated, plan: int
 ) -> Floats:
     chunk, position = rows
-    of = [_of_plan(simulated.seconds, plan) for simulated in (forward, backward)]
+    of = [_of_plan(simulated.duration_s, plan) for simulated in (forward, backward)]
     is_backward = pipeline.order.kind.ravel() == BACKWARD
     return np.where(is_backward, of[1][position, chunk], of[0][position, chunk])
 
 
-def _of_plan(array: Floats, plan: int) -> Floats:
+def _of_plan(array: Counts, plan: int) -> Counts:
     """One plan of an array over (positions, plans, classes, …)."""
-    chosen: Floats = array[:, min(plan, array.shape[1] - 1)]
+    chosen: Counts = array[:, min(plan, array.shape[1] - 1)]
     return chosen
 
 
@@ -160,7 +145,7 @@ def _hop_seconds(priced: Priced, plan: int, stages: int, leaves: Integers) -> Fl
     for kind in (FORWARD, BACKWARD):
         each = np.array(
             [
-                sum(_one(priced.of(item).seconds, plan) for item in _hop_items(priced, kind, crosses))
+                sum(_one(priced.of(item).alone_s, plan) for item in _hop_items(priced, kind, crosses))
                 for crosses in (0, 1)
             ]
         )
@@ -215,16 +200,12 @@ def _shares(
     shares += _hop_shares(played, path, hops, priced)
     classes = priced.programs.stages.of(plan).stage_class
     programs = priced.programs
-    for items, stage in (
-        (programs.update, first),
-        (programs.reduce, last),
-        (programs.synchronise, last),
-    ):
+    for items, stage in ((programs.update, first), (programs.reduce, last), (programs.synchronise, last)):
         shares += _phase_shares(items, priced, plan, int(classes[stage]))
-    covered = sum(share.seconds for share in shares)
+    covered = sum(share.path_s for share in shares)
     if step_s - covered > 1e-9 * step_s:  # reductions that ran on after the last backward
         exposed = next(item for item in programs.items() if item.name == "gradients.reduce")
-        shares.append(Share(item=exposed, seconds=step_s - covered, on_bottleneck=True))
+        shares.append(Share(item=exposed, path_s=step_s - covered, on_bottleneck=True))
     return tuple(shares), bottleneck
 
 
@@ -244,20 +225,20 @@ def _task_shares(
     found = [
         Share(
             item=item,
-            seconds=float(executions[column] * _one(priced.of(item).seconds, plan)),
+            path_s=float(executions[column] * _one(priced.of(item).alone_s, plan)),
             on_bottleneck=on_bottleneck,
         )
         for column, item in enumerate(simulated.columns)
         if executions[column]
     ]
     if executions[-1]:
-        found.append(Share(item=None, seconds=float(executions[-1]), on_bottleneck=on_bottleneck))
+        found.append(Share(item=None, path_s=float(executions[-1]), on_bottleneck=on_bottleneck))
     return found
 
 
-def _one(seconds: Floats, plan: int) -> float:
+def _one(alone_s: Floats, plan: int) -> float:
     """An item's seconds in one plan (items of layers do not depend on the stage)."""
-    return float(seconds[min(plan, seconds.shape[0] - 1), 0])
+    return float(alone_s[min(plan, alone_s.shape[0] - 1), 0])
 
 
 def _hop_shares(played: Played, path: Integers, hops: Integers, priced: Priced) -> list[Share]:
@@ -270,10 +251,10 @@ def _hop_shares(played: Played, path: Integers, hops: Integers, priced: Priced) 
     for kind in (FORWARD, BACKWARD):
         total = float(played.hop_s[taken[(taken - 1) % 2 == kind]].sum())
         items = _hop_items(priced, kind, 1)
-        each = np.array([float(priced.of(item).seconds.max()) for item in items])
+        each = np.array([float(priced.of(item).alone_s.max()) for item in items])
         if total > 0 and each.sum() > 0:
             found += [
-                Share(item=item, seconds=total * part, on_bottleneck=True)
+                Share(item=item, path_s=total * part, on_bottleneck=True)
                 for item, part in zip(items, each / each.sum(), strict=True)
             ]
     return found
@@ -282,10 +263,8 @@ def _hop_shares(played: Played, path: Integers, hops: Integers, priced: Priced) 
 def _phase_shares(items: tuple[Item, ...], priced: Priced, plan: int, stage_class: int) -> list[Share]:
     found = []
     for item in items:
-        seconds = priced.of(item).seconds * item.count
+        seconds = priced.of(item).alone_s * item.count
         at = seconds[min(plan, seconds.shape[0] - 1), min(stage_class, seconds.shape[1] - 1)]
         if at > 0:
-            found.append(Share(item=item, seconds=float(at), on_bottleneck=True))
+            found.append(Share(item=item, path_s=float(at), on_bottleneck=True))
     return found
-
-

@@ -16,7 +16,7 @@ from flopcast.report.uncertainty import NINETY_PERCENT, log_sigma
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.validation.components import component_seconds, sums_in_layer
-from flopcast.validation.conventions import step_time_of_tflops
+from flopcast.validation.conventions import step_time_of_rate
 from flopcast.validation.suite import Suite, SuiteRow
 
 Predict = Callable[[Job], Report]
@@ -111,7 +111,7 @@ def _compared(
     measured = row.measured
     printed = measured.step_time_s
     if measured.tflops_per_device is not None:
-        printed = step_time_of_tflops(row.job, measured.tflops_per_device)
+        printed = step_time_of_rate(row.job, measured.tflops_per_device * 1e12)
     clean = report.clean_step_time_s - (_update_on_path(report) if row.update_skipped else 0.0)
     own_jitter = report.step_time_s / report.clean_step_time_s, _jitter_sigma(report)
     ratio, sigma = jitter or own_jitter
@@ -147,7 +147,7 @@ def _assumptions(row: SuiteRow, reference: str) -> tuple[str, ...]:
 def _update_on_path(report: Report) -> float:
     """Seconds of the critical path that a step without an update does not have."""
     update = {id(item) for item in report.priced.programs.update}
-    return sum(s.seconds for s in report.timeline.shares if s.item is not None and id(s.item) in update)
+    return sum(s.path_s for s in report.timeline.shares if s.item is not None and id(s.item) in update)
 
 
 def _sigma_without_jitter(report: Report) -> float:
@@ -184,7 +184,9 @@ def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
                     gap = entry.measured_s - base - _excess_of_sums(row, once, entry.component)
                     wanted[row.system].append(1.0 + gap / (more - base))
     return {
-        system: max(0.1, statistics.median([v for other in wanted if other != system for v in wanted[other]]))
+        system: max(
+            0.1, statistics.median([v for other in wanted if other != system for v in wanted[other]])
+        )
         for system in wanted
         if len(wanted) > 1
     }

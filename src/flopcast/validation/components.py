@@ -21,11 +21,11 @@ REDUCTION = ("gradients.flatten", "gradients.scale_gradient", "gradients.reduce"
 
 def component_seconds(report: Report, component: str, stage: str, update_skipped: bool) -> float | None:
     """Seconds of a component on a kind of stage; None where the prediction has no such thing."""
-    find = COMPONENTS.get(component)
+    find = (IN_SKIPPED_STEP if update_skipped else {}).get(component, COMPONENTS.get(component))
     if find is None:
         return None
     number = {"first": 0, "middle": 1, "last": len(report.timeline.update_s) - 1}[stage]
-    return find(report, number, update_skipped)
+    return find(report, number)
 
 
 def _block(report: Report) -> Layer:
@@ -34,12 +34,12 @@ def _block(report: Report) -> Layer:
 
 def _one_layer(report: Report, items: tuple[Item, ...]) -> float:
     alone = simulate([Segment(items=items, repeat=np.ones((1, 1)))], report.priced, attribute=False)
-    return float(alone.seconds[MIDDLE, 0, 0])
+    return float(alone.duration_s[MIDDLE, 0, 0])
 
 
 def _item_seconds(report: Report, item: Item, stage: int) -> float:
     classes = report.priced.programs.stages.of(0).stage_class
-    seconds = report.priced.of(item).seconds * item.count
+    seconds = report.priced.of(item).alone_s * item.count
     return float(np.broadcast_to(seconds, (1, int(classes.max()) + 1))[0, classes[stage]])
 
 
@@ -55,7 +55,7 @@ def _stage(report: Report, stage: int, backward: bool) -> float:
         for chunk in chunks
         if item.name == "receive.gather"
     )
-    return float(simulated.seconds[MIDDLE, 0, chunks].sum()) - gathers
+    return float(simulated.duration_s[MIDDLE, 0, chunks].sum()) - gathers
 
 
 def _tp_all_reduce(report: Report) -> float | None:
@@ -79,26 +79,36 @@ def _named(report: Report, items: tuple[Item, ...], names: tuple[str, ...], stag
     return sum(_item_seconds(report, item, stage) for item in items if item.name in names)
 
 
-def _optimizer(report: Report, stage: int, update_skipped: bool) -> float:
-    programs, timeline = report.priced.programs, report.timeline
-    checks = [item for item in programs.reduce if item.name not in (*REDUCTION, "gradients.tied_embeddings")]
-    checked = sum(_item_seconds(report, item, stage) for item in checks)
-    update = 0.0 if update_skipped else float(timeline.update_s[stage])
-    return checked + timeline.synchronise_s + update
+def _checks(report: Report, stage: int) -> float:
+    """What precedes the update: overflow checks, the norm, the host's part, the common synchronisation."""
+    programs = report.priced.programs
+    others = (*REDUCTION, "gradients.tied_embeddings")
+    checks = [item for item in programs.reduce if item.name not in others]
+    return sum(_item_seconds(report, item, stage) for item in checks) + report.timeline.synchronise_s
 
 
-COMPONENTS: dict[str, Callable[[Report, int, bool], float | None]] = {
-    "encoder_fwd": lambda report, stage, skipped: _one_layer(report, _block(report).forward),
-    "encoder_bwd": lambda report, stage, skipped: _one_layer(report, _block(report).backward),
-    "tp_allreduce": lambda report, stage, skipped: _tp_all_reduce(report),
-    "pp_p2p_send_activation": lambda report, stage, skipped: _hop(report),
-    "stage_fwd": lambda report, stage, skipped: _stage(report, stage, backward=False),
-    "stage_bwd": lambda report, stage, skipped: _stage(report, stage, backward=True),
-    "dp_grad_allreduce": lambda report, stage, skipped: _named(
-        report, report.priced.programs.reduce, REDUCTION, stage
-    ),
-    "dp_param_allgather": lambda report, stage, skipped: _named(
-        report, report.priced.programs.update, ("gradients.gather_parameters",), stage
-    ),
+def _optimizer(report: Report, stage: int) -> float:
+    return _checks(report, stage) + float(report.timeline.update_s[stage])
+
+
+def _reduction(report: Report, stage: int) -> float:
+    return _named(report, report.priced.programs.reduce, REDUCTION, stage)
+
+
+def _parameter_gather(report: Report, stage: int) -> float:
+    return _named(report, report.priced.programs.update, ("gradients.gather_parameters",), stage)
+
+
+Find = Callable[[Report, int], float | None]
+COMPONENTS: dict[str, Find] = {
+    "encoder_fwd": lambda report, _: _one_layer(report, _block(report).forward),
+    "encoder_bwd": lambda report, _: _one_layer(report, _block(report).backward),
+    "tp_allreduce": lambda report, _: _tp_all_reduce(report),
+    "pp_p2p_send_activation": lambda report, _: _hop(report),
+    "stage_fwd": lambda report, stage: _stage(report, stage, backward=False),
+    "stage_bwd": lambda report, stage: _stage(report, stage, backward=True),
+    "dp_grad_allreduce": _reduction,
+    "dp_param_allgather": _parameter_gather,
     "optimizer_step_incl_param_allgather": _optimizer,
 }
+IN_SKIPPED_STEP: dict[str, Find] = {"optimizer_step_incl_param_allgather": _checks}

@@ -31,9 +31,13 @@ def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
     for row in rows:
         groups[row.source, row.system, row.reference].append(row)
     return [
-        {"source": source, "system": system, "reference": reference}
-        | errors(row.relative_error for row in members)
-        | {"coverage": nine_digits(statistics.mean(row.covered for row in members))}
+        {
+            "source": source,
+            "system": system,
+            "reference": reference,
+            **errors(row.relative_error for row in members),
+            "coverage": nine_digits(statistics.mean(row.covered for row in members)),
+        }
         for (source, system, reference), members in groups.items()
     ]
 

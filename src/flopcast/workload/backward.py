@@ -79,8 +79,9 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
                 continue
             source = gathered.get(tensor)
             if source is not None and source.kept_bytes is not None:
-                tensor, size_bytes = source.inputs[0], source.kept_bytes
-            kept[tensor] = np.maximum(kept.get(tensor, ZERO), size_bytes)
+                kept[source.inputs[0]] = source.kept_bytes
+            else:
+                kept[tensor] = np.maximum(kept.get(tensor, ZERO), size_bytes)
     return kept
 
 

@@ -87,9 +87,7 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
     sharded = plans.structure.zero >= 1
     shard = parameters / plans.data_parallel if sharded else parameters
     update = OptimizerUpdate(
-        parameters=shard,
-        bytes_per_parameter=constant(stack.optimizer.moved_bytes),
-        dtype="fp32",
+        parameters=shard, bytes_per_parameter=constant(stack.optimizer.moved_bytes), dtype="fp32"
     )
     items = [
         _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),

@@ -86,10 +86,10 @@ class Accounting:
 
     rewrite: str
     layer: str
-    flop_before: Floats
-    flop_after: Floats
-    moved_before_bytes: Floats
-    moved_after_bytes: Floats
+    before_flop: Floats
+    after_flop: Floats
+    before_bytes: Floats
+    after_bytes: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -118,8 +118,7 @@ class Programs:
     def items(self) -> tuple[Item, ...]:
         """Every item once, in the order of the step."""
         runs = (segment.items for segment in (*self.forward, *self.backward))
-        hops = (self.hop_across.forward, self.hop_across.backward)
-        hops += (self.hop_inside.forward, self.hop_inside.backward)
+        hops = [run for hop in (self.hop_across, self.hop_inside) for run in (hop.forward, hop.backward)]
         ends = (self.reduce, self.synchronise, self.update)
         return tuple(item for run in (*runs, *hops, *ends) for item in run)
 

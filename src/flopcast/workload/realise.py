@@ -23,12 +23,7 @@ from flopcast.workload.backward import (
     kept_tensors,
     total_bytes,
 )
-from flopcast.workload.gradients import (
-    micro_batch_items,
-    reduce_items,
-    synchronise_items,
-    update_items,
-)
+from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
 from flopcast.workload.program import (
     Accounting,
     Hop,
@@ -48,7 +43,8 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     """Apply the stack to a workload; shapes as in workload/program.py."""
     accounting: list[Accounting] = []
     layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
-    stages = _divide(workload, stack)
+    counts = tuple(layer.count for layer in workload.layers)
+    stages = divide_all(counts, workload.plans, stack.pipeline)
     parameters = held_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans
     return Programs(
@@ -76,9 +72,7 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
     return (*attention, *stack.rewrites)
 
 
-def _layer(
-    logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]
-) -> Layer:
+def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]) -> Layer:
     forward = logical.forward
     for name in rewrite_names(stack):
         before, forward = forward, REWRITES[name](forward)
@@ -136,24 +130,8 @@ def _checkpointed(
     return forward, backward
 
 
-def _divide(workload: Workload, stack: Stack) -> Stages:
-    plans, rule = workload.plans, stack.pipeline
-    return divide_all(
-        tuple(layer.count for layer in workload.layers),
-        plans.pipeline_parallel,
-        plans.virtual_stages,
-        rule.partition,
-        rule.entries_before,
-        rule.entries_after,
-    )
-
-
 def _segments(
-    runs: list[tuple[Item, ...]],
-    workload: Workload,
-    stack: Stack,
-    stages: Stages,
-    backward: bool = False,
+    runs: list[tuple[Item, ...]], workload: Workload, stack: Stack, stages: Stages, backward: bool = False
 ) -> tuple[Segment, ...]:
     """Layers in the order of their pass, behind the gather of what a neighbour has sent in shares."""
     counts = stages.chunk_counts[:, :, ::-1] if backward else stages.chunk_counts
@@ -201,17 +179,17 @@ def _tied(workload: Workload, stages: Stages) -> Counts:
 def _account(name: str, kind: str, before: tuple[Item, ...], after: tuple[Item, ...]) -> Accounting:
     """FLOP and bytes of the items that a rewrite took out, and of those that it put in."""
     kept = {id(item) for item in before} & {id(item) for item in after}
-    flop_before, moved_before = _totals(item for item in before if id(item) not in kept)
-    flop_after, moved_after = _totals(item for item in after if id(item) not in kept)
-    if name != "flash_attention" and not np.allclose(flop_before, flop_after, rtol=1e-12):
+    before_flop, moved_before = _totals(item for item in before if id(item) not in kept)
+    after_flop, moved_after = _totals(item for item in after if id(item) not in kept)
+    if name != "flash_attention" and not np.allclose(before_flop, after_flop, rtol=1e-12):
         raise InternalError(f"rewrite {name!r} changed the FLOP of a {kind}")
     return Accounting(
         rewrite=name,
         layer=kind,
-        flop_before=flop_before,
-        flop_after=flop_after,
-        moved_before_bytes=moved_before,
-        moved_after_bytes=moved_after,
+        before_flop=before_flop,
+        after_flop=after_flop,
+        before_bytes=moved_before,
+        after_bytes=moved_after,
     )
 
 

@@ -19,6 +19,8 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Pipeline
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -32,6 +34,7 @@ class Division:
     chunk_counts: Counts  # (chunk classes, parts): how many of each layer
     stage_class: Integers  # (stages,)
     stage_counts: Counts  # (stage classes, parts)
+    stage_chunks: Integers  # (stage classes, virtual stages): chunk classes of a stage
     stage_chunk_counts: Counts  # (stage classes, virtual stages, parts)
     earliest_stage: Integers  # (stage classes,)
     multiplicity: Integers  # (stage classes,): how many stages
@@ -45,6 +48,8 @@ class Stages:
     code: Integers  # (plans,): which division a plan uses
     chunk_counts: Counts  # (plans, chunk classes, parts)
     stage_counts: Counts  # (plans, stage classes, parts)
+    stage_chunks: Integers  # (plans, stage classes, virtual stages); 0 where padded
+    holds_chunk: Counts  # same shape: 1 where a stage has that chunk, else 0
     stage_chunk_counts: Counts  # (plans, stage classes, virtual stages, parts)
     multiplicity: Counts  # (plans, stage classes); 0 where padded
     earliest_stage: Counts  # (plans, stage classes)
@@ -54,7 +59,20 @@ class Stages:
         return self.divisions[int(self.code[plan])]
 
 
-def _even(counts: tuple[int, ...], stages: int, virtual: int, before: int, after: int) -> Counts:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pile:
+    """What a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and, for rules
+    that deal out modules, the uncounted modules before and after the blocks."""
+
+    counts: tuple[int, ...]
+    stages: int
+    virtual: int
+    before: int = 0
+    after: int = 0
+
+
+def _even(pile: Pile) -> Counts:
+    counts, stages, virtual = pile.counts, pile.stages, pile.virtual
     blocks = sum(counts[1:-2])
     per_chunk, rest = divmod(blocks, stages * virtual)
     if rest:
@@ -69,13 +87,12 @@ def _even(counts: tuple[int, ...], stages: int, virtual: int, before: int, after
     return held.reshape(virtual, stages, len(counts)).swapaxes(0, 1)
 
 
-def _deepspeed_uniform(
-    counts: tuple[int, ...], stages: int, virtual: int, before: int, after: int
-) -> Counts:
-    kinds = [0] + [-1] * before
+def _deepspeed_uniform(pile: Pile) -> Counts:
+    counts, stages = pile.counts, pile.stages
+    kinds = [0] + [-1] * pile.before
     for part, count in enumerate(counts[1:-2], start=1):
         kinds += [part] * count
-    kinds += [-1] * after + [len(counts) - 2, len(counts) - 1]
+    kinds += [-1] * pile.after + [len(counts) - 2, len(counts) - 1]
     size, rest = divmod(len(kinds), stages)
     bounds = np.cumsum([0] + [size + (stage < rest) for stage in range(stages)])
     held = np.zeros((stages, 1, len(counts)))
@@ -86,18 +103,14 @@ def _deepspeed_uniform(
     return held
 
 
-DIVISIONS: dict[str, Callable[[tuple[int, ...], int, int, int, int], Counts]] = {
-    "even": _even,
-    "deepspeed_uniform": _deepspeed_uniform,
-}
+DIVISIONS: dict[str, Callable[[Pile], Counts]] = {"even": _even, "deepspeed_uniform": _deepspeed_uniform}
 
 
 @lru_cache(maxsize=4096)
-def divide(
-    counts: tuple[int, ...], stages: int, virtual: int, rule: str, before: int = 0, after: int = 0
-) -> Division:
-    """Divide `counts` layers (embedding, runs of blocks, final norm, head) by a rule of DIVISIONS."""
-    held = DIVISIONS[rule](counts, stages, virtual, before, after)
+def divide(pile: Pile, rule: str) -> Division:
+    """Divide a pile of layers by a rule of DIVISIONS."""
+    stages, virtual = pile.stages, pile.virtual
+    held = DIVISIONS[rule](pile)
     chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
     chunk_class = inverse.reshape(stages, virtual)
     stage_chunks, earliest, stage_class, multiplicity = np.unique(
@@ -108,19 +121,22 @@ def divide(
         chunk_counts=chunk_counts,
         stage_class=stage_class.reshape(stages),
         stage_counts=chunk_counts[stage_chunks].sum(axis=1),
+        stage_chunks=stage_chunks,
         stage_chunk_counts=chunk_counts[stage_chunks],
         earliest_stage=earliest,
         multiplicity=multiplicity,
     )
 
 
-def divide_all(
-    counts: tuple[int, ...], stages: Counts, virtual: Counts, rule: str, before: int, after: int
-) -> Stages:
-    """The divisions of a batch: `stages` and `virtual` have shape (plans, 1)."""
-    pairs = np.concatenate([stages, virtual], axis=1).astype(int)
+def divide_all(counts: tuple[int, ...], plans: Plans, rule: Pipeline) -> Stages:
+    """The divisions of a batch of plans by a stack's rule."""
+    pairs = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1).astype(int)
     distinct, code = np.unique(pairs, axis=0, return_inverse=True)
-    divisions = tuple(divide(counts, int(p), int(v), rule, before, after) for p, v in distinct)
+    piles = [
+        Pile(counts=counts, stages=p, virtual=v, before=rule.entries_before, after=rule.entries_after)
+        for p, v in distinct.tolist()
+    ]
+    divisions = tuple(divide(pile, rule.partition) for pile in piles)
     code = code.reshape(-1)
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)
@@ -128,12 +144,15 @@ def divide_all(
     padded = {
         "chunk_counts": [_pad(d.chunk_counts, (chunks,)) for d in divisions],
         "stage_counts": [_pad(d.stage_counts, (classes,)) for d in divisions],
+        "stage_chunks": [_pad(d.stage_chunks, (classes, deepest)) for d in divisions],
+        "holds_chunk": [_pad(d.stage_chunks * 0 + 1, (classes, deepest)) for d in divisions],
         "stage_chunk_counts": [_pad(d.stage_chunk_counts, (classes, deepest)) for d in divisions],
         "multiplicity": [_pad(d.multiplicity, (classes,)) for d in divisions],
         "earliest_stage": [_pad(d.earliest_stage, (classes,)) for d in divisions],
     }
     gathered = {name: np.stack(rows)[code] for name, rows in padded.items()}
-    return Stages(divisions=divisions, code=code, **gathered)
+    chunks_of = gathered.pop("stage_chunks").astype(np.intp)
+    return Stages(divisions=divisions, code=code, stage_chunks=chunks_of, **gathered)
 
 
 def _pad(rows: Counts | Integers, lengths: tuple[int, ...]) -> Counts:

@@ -29,7 +29,7 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
 class MessageCost:
     """Seconds of one message, the tier it used at each plan, and the curves asked."""
 
-    seconds: Floats
+    alone_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
     curves: tuple[Curve, ...]
 
@@ -56,7 +56,7 @@ def message_seconds(
         curves += [curve] if curve else []
         inner = cluster.tiers[0].bytes_per_s if index else np.inf
         seconds[here] = _on_tier(collective, size[here], inside[here], nodes[here], link, inner, curve)
-    return MessageCost(seconds=seconds, tier=tier, curves=tuple(curves))
+    return MessageCost(alone_s=seconds, tier=tier, curves=tuple(curves))
 
 
 def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
@@ -85,7 +85,8 @@ def _on_tier(
     efficiency = np.full(size_bytes.shape, link.attained_fraction)
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
-    return formula.hops(ranks) * link.latency_s + bound_s / efficiency
+    alone_s: Floats = formula.hops(ranks) * link.latency_s + bound_s / efficiency
+    return alone_s
 
 
 def _curve(collective: str, link: Tier, book: CurveBook) -> Curve | None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Integers, Logs
+
+Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index in the table
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -32,22 +34,30 @@ class Curve:
     name: str  # kernel class or collective
     owner: str  # device or fabric
     axes: tuple[Counts, ...]  # log2 of the nodes of each coordinate, rising
-    table: Floats  # log-efficiency, one dimension per axis
+    table: Logs  # log-efficiency, one dimension per axis
     launch_s: float
     evidence: Evidence
     layout_ratio: Mapping[str, float] = field(default_factory=dict)  # time against "forward"
 
 
-def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Floats:
-    """Interpolated log-efficiency at flat arrays of coordinates, all of one length."""
-    corners = [(np.ones(coordinates[0].shape), ())]
-    for axis, value in zip(curve.axes, coordinates, strict=False):  # a relative may know fewer axes
+def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Logs:
+    """Interpolated log-efficiency.
+
+    Parameters
+    ----------
+    coordinates : arrays of shape (rows,), positive, in the order of the curve's axes
+        A relative's curve may know fewer axes: the coordinates behind them are not used.
+    """
+    corners: list[Corner] = [(np.ones(coordinates[0].shape), ())]
+    for axis, value in zip(curve.axes, coordinates, strict=False):
         below, share = _locate(axis, value)
-        lower = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
-        upper = [(weight * share, (*index, below + 1)) for weight, index in corners]
+        lower: list[Corner] = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
+        upper: list[Corner] = [(weight * share, (*index, below + 1)) for weight, index in corners]
         corners = lower + upper if len(axis) > 1 else lower
-    result: Floats = sum((weight * curve.table[index] for weight, index in corners), np.zeros(()))
-    return result
+    total: Logs = np.zeros(coordinates[0].shape)
+    for weight, index in corners:
+        total = total + weight * curve.table[index]
+    return total
 
 
 def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
@@ -59,7 +69,7 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
     )
 
 
-def _locate(axis: Counts, value: Counts) -> tuple[np.ndarray, Floats]:
+def _locate(axis: Counts, value: Counts) -> tuple[Integers, Counts]:
     """Index of the node below, and the share of the node above."""
     if len(axis) == 1:
         zero = np.zeros(value.shape)

@@ -1,4 +1,4 @@
-"""Layer norm by a kernel that reads and writes each element once (Apex, Megatron-LM, Transformer Engine)."""
+"""Layer norm by a kernel that reads and writes each element once (Apex, Transformer Engine)."""
 
 from flopcast.workload.rewrites.base import Items, change_kind
 

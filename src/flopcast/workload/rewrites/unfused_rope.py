@@ -14,7 +14,9 @@ def unfused_rope(items: Items) -> Items:
 
     Where only a part of each head is turned, it is cut out and joined with the rest again.
     """
-    return tuple(part for item in change_kind(items, "rope", "unfused_rope") for part in _joined(item, items))
+    return tuple(
+        part for item in change_kind(items, "rope", "unfused_rope") for part in _joined(item, items)
+    )
 
 
 def _joined(item: Item, items: Items) -> Items:

@@ -1,0 +1,74 @@
+"""Many plans at once: step time in closed form, and memory.
+
+Answers: of these plans, which are possible, which fit, about how long does each take?
+Plans are grouped by structure; inside a group only numbers vary, and one evaluation of the core serves
+them all. A plan alone gives the same numbers as the plan among others.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.price import price
+from flopcast.dtypes import Floats
+from flopcast.memory.peak import fits, peak_memory
+from flopcast.spec.checks import Case, valid
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.timeline.closed_form import step_seconds
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Screened:
+    """Results in the order of the plans, shape (plans,); NaN where a plan breaks a rule."""
+
+    possible: np.ndarray
+    fits: np.ndarray
+    step_time_s: Floats  # without jitter
+    device_used_bytes: Floats  # of the fullest stage
+
+
+def screen(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
+    """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used."""
+    size = len(plans)
+    result = Screened(
+        possible=np.zeros(size, dtype=bool),
+        fits=np.zeros(size, dtype=bool),
+        step_time_s=np.full(size, np.nan),
+        device_used_bytes=np.full(size, np.nan),
+    )
+    groups: dict[Plan, list[int]] = defaultdict(list)
+    for index, plan in enumerate(plans):
+        groups[structure_of(plan)].append(index)
+    for members in groups.values():
+        _screen_group(job, plans, np.array(members), book, result)
+    return result
+
+
+def _screen_group(
+    job: Job, plans: Sequence[Plan], members: np.ndarray, book: CurveBook, result: Screened
+) -> None:
+    case = Case(
+        model=job.model,
+        cluster=job.cluster,
+        stack=job.stack,
+        batch=job.batch,
+        plans=batch_plans([plans[index] for index in members]),
+    )
+    kept = members[valid(case)[:, 0]]
+    if not len(kept):
+        return
+    batch = batch_plans([plans[index] for index in kept])
+    programs = realise(lower(job.model, batch, job.batch), job.stack)
+    memory = peak_memory(programs)
+    priced = price(programs, job.cluster, book, FactorBook(job.site))
+    result.possible[kept] = True
+    result.fits[kept] = fits(memory, job.cluster)
+    result.step_time_s[kept] = step_seconds(priced)
+    result.device_used_bytes[kept] = memory.device_used_bytes.max(axis=1)
