@@ -105,7 +105,7 @@ def _penalty(shape: tuple[int, ...]) -> Counts:
 
 def _robust_solve(design: Counts, target: Logs, penalty: Counts) -> Counts:
     weight: Counts = np.ones(len(target))
-    values = np.zeros(design.shape[1])
+    values: Counts = np.zeros(design.shape[1])
     for _ in range(ROUNDS):
         weighted = design * weight[:, None]
         values = np.linalg.solve(
