@@ -108,9 +108,8 @@ def _robust_solve(design: Counts, target: Logs, penalty: Counts) -> Counts:
     values: Counts = np.zeros(design.shape[1])
     for _ in range(ROUNDS):
         weighted = design * weight[:, None]
-        values = np.linalg.solve(
-            design.T @ weighted + penalty + 1e-9 * np.eye(design.shape[1]), weighted.T @ target
-        )
+        normal = design.T @ weighted + penalty + 1e-9 * np.eye(design.shape[1])
+        values = np.asarray(np.linalg.solve(normal, weighted.T @ target), dtype=np.float64)
         off = np.abs(target - design @ values) / HUBER_ERROR
         weight = np.asarray(1.0 / np.maximum(1.0, off))
     return values
