@@ -45,3 +45,18 @@ def derate(suite: str) -> None:
     click.echo(
         f"derate {found.ratio:.2f}: mean absolute error {found.mean_error:.1%} on {suite}, fitted on it"
     )
+
+
+@command.command("jitter")
+@click.option("--suite", required=True, help="Measured runs with best and mean steps.")
+def jitter(suite: str) -> None:
+    """Mean step over best step of the systems of a suite: what a cluster's `jitter` holds.
+
+    \b
+    flopcast calibrate jitter --suite paper
+    """
+    from flopcast.io.suites import load_suite
+    from flopcast.validation.compare import jitter_of
+
+    for system, (ratio, sigma, rows) in jitter_of(load_suite(suite)).items():
+        click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")

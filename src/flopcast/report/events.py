@@ -66,6 +66,41 @@ def events(report: Report) -> Iterator[Event]:
         if shown[task]:
             at = inside(kind, int(division.chunk_class[stage, chunk]), _position(micro_batch, micro))
             yield from _inside_events(at, stage, chunk, micro_batch, start)
+    yield from _phase_events(report)
+
+
+def _phase_events(report: Report) -> Iterator[Event]:
+    """The two ends of the step on every stage: the update that begins it, the reduction that ends it."""
+    timeline, priced = report.timeline, report.priced
+    classes = priced.programs.stages.of(0).stage_class
+    for stage, at in enumerate(classes.tolist()):
+        for name, items, begin in (
+            ("update", priced.programs.update, 0.0),
+            ("reduce", priced.programs.reduce, float(timeline.reduce_start_s[stage])),
+        ):
+            moment = begin
+            for item in items:
+                seconds = priced.of(item).alone_s * item.count
+                end = moment + float(seconds[0, min(at, seconds.shape[1] - 1)])
+                if end > moment:
+                    yield _phase_event(stage, item.name, item.stream, moment, end)
+                moment = end
+            if moment > begin:
+                yield _phase_event(stage, name, "tasks", begin, moment)
+
+
+def _phase_event(stage: int, operator: str, stream: str, start_s: float, end_s: float) -> Event:
+    return Event(
+        stage=stage,
+        chunk=0,
+        micro_batch=-1,
+        layer=-1,
+        operator=operator,
+        phase="step",
+        stream=stream,
+        start_s=start_s,
+        end_s=end_s,
+    )
 
 
 def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:

@@ -5,16 +5,21 @@ Answers: the same questions as the text, with a drawing of the pipeline.
 
 from html import escape
 
+import numpy as np
+
 from flopcast.report.report import Report
 from flopcast.schedules.base import BACKWARD
 from flopcast.units import show, show_seconds
 
 STYLE = """
-:root { color-scheme: light dark; --forward: #3572b0; --backward: #c2662d; --line: #8886; }
+:root { color-scheme: light dark; --line: #8886; }
+:root { --forward: #3572b0; --backward: #c2662d; --update: #8a8a8a; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .5rem; text-align: left; }
-tr + tr { border-top: 1px solid var(--line); } td.number { text-align: right; white-space: nowrap; }
+tr + tr { border-top: 1px solid var(--line); }
+td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+th.number { text-align: right; }
 .answer { font-size: 1.3rem; } .bar { background: var(--forward); height: .8rem; border-radius: 2px; }
 .warning { border-left: 4px solid var(--backward); padding-left: .75rem; }
 svg { width: 100%; height: auto; } .scroll { overflow-x: auto; }
@@ -73,38 +78,48 @@ def _breakdown(report: Report) -> str:
             f'<td class="number">{show_seconds(seconds)}</td><td class="number">{share:.1%}</td>'
             f'<td style="width:40%"><div class="bar" style="width:{share:.2%}"></div></td></tr>'
         )
-    head = "<tr><th>component</th><th>time</th><th>share</th><th></th></tr>"
+    head = '<tr><th>component</th><th class="number">time</th><th class="number">share</th><th></th></tr>'
     return f"<table>{head}{''.join(rows)}</table>"
 
 
 def _pipeline(report: Report) -> str:
-    """One row a stage; forward and backward tasks as boxes."""
+    """One row a stage; forward and backward tasks, update and reduction as boxes."""
     timeline = report.timeline
-    stages = int(timeline.stage.max()) + 1
-    end = max(float(timeline.end_s.max()), 1e-12)
-    height = stages * ROW_HEIGHT
+    stages = len(timeline.update_s)
+    end = report.clean_step_time_s
     if len(timeline.stage) > MOST_BOXES:
         return (
             f"<p>{len(timeline.stage)} tasks on {stages} stages: too many to draw; see the trace file.</p>"
         )
-    boxes = []
-    for stage, kind, start, stop in zip(
-        timeline.stage.tolist(),
-        timeline.kind.tolist(),
-        timeline.start_s.tolist(),
-        timeline.end_s.tolist(),
-        strict=True,
-    ):
-        colour = "backward" if kind == BACKWARD else "forward"
-        boxes.append(
-            f'<rect x="{start / end * SVG_WIDTH:.2f}" y="{stage * ROW_HEIGHT + 2}"'
-            f' width="{max((stop - start) / end * SVG_WIDTH, 0.3):.2f}" height="{ROW_HEIGHT - 4}"'
-            f' fill="var(--{colour})" stroke="canvas" stroke-width=".4"/>'
-        )
-    label = f"pipeline of {stages} stages over {show_seconds(end)}: forward blue, backward orange"
+    names = np.where(timeline.kind == BACKWARD, "backward", "forward").tolist()
+    rows = [
+        *zip(
+            timeline.stage.tolist(), names, timeline.start_s.tolist(), timeline.end_s.tolist(), strict=True
+        ),
+        *((s, "update", 0.0, stop) for s, stop in enumerate(timeline.update_s.tolist())),
+        *(
+            (s, "update", start, start + seconds)
+            for s, (start, seconds) in enumerate(
+                zip(timeline.reduce_start_s.tolist(), timeline.reduce_s.tolist(), strict=True)
+            )
+        ),
+    ]
+    boxes = "".join(_box(stage, colour, start / end, stop / end) for stage, colour, start, stop in rows)
+    label = (
+        f"{stages} stage{'s' if stages > 1 else ''} over {show_seconds(end)}: update and reduction grey,"
+        " forward blue, backward orange"
+    )
     return (
-        f'<div class="scroll"><svg role="img" aria-label="{label}" viewBox="0 0 {SVG_WIDTH} {height}">'
-        f"{''.join(boxes)}</svg></div><p>{label}</p>"
+        f'<div class="scroll"><svg role="img" aria-label="{label}"'
+        f' viewBox="0 0 {SVG_WIDTH} {stages * ROW_HEIGHT}">{boxes}</svg></div><p>{label}</p>'
+    )
+
+
+def _box(stage: int, colour: str, start_share: float, end_share: float) -> str:
+    return (
+        f'<rect x="{start_share * SVG_WIDTH:.2f}" y="{stage * ROW_HEIGHT + 2}"'
+        f' width="{max((end_share - start_share) * SVG_WIDTH, 0.3):.2f}" height="{ROW_HEIGHT - 4}"'
+        f' fill="var(--{colour})" stroke="canvas" stroke-width=".4"/>'
     )
 
 
@@ -116,7 +131,11 @@ def _memory(report: Report) -> str:
         f'<td class="number">{show(stage.device_used_bytes, "B")}</td></tr>'
         for stage in report.memory.per_stage
     )
-    head = "<tr><th>stage</th><th>fullest at</th><th>allocated</th><th>reserved</th><th>device</th></tr>"
+    head = (
+        "<tr><th>stage</th><th>fullest at</th>"
+        + "".join(f'<th class="number">{name}</th>' for name in ("allocated", "reserved", "device"))
+        + "</tr>"
+    )
     return f"<table>{head}{rows}</table>"
 
 
@@ -126,7 +145,11 @@ def _factors(report: Report) -> str:
         f'<td class="number">{f.log_sigma_factor:.1%}</td></tr>'
         for f in report.factors
     )
-    return f"<table><tr><th>factor</th><th>share of the step</th><th>sigma</th></tr>{rows}</table>"
+    return (
+        '<table><tr><th>factor</th><th class="number">share of the step</th>'
+        '<th class="number">sigma</th></tr>'
+        f"{rows}</table>"
+    )
 
 
 def _evidence(report: Report) -> str:
@@ -135,7 +158,9 @@ def _evidence(report: Report) -> str:
         f"<td>{'extrapolated' if e.extrapolated else 'measured range'}</td><td>{escape(e.source)}</td></tr>"
         for e in report.evidence
     )
-    return f"<table><tr><th>curve</th><th>error</th><th></th><th>source</th></tr>{rows}</table>"
+    return (
+        f'<table><tr><th>curve</th><th class="number">error</th><th></th><th>source</th></tr>{rows}</table>'
+    )
 
 
 def _assumptions(report: Report) -> str:

@@ -48,7 +48,8 @@ class Timeline:
     shares: tuple[Share, ...]  # sum to step_time_s
     forward: Simulated
     backward: Simulated
-    update_s: Floats  # (stages,)
+    update_s: Floats  # (stages,): from the step's start
+    reduce_start_s: Floats  # (stages,): after the last backward and what runs on beside it
     reduce_s: Floats  # (stages,)
     synchronise_s: float
     bottleneck: int
@@ -74,7 +75,8 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     leaves = crossings(programs.plans, plan, stages, priced.cluster.node.devices)
     hop_s = _hop_seconds(priced, plan, stages, leaves)
     played = play(pipeline, task_s, hop_s, phases["update"])
-    reduced = _reduced(played, rows, backward, plan) + phases["reduce"]
+    reduce_start_s = _reduced(played, rows, backward, plan)
+    reduced = reduce_start_s + phases["reduce"]
     last = int(np.argmax(reduced))
     step = float(reduced[last]) + synchronise
     shares, bottleneck = _shares(played, last, rows, forward, backward, priced, plan, step)
@@ -91,6 +93,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
         forward=forward,
         backward=backward,
         update_s=phases["update"],
+        reduce_start_s=reduce_start_s,
         reduce_s=phases["reduce"],
         synchronise_s=synchronise,
         bottleneck=bottleneck,

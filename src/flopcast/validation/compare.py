@@ -202,15 +202,28 @@ def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
     return 0.0
 
 
-def _left_out_jitter(suite: Suite) -> dict[str, tuple[float, float]]:
-    """For every row, mean step over best step and its sigma, over the other rows of its system."""
+def jitter_of(suite: Suite) -> dict[str, tuple[float, float, int]]:
+    """Mean step over best step of every system: geometric mean, sigma of its logarithm, rows."""
+    return {
+        system: (math.exp(statistics.mean(logs.values())), statistics.stdev(logs.values()), len(logs))
+        for system, logs in _log_jitters(suite).items()
+        if len(logs) > 1
+    }
+
+
+def _log_jitters(suite: Suite) -> dict[str, dict[str, float]]:
     logs: dict[str, dict[str, float]] = defaultdict(dict)
     for row in suite.rows:
         best, mean = row.measured.best_step_time_s, row.measured.mean_step_time_s
         if best and mean:
             logs[row.system][row.id] = math.log(mean / best)
+    return logs
+
+
+def _left_out_jitter(suite: Suite) -> dict[str, tuple[float, float]]:
+    """For every row, mean step over best step and its sigma, over the other rows of its system."""
     result = {}
-    for known in logs.values():
+    for known in _log_jitters(suite).values():
         for row_id in known:
             others = [value for other, value in known.items() if other != row_id]
             if len(others) > 1:
