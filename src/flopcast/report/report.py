@@ -15,7 +15,7 @@ from flopcast.memory.peak import Memory, fits
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.spec.job import Job
-from flopcast.timeline.step import Share, Timeline
+from flopcast.timeline.step import Timeline
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
 
@@ -90,7 +90,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         step_time_high_s=high_s,
         clean_step_time_s=timeline.step_time_s,
         metrics=metrics,
-        breakdown=breakdown(timeline.shares, step_time_s - timeline.step_time_s),
+        breakdown=breakdown(timeline, step_time_s - timeline.step_time_s),
         factors=factors,
         memory=told,
         evidence=_evidence(priced),
@@ -108,22 +108,18 @@ def _jitter(job: Job, priced: Priced) -> Factor:
     )
 
 
-def breakdown(shares: tuple[Share, ...], jitter_s: float) -> dict[str, float]:
-    """Seconds by component along the critical path, largest first.
+def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
+    """Seconds by component on the busiest stage, largest first; they sum to the step.
 
-    What the path spends on other stages than the bottleneck, filling and draining the pipeline, is the
-    bubble. Forward, recompute and backward of a component count together.
+    Waiting for other stages, filling and draining the pipeline included, is the bubble. Forward,
+    recompute and backward of a component count together.
     """
     seconds: dict[str, float] = defaultdict(float)
-    for share in shares:
-        if not share.on_bottleneck:
-            seconds[BUBBLE] += share.path_s
-        elif share.item is None:
-            seconds[LAUNCH] += share.path_s
-        else:
-            seconds[share.item.component] += share.path_s
-    if jitter_s:
-        seconds[JITTER] += jitter_s
+    for share in timeline.bottleneck_shares:
+        seconds[share.item.component if share.item is not None else LAUNCH] += share.path_s
+    for name, extra in ((BUBBLE, timeline.bottleneck_waits_s), (JITTER, jitter_s)):
+        if extra > 0:
+            seconds[name] += extra
     return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
 
 

@@ -35,7 +35,7 @@ def _answer(report: Report) -> list[str]:
 
 
 def _times(report: Report) -> list[str]:
-    lines = ["where the time goes (critical path of the step)"]
+    lines = ["where the time goes (on the busiest stage)"]
     for name, seconds in report.breakdown.items():
         share = seconds / report.step_time_s
         if share >= 0.0005:

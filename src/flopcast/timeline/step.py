@@ -14,29 +14,18 @@ import numpy as np
 
 from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
-from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
-from flopcast.timeline.pipeline import MESSAGE, TASK, Graph, Played, critical_path, graph, hop_index, play
+from flopcast.timeline.pipeline import Graph, Played, graph, hop_index, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
+from flopcast.timeline.shares import Run, Share, busiest_stage, of_plan, path_shares, stage_shares
 from flopcast.workload.program import POSITIONS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Share:
-    """How often an item runs on the critical path, and in what role.
-
-    `on_bottleneck`: on the stage that decides the step (the rest fills and drains the pipeline).
-    """
-
-    item: Item | None  # None: launches by the host
-    path_s: float
-    on_bottleneck: bool
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Timeline:
-    """Columns of tasks, and the critical path; of one plan."""
+    """Columns of tasks, flat, stage after stage; and what the step is made of. Of one plan."""
 
     step_time_s: float  # without jitter
     stage: Integers
@@ -45,18 +34,47 @@ class Timeline:
     kind: Integers
     start_s: Floats
     end_s: Floats
-    shares: tuple[Share, ...]  # sum to step_time_s
+    shares: tuple[Share, ...]  # along the critical path; sum to the step
+    bottleneck: int  # the busiest stage
+    bottleneck_shares: tuple[Share, ...]  # what it does
+    bottleneck_waits_s: float  # and how long it waits: together the step
     forward: Simulated
     backward: Simulated
     update_s: Floats  # (stages,): from the step's start
     reduce_start_s: Floats  # (stages,): after the last backward and what runs on beside it
     reduce_s: Floats  # (stages,)
     synchronise_s: float
-    bottleneck: int
 
 
 def run_step(priced: Priced, plan: int = 0) -> Timeline:
     """Play one plan of the batch exactly."""
+    run = _run(priced, plan)
+    g = run.played.graph
+    stages, tasks = g.order.kind.shape
+    bottleneck = busiest_stage(run)
+    shares, waits_s = stage_shares(run, bottleneck)
+    return Timeline(
+        step_time_s=run.step_time_s,
+        stage=np.repeat(np.arange(stages), tasks),
+        chunk=g.order.chunk.ravel(),
+        micro_batch=g.order.micro_batch.ravel(),
+        kind=g.order.kind.ravel(),
+        start_s=run.played.start_s[g.node_of_task],
+        end_s=run.played.end_s[g.node_of_task],
+        shares=path_shares(run),
+        bottleneck=bottleneck,
+        bottleneck_shares=shares,
+        bottleneck_waits_s=waits_s,
+        forward=run.forward,
+        backward=run.backward,
+        update_s=run.update_s,
+        reduce_start_s=run.reduce_start_s,
+        reduce_s=run.reduce_s,
+        synchronise_s=run.synchronise_s,
+    )
+
+
+def _run(priced: Priced, plan: int) -> Run:
     programs = priced.programs
     structure = programs.plans.structure
     division = programs.stages.of(plan)
@@ -65,38 +83,23 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     forward = simulate(programs.forward, priced, attribute=True)
     backward = simulate(programs.backward, priced, attribute=True)
     pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.stack.pipeline.transfers)
-    phases = {
-        name: _serial(items, priced, plan)[division.stage_class]
-        for name, items in (("update", programs.update), ("reduce", programs.reduce))
-    }
-    synchronise = float(_serial(programs.synchronise, priced, plan).max())
+    update_s = _serial(programs.update, priced, plan)[division.stage_class]
     rows = _rows(pipeline, division.chunk_class, micro)
     task_s = _task_seconds(pipeline, rows, forward, backward, plan)
     leaves = crossings(programs.plans, plan, stages, priced.cluster.node.devices)
-    hop_s = _hop_seconds(priced, plan, stages, leaves)
-    played = play(pipeline, task_s, hop_s, phases["update"])
-    reduce_start_s = _reduced(played, rows, backward, plan)
-    reduced = reduce_start_s + phases["reduce"]
-    last = int(np.argmax(reduced))
-    step = float(reduced[last]) + synchronise
-    shares, bottleneck = _shares(played, last, rows, forward, backward, priced, plan, step)
-    nodes = pipeline.node_of_task
-    return Timeline(
-        step_time_s=step,
-        stage=np.repeat(np.arange(stages), pipeline.order.kind.shape[1]),
-        chunk=pipeline.order.chunk.ravel(),
-        micro_batch=pipeline.order.micro_batch.ravel(),
-        kind=pipeline.order.kind.ravel(),
-        start_s=played.start_s[nodes],
-        end_s=played.end_s[nodes],
-        shares=shares,
+    played = play(pipeline, task_s, _hop_seconds(priced, plan, stages, leaves), update_s)
+    return Run(
+        priced=priced,
+        plan=plan,
+        played=played,
+        chunk_class=rows[0],
+        position=rows[1],
         forward=forward,
         backward=backward,
-        update_s=phases["update"],
-        reduce_start_s=reduce_start_s,
-        reduce_s=phases["reduce"],
-        synchronise_s=synchronise,
-        bottleneck=bottleneck,
+        update_s=update_s,
+        reduce_start_s=_reduced(played, rows, backward, plan),
+        reduce_s=_serial(programs.reduce, priced, plan)[division.stage_class],
+        synchronise_s=float(_serial(programs.synchronise, priced, plan).max()),
     )
 
 
@@ -124,15 +127,9 @@ def _task_seconds(
     pipeline: Graph, rows: tuple[Integers, Integers], forward: Simulated, backward: Simulated, plan: int
 ) -> Floats:
     chunk, position = rows
-    of = [_of_plan(simulated.duration_s, plan) for simulated in (forward, backward)]
+    of = [of_plan(simulated.duration_s, plan) for simulated in (forward, backward)]
     is_backward = pipeline.order.kind.ravel() == BACKWARD
     return np.where(is_backward, of[1][position, chunk], of[0][position, chunk])
-
-
-def _of_plan(array: Counts, plan: int) -> Counts:
-    """One plan of an array over (positions, plans, classes, …)."""
-    chosen: Counts = array[:, min(plan, array.shape[1] - 1)]
-    return chosen
 
 
 def _hop_items(priced: Priced, kind: int, crosses: int) -> tuple[Item, ...]:
@@ -164,7 +161,7 @@ def _reduced(played: Played, rows: tuple[Integers, Integers], backward: Simulate
     done = played.end_s[g.last].copy()
     if not (backward.tail_s > NEVER).any():
         return done
-    tail, reduction = _of_plan(backward.tail_s, plan), _of_plan(backward.reduction_s, plan)
+    tail, reduction = of_plan(backward.tail_s, plan), of_plan(backward.reduction_s, plan)
     chunk, position = rows
     num_stages, tasks = g.order.kind.shape
     for stage in range(num_stages):
@@ -177,97 +174,6 @@ def _reduced(played: Played, rows: tuple[Integers, Integers], backward: Simulate
     return done
 
 
-def _shares(
-    played: Played,
-    last: int,
-    rows: tuple[Integers, Integers],
-    forward: Simulated,
-    backward: Simulated,
-    priced: Priced,
-    plan: int,
-    step_s: float,
-) -> tuple[tuple[Share, ...], int]:
-    """The critical path of the step, as items; and the stage that most of it runs on."""
-    g = played.graph
-    path, hops = critical_path(played, int(g.last[last]))
-    first = int(g.stage[path[-1]])
-    durations = played.duration_s[path]
-    bottleneck = int(np.argmax(np.bincount(g.stage[path], durations, minlength=len(g.last))))
-    shares: list[Share] = []
-    tasks = path[g.kind[path] == TASK]
-    for simulated, wanted in ((forward, False), (backward, True)):
-        chosen = tasks[(g.order.kind.ravel()[g.task[tasks]] == BACKWARD) == wanted]
-        for here in (True, False):
-            on = chosen[(g.stage[chosen] == bottleneck) == here]
-            shares += _task_shares(simulated, g.task[on], rows, priced, plan, here)
-    shares += _hop_shares(played, path, hops, priced)
-    classes = priced.programs.stages.of(plan).stage_class
-    programs = priced.programs
-    for items, stage in ((programs.update, first), (programs.reduce, last), (programs.synchronise, last)):
-        shares += _phase_shares(items, priced, plan, int(classes[stage]))
-    covered = sum(share.path_s for share in shares)
-    if step_s - covered > 1e-9 * step_s:  # reductions that ran on after the last backward
-        exposed = next(item for item in programs.items() if item.name == "gradients.reduce")
-        shares.append(Share(item=exposed, path_s=step_s - covered, on_bottleneck=True))
-    return tuple(shares), bottleneck
-
-
-def _task_shares(
-    simulated: Simulated,
-    tasks: Integers,
-    rows: tuple[Integers, Integers],
-    priced: Priced,
-    plan: int,
-    on_bottleneck: bool,
-) -> list[Share]:
-    if not len(tasks):
-        return []
-    chunk, position = rows
-    counts = _of_plan(simulated.counts, plan)
-    executions = counts[position[tasks], chunk[tasks]].sum(axis=0)
-    found = [
-        Share(
-            item=item,
-            path_s=float(executions[column] * _one(priced.of(item).alone_s, plan)),
-            on_bottleneck=on_bottleneck,
-        )
-        for column, item in enumerate(simulated.columns)
-        if executions[column]
-    ]
-    if executions[-1]:
-        found.append(Share(item=None, path_s=float(executions[-1]), on_bottleneck=on_bottleneck))
-    return found
-
-
 def _one(alone_s: Floats, plan: int) -> float:
-    """An item's seconds in one plan (items of layers do not depend on the stage)."""
+    """An item's seconds in one plan (messages between stages do not depend on the stage)."""
     return float(alone_s[min(plan, alone_s.shape[0] - 1), 0])
-
-
-def _hop_shares(played: Played, path: Integers, hops: Integers, priced: Priced) -> list[Share]:
-    """Transfers on the path: lags between tasks, or nodes of their own where they block."""
-    g = played.graph
-    messages = path[g.kind[path] == MESSAGE]
-    sender = g.task[messages] // g.order.kind.shape[1]
-    taken = np.concatenate([hops[hops > 0], hop_index(g.order.kind.ravel()[g.task[messages]], sender)])
-    found = []
-    for kind in (FORWARD, BACKWARD):
-        total = float(played.hop_s[taken[(taken - 1) % 2 == kind]].sum())
-        items = _hop_items(priced, kind, 1)
-        each = np.array([float(priced.of(item).alone_s.max()) for item in items])
-        if total > 0 and each.sum() > 0:
-            found += [
-                Share(item=item, path_s=total * part, on_bottleneck=True)
-                for item, part in zip(items, each / each.sum(), strict=True)
-            ]
-    return found
-
-
-def _phase_shares(items: tuple[Item, ...], priced: Priced, plan: int, stage_class: int) -> list[Share]:
-    found = []
-    for item in items:
-        seconds = priced.of(item).alone_s * item.count
-        at = seconds[min(plan, seconds.shape[0] - 1), min(stage_class, seconds.shape[1] - 1)]
-        if at > 0:
-            found.append(Share(item=item, path_s=float(at), on_bottleneck=True))
-    return found

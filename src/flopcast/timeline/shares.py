@@ -1,0 +1,190 @@
+"""What a step's time is made of: along its critical path, and on its busiest stage.
+
+Answers: which items decide the step, and how often do they run on the path (sensitivities)? What does
+the busiest stage do all the time (breakdown)?
+Elsewhere: when tasks run (pipeline.py, step.py), what is inside one (program.py).
+
+The critical path hops between stages where these are equal; a reader wants to know what one stage does.
+So there are two views, and both sum to the step: shares of the path give `d log(step) / d log(factor)`
+exactly; shares of the busiest stage, with its waiting, give the breakdown.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.price import Priced
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.operators.item import Item
+from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.timeline.pipeline import MESSAGE, TASK, Played, critical_path, hop_index
+from flopcast.timeline.program import Simulated
+from flopcast.workload.program import Programs
+
+ROUNDING = 1e-9  # of the step: what sums of floats may leave over
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Share:
+    """Seconds of the step that one item takes; no item: launches by the host."""
+
+    item: Item | None
+    path_s: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Run:
+    """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage."""
+
+    priced: Priced
+    plan: int
+    played: Played
+    chunk_class: Integers  # (stages · tasks,)
+    position: Integers  # (stages · tasks,): index into POSITIONS
+    forward: Simulated
+    backward: Simulated
+    update_s: Floats  # (stages,)
+    reduce_start_s: Floats  # (stages,)
+    reduce_s: Floats  # (stages,)
+    synchronise_s: float
+
+    @property
+    def last(self) -> int:
+        """The stage that the synchronisation waits for."""
+        return int(np.argmax(self.reduce_start_s + self.reduce_s))
+
+    @property
+    def step_time_s(self) -> float:
+        """From one synchronisation to the next."""
+        return float((self.reduce_start_s + self.reduce_s).max()) + self.synchronise_s
+
+    @property
+    def programs(self) -> Programs:
+        """The programs that were played."""
+        return self.priced.programs
+
+
+def path_shares(run: Run) -> tuple[Share, ...]:
+    """The critical path of the step: update, tasks and hops, reduction, synchronisation."""
+    g = run.played.graph
+    path, hops = critical_path(run.played, int(g.last[run.last]))
+    tasks = g.task[path[g.kind[path] == TASK]]
+    shares = [*_task_shares(run, tasks), *_hop_shares(run, path, hops)]
+    shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
+    shares += _end_shares(run, run.last)
+    return (*shares, *_exposed(run, run.step_time_s - sum(share.path_s for share in shares)))
+
+
+def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
+    """What a stage does from synchronisation to synchronisation, and how long it waits for others."""
+    g = run.played.graph
+    size = g.order.kind.shape[1]
+    tasks = np.arange(stage * size, (stage + 1) * size)
+    nodes = g.node_of_task[tasks]
+    shares = [*_task_shares(run, tasks), *_gap_shares(run, stage, nodes)]
+    shares += _phase_shares(run, run.programs.update, stage)
+    shares += _end_shares(run, stage)
+    shares += _exposed(run, float(run.reduce_start_s[stage] - run.played.end_s[g.last[stage]]))
+    waiting = run.step_time_s - sum(share.path_s for share in shares)
+    return tuple(shares), max(0.0, waiting)
+
+
+def busiest_stage(run: Run) -> int:
+    """The stage with the most seconds of tasks, update and reduction."""
+    g = run.played.graph
+    tasks = run.played.duration_s[g.node_of_task].reshape(g.order.kind.shape).sum(axis=1)
+    return int(np.argmax(tasks + run.update_s + run.reduce_s))
+
+
+def _end_shares(run: Run, stage: int) -> list[Share]:
+    """Reduction of a stage, and the synchronisation of all."""
+    reduce = _phase_shares(run, run.programs.reduce, stage)
+    return reduce + _phase_shares(run, run.programs.synchronise, stage)
+
+
+def _exposed(run: Run, seconds: float) -> list[Share]:
+    """Reductions that ran on after the last backward, as one share."""
+    if seconds <= ROUNDING * run.step_time_s:
+        return []
+    item = next((i for i in run.programs.items() if i.name == "gradients.reduce"), None)
+    return [Share(item=item, path_s=seconds)] if item is not None else []
+
+
+def _task_shares(run: Run, tasks: Integers) -> list[Share]:
+    """Items on the critical paths of these tasks' programs."""
+    is_backward = run.played.graph.order.kind.ravel()[tasks] == BACKWARD
+    found: list[Share] = []
+    for simulated, chosen in ((run.forward, tasks[~is_backward]), (run.backward, tasks[is_backward])):
+        if len(chosen):
+            counts = of_plan(simulated.counts, run.plan)
+            executions = counts[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
+            found += [
+                Share(item=item, path_s=float(executions[column] * _one(run, item)))
+                for column, item in enumerate(simulated.columns)
+                if executions[column]
+            ]
+            if executions[-1]:
+                found.append(Share(item=None, path_s=float(executions[-1])))
+    return found
+
+
+def _one(run: Run, item: Item) -> float:
+    """An item's seconds (items of layers do not depend on the stage)."""
+    alone_s = run.priced.of(item).alone_s
+    return float(alone_s[min(run.plan, alone_s.shape[0] - 1), 0])
+
+
+def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
+    """Transfers on the path: lags between tasks, or nodes of their own where they block."""
+    g = run.played.graph
+    messages = path[g.kind[path] == MESSAGE]
+    sender = g.task[messages] // g.order.kind.shape[1]
+    taken = np.concatenate([hops[hops > 0], hop_index(g.order.kind.ravel()[g.task[messages]], sender)])
+    found = []
+    for kind in (FORWARD, BACKWARD):
+        found += _hop_items(run, kind, float(run.played.hop_s[taken[(taken - 1) % 2 == kind]].sum()))
+    return found
+
+
+def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
+    """Transfers in the gaps before a stage's tasks: as long as the gap lasts, and they take."""
+    played, g = run.played, run.played.graph
+    before = np.concatenate([[run.update_s[stage]], played.end_s[nodes[:-1]]])
+    gaps = played.start_s[nodes] - before
+    transfer = played.hop_s[g.lag[nodes]].max(axis=1)
+    mine = np.flatnonzero((g.stage == stage) & (g.kind != TASK))[1:]  # without the source
+    if len(mine):
+        sender = g.task[mine] // g.order.kind.shape[1]
+        seconds = played.hop_s[hop_index(g.order.kind.ravel()[g.task[mine]], sender)]
+        behind = np.searchsorted(nodes, mine)
+        transfer = transfer + np.bincount(behind, seconds, minlength=len(nodes) + 1)[: len(nodes)]
+    return _hop_items(run, FORWARD, float(np.minimum(np.maximum(gaps, 0.0), transfer).sum()))
+
+
+def _hop_items(run: Run, kind: int, seconds: float) -> list[Share]:
+    """Seconds of transfers, divided over the messages of one transfer."""
+    hop = run.programs.hop_across
+    items = hop.backward if kind == BACKWARD else hop.forward
+    each = np.array([float(run.priced.of(item).alone_s.max()) for item in items])
+    if seconds <= 0 or each.sum() <= 0:
+        return []
+    parts = each / each.sum()
+    return [Share(item=item, path_s=seconds * part) for item, part in zip(items, parts, strict=True)]
+
+
+def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:
+    """Items of an end of the step, one after the other, on one stage."""
+    at = int(run.programs.stages.of(run.plan).stage_class[stage])
+    found = []
+    for item in items:
+        seconds = run.priced.of(item).alone_s * item.count
+        alone_s = float(seconds[min(run.plan, len(seconds) - 1), min(at, seconds.shape[1] - 1)])
+        if alone_s > 0:
+            found.append(Share(item=item, path_s=alone_s))
+    return found
+
+
+def of_plan(array: Counts, plan: int) -> Counts:
+    """One plan of an array over (positions, plans, classes, …)."""
+    chosen: Counts = array[:, min(plan, array.shape[1] - 1)]
+    return chosen

@@ -1,0 +1,44 @@
+"""Shared jobs and paths. Jobs are built in memory: no test needs a file that it does not name."""
+
+from pathlib import Path
+
+import pytest
+
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.io.jobs import job_of
+from flopcast.io.yaml_text import Document
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHARED = REPOSITORY.parent / "shared"
+PACKAGE = REPOSITORY / "src" / "flopcast"
+
+
+def make_job(**parts):
+    """A job from its parts; what is not given is a small GPT on one DGX A100."""
+    whole = {
+        "model": {
+            "hidden": 1024,
+            "vocabulary": 50257,
+            "blocks": [{"count": 8, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}],
+        },
+        "cluster": "dgx-a100:1",
+        "stack": "megatron-2022",
+        "batch": {"sequence_length": 1024},
+        "plan": "dp=8 mbs=1 gbs=16 precision=fp16",
+    }
+    return job_of(Document("test", whole | parts, {}))
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of raw measurements; tests that need it skip where it is absent."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the raw measurements (../shared/data) are not beside this checkout")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def selene_book():
+    """The curves of A100 and of Selene's fabrics."""
+    return load_book(catalog.cluster("selene", 16))

@@ -1,0 +1,169 @@
+"""The yardstick, enforced: directions, purity, budgets, names, exports."""
+
+import ast
+from functools import cache
+
+import pytest
+from conftest import PACKAGE
+
+import flopcast
+
+BELOW = {  # folder or module → what it may import of flopcast, besides itself
+    "errors": set(),
+    "units": set(),
+    "dtypes": set(),
+    "operators": {"errors", "units", "dtypes"},
+    "layers": {"operators"},
+    "spec": {"layers"},
+    "workload": {"spec"},
+    "schedules": {"workload"},
+    "memory": {"schedules"},
+    "cost": {"workload"},
+    "timeline": {"cost", "schedules"},
+    "report": {"timeline", "memory"},
+    "calibration": {"cost"},
+    "prediction": {"report"},
+    "validation": {"prediction"},
+    "search": {"prediction"},
+    "io": {"validation", "search", "calibration"},
+    "api": {"io"},
+    "__init__": {"api"},
+    "cli": {"api"},
+    "__main__": {"cli"},
+}
+PURE = [name for name in BELOW if name not in ("io", "api", "cli", "__init__", "__main__")]
+IMPURE = {"os", "sys", "time", "random", "socket", "subprocess", "urllib", "pathlib", "tempfile", "shutil"}
+UNITS = (
+    "_s", "_bytes", "_flop", "_flop_per_s", "_bytes_per_s", "_tokens", "_sequences", "_w", "_j", "_usd",
+    "_usd_per_hour", "_tokens_per_s", "_per_s",
+    "_efficiency", "_error", "_ratio", "_fraction", "_factor", "_share",
+)  # fmt: skip
+EXPORTS = {
+    "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Problem", "Report",
+    "Site", "SpecError", "Stack", "load_job", "predict", "validate_suite",
+}  # fmt: skip
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def label(path):
+    """The folder, or module, that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def allowed(name):
+    """Everything below a folder, itself included."""
+    return {name}.union(*(allowed(lower) for lower in BELOW[name]))
+
+
+def imports(path):
+    """Modules that a file imports, typing-only imports included: they too are a direction."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (
+                [node.module] if node.module != "flopcast" else [f"flopcast.{a.name}" for a in node.names]
+            )
+
+
+def functions(path):
+    return [n for n in ast.walk(tree(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_every_file_imports_only_what_lies_below_it(path):
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("flopcast.")}
+
+    assert used <= allowed(label(path))
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_the_core_touches_no_file_clock_or_environment(name):
+    mine = [path for path in FILES if label(path) == name]
+    touched = {f"{p.name}: {m}" for p in mine for m in imports(p) if m.split(".")[0] in IMPURE}
+    called = {
+        f"{p.name}: {n.func.id}"
+        for p in mine
+        for n in ast.walk(tree(p))
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Name)
+        and n.func.id in ("open", "print", "input")
+    }
+
+    assert touched | called == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_and_functions_stay_small(path):
+    lengths = {f.name: f.end_lineno - f.lineno + 1 for f in functions(path)}
+
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_every_argument_has_a_type_and_every_float_a_unit(path):
+    arguments = [a for f in functions(path) for a in f.args.args + f.args.kwonlyargs]
+    bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
+    floats = [(a.arg, a.annotation) for a in arguments if a.annotation is not None]
+    floats += [
+        (n.target.id, n.annotation)
+        for n in ast.walk(tree(path))
+        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+    ]
+    quantities = {"float", "Floats", "float | None", "Floats | None"}
+    unitless = [n for n, kind in floats if ast.unparse(kind) in quantities and not f"_{n}".endswith(UNITS)]
+
+    assert bare == []
+    assert unitless == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_dataclasses_are_frozen_and_nothing_is_asserted_or_swallowed(path):
+    thawed = [
+        n.name
+        for n in ast.walk(tree(path))
+        if isinstance(n, ast.ClassDef)
+        and any(
+            "dataclass" in ast.unparse(d) and "frozen=True" not in ast.unparse(d) for d in n.decorator_list
+        )
+        and not n.name.startswith("_")
+    ]
+    asserts = [n.lineno for n in ast.walk(tree(path)) if isinstance(n, ast.Assert)]
+
+    assert thawed == []
+    assert asserts == []
+
+
+def test_modules_do_not_import_each_other_in_circles():
+    names = {".".join(("flopcast", *p.relative_to(PACKAGE).with_suffix("").parts)): p for p in FILES}
+    graph = {name: {m for m in imports(path) if m in names and m != name} for name, path in names.items()}
+    order: list[str] = []
+    while graph.keys() - set(order):
+        free = [n for n, needs in graph.items() if n not in order and needs <= set(order)]
+        assert free, sorted(graph.keys() - set(order))
+        order += free
+
+
+def test_the_public_names_are_exactly_these_and_all_load():
+    assert set(flopcast.__all__) == EXPORTS
+    assert len(EXPORTS) <= 25
+    assert all(getattr(flopcast, name) is not None for name in EXPORTS)
+
+
+def test_the_spine_fits_a_screen():
+    spine = next(f for f in functions(PACKAGE / "prediction.py") if f.name == "predict")
+
+    assert spine.end_lineno - spine.lineno + 1 <= 25
+
+
+def test_nothing_is_pickled():
+    guilty = [p.name for p in FILES for m in imports(p) if m.split(".")[0] in ("pickle", "shelve", "dill")]
+
+    assert guilty == []
