@@ -3,6 +3,10 @@
 Answers: fields, weights, sharding and forward items of softmax attention over one sequence.
 Elsewhere: the score matrix that is never written (workload/rewrites/flash_attention.py).
 Heads are cut over tensor-parallel ranks; fewer key/value heads than ranks are repeated.
+
+Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens,
+head size) → `scores`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined` (tokens,
+inner) → `partial` (tokens, hidden). `k` and `v` are views of `qkv`: no item writes them.
 """
 
 from typing import Literal
@@ -22,7 +26,20 @@ CORE = "core_attention"  # the group that selective recompute runs again
 
 
 class Attention(AbstractLayer):
-    """Softmax attention with `heads` query heads and `kv_heads` key/value heads."""
+    """Softmax attention with `heads` query heads and `kv_heads` key/value heads.
+
+    Equal numbers make multi-head attention, one key/value head multi-query (arXiv:1911.02150),
+    anything between grouped-query attention (arXiv:2305.13245).
+
+    `head_size` frees the inner width, heads · head size, from the hidden width (Gemma: 16 · 256 inside
+    3072). `rotary_fraction` is the part of each head that rotary positions turn: 1 for Llama, 0.25 for
+    GPT-NeoX, 0 for learned or no positions. `dropout` acts on the softmax output; dropout on the
+    layer's result belongs to the block, as does the add of `out_bias`: both follow the sum over ranks.
+
+    References
+    ----------
+    Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1.
+    """
 
     kind: Literal["attention"] = "attention"
     heads: int = Field(ge=1)
@@ -36,19 +53,40 @@ class Attention(AbstractLayer):
 
     @property
     def groups(self) -> int:
-        """Key/value heads."""
+        """Key/value heads of the whole layer: each serves heads / groups query heads.
+
+        >>> Attention(heads=32, kv_heads=8).groups, Attention(heads=32).groups
+        (8, 32)
+        """
         return self.kv_heads or self.heads
 
     def size(self, hidden: int) -> int:
-        """Elements of one head."""
+        """Elements of one head.
+
+        >>> Attention(heads=32).size(hidden=4096), Attention(heads=16, head_size=256).size(hidden=3072)
+        (128, 256)
+        """
         return self.head_size or hidden // self.heads
 
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
-        """Query heads and key/value heads of one rank."""
+        """Query heads and key/value heads of one rank.
+
+        Where ranks outnumber key/value heads, each rank holds one head and some hold the same one:
+        its projection is stored and computed more than once.
+
+        Returns
+        -------
+        pair of arrays of shape (plans, 1)
+            Counts of heads, at least one key/value head each.
+        """
         return self.heads / split.tensor, np.maximum(self.groups / split.tensor, 1.0)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """One fused q, k, v projection, and the output projection (its bias is the block's)."""
+        """One fused q, k, v projection, and the output projection (its bias is the block's).
+
+        The first is cut along its output (whole heads), the second along its input, so that no
+        message stands between them.
+        """
         size, inner = self.size(hidden), self.heads * self.size(hidden)
         heads, groups = self.local_heads(split)
         columns = (self.heads + 2 * self.groups) * size
@@ -57,10 +95,26 @@ class Attention(AbstractLayer):
         return (*linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias), out)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From "attention.in.full" to "attention.partial", one rank's share of the sum."""
+        """From "attention.in.full" to "attention.partial", one rank's share of the sum.
+
+        Parameters
+        ----------
+        hidden : width of the residual stream, elements
+        split : how the layer is cut; lengths count the tokens of one whole sequence
+
+        Returns
+        -------
+        tuple of Item
+            Logical items: mask, softmax and dropout stand alone, the scores are written. What a stack
+            fuses is decided later (workload/rewrites).
+        """
         return (*self._project(hidden, split), *self._attend(hidden, split), *self._join(hidden, split))
 
     def _project(self, hidden: int, split: Split) -> list[Item]:
+        """Queries, keys and values of this rank's heads, from one GEMM over the normed input.
+
+        "split_heads" costs nothing forward (views), but its backward joins the three gradients.
+        """
         heads, groups = self.local_heads(split)
         size, tokens, dtype = self.size(hidden), split.tokens, split.dtype
         width = (heads + 2 * groups) * size
@@ -78,6 +132,11 @@ class Attention(AbstractLayer):
         return items
 
     def _attend(self, hidden: int, split: Split) -> list[Item]:
+        """Scores, mask, softmax, dropout, context: the part that selective recompute runs again.
+
+        All square tensors count every pair of tokens, masked or not: a kernel that writes the scores
+        computes the upper triangle too.
+        """
         heads, groups = self.local_heads(split)
         scores = BatchedMatmul(
             role="scores",
@@ -101,6 +160,7 @@ class Attention(AbstractLayer):
         return [*items, _item("context", context, (kept, "v"), "context", CORE)]
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
+        """Heads back side by side (a copy: batched products write them one by one), then the output GEMM."""
         heads, _ = self.local_heads(split)
         inner = heads * self.size(hidden)
         copy = _over(split.tokens * inner, "copy", split)
@@ -112,10 +172,12 @@ class Attention(AbstractLayer):
 
 
 def _over(elements: Counts, kind: str, split: Split) -> MemoryBound:
+    """A memory-bound operator whose rows, where it reduces any, are the keys of one query."""
     return MemoryBound(kind=kind, elements=elements, width=split.length, dtype=split.dtype)
 
 
 def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:
+    """A kernel whose name and tensors get the prefix "attention."."""
     return kernel(
         f"attention.{name}",
         work,

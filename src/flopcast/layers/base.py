@@ -3,6 +3,11 @@
 Answers: what is a layer asked, and which part of the plan may it see (`Split`)?
 Elsewhere: the layers themselves (one file each), the plan (spec/plan.py), the backward pass, which
 is derived from the forward items (workload/backward.py).
+
+Tensor parallelism is Megatron-LM's: a column-parallel linear (cut along its output) needs its whole
+input on every rank, a row-parallel linear (cut along its input) leaves partial sums on every rank. What
+lies between two such regions is done by all ranks alike or, with sequence parallelism, on a share of
+the tokens each.
 """
 
 from abc import ABC, abstractmethod
@@ -22,6 +27,17 @@ class Split:
     """How one micro-batch and one layer are cut: all that a layer sees of plan and batch.
 
     Arrays have shape (plans, 1). What is structural (a bool, a dtype) is the same for all plans.
+
+    `sequences` and `length` are those of one micro-batch as attention sees it. `dtype` is that of
+    activations and of the operands of matrix products.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> split = Split(sequences=constant(4), length=constant(2048), tensor=constant(8),
+    ...               sequence_parallel=True, dtype="bf16")
+    >>> split.tokens.item(), split.own_tokens.item()
+    (8192.0, 1024.0)
     """
 
     sequences: Counts  # of one micro-batch
@@ -37,7 +53,12 @@ class Split:
 
     @property
     def own_tokens(self) -> Counts:
-        """Tokens of norms, residuals and dropout: divided by sequence parallelism, else repeated."""
+        """Tokens of norms, residuals and dropout: divided by sequence parallelism, else repeated.
+
+        References
+        ----------
+        arXiv:2205.05198, section 4.2.2 and figure 5.
+        """
         return self.tokens / self.tensor if self.sequence_parallel else self.tokens
 
     @property
@@ -52,6 +73,9 @@ class Weight:
 
     `tied` marks a second use of a tensor that another layer owns: it is stored again only where its
     owner is not on the same rank.
+
+    Over all tensor-parallel ranks, `elements` add up to `total` for a cut tensor, to `total` times the
+    degree for a replicated one, and to more than `total` where rows are padded or heads repeated.
     """
 
     name: str
@@ -61,33 +85,68 @@ class Weight:
 
 
 class AbstractLayer(BaseModel, ABC):
-    """One architecture part: user fields (validated, frozen) and what follows from them."""
+    """One architecture part: user fields (validated, frozen) and what follows from them.
+
+    A layer is a pure function of its fields, of the hidden width and of a Split. It knows no device, no
+    stack and no neighbour: it reads a tensor "x" (or one named by its block) and writes a tensor "y".
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """The parameter tensors of one instance."""
+        """The parameter tensors of one instance.
+
+        Parameters
+        ----------
+        hidden : width of the residual stream, elements
+        split : only its tensor-parallel degree matters
+
+        Returns
+        -------
+        tuple of Weight
+            Names are unique; sums over it are parameters, per rank or in all.
+        """
 
     @abstractmethod
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """The logical items of one forward pass over one micro-batch."""
+        """The logical items of one forward pass over one micro-batch.
+
+        Returns
+        -------
+        tuple of Item
+            In the order of execution on one rank; sizes of shape (plans, 1) or (1, 1). Backward,
+            recompute and memory follow from these alone.
+        """
 
 
 def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) -> Iterable[Weight]:
-    """Weight of `out = x @ w` cut along its output (`cut` shards), and its bias, if any."""
+    """Weight of `out = x @ w` cut along its output (`cut` shards), and its bias, if any.
+
+    Parameters
+    ----------
+    rows, columns : shape of the whole weight, elements
+    cut : shards, shape (plans, 1)
+        The tensor-parallel degree, or less where some columns are held by several ranks.
+    """
     yield Weight(name=name, elements=rows * columns / cut, total=rows * columns)
     if bias:
         yield Weight(name=f"{name}_bias", elements=columns / cut, total=columns)
 
 
 def replicated(name: str, elements: int) -> Weight:
-    """A tensor that every tensor-parallel rank holds whole."""
+    """A tensor that every tensor-parallel rank holds whole: norms, biases after a sum, positions."""
     return Weight(name=name, elements=constant(elements), total=elements)
 
 
 def norm_weights(name: str, kind: str, hidden: int, bias: bool) -> tuple[Weight, ...]:
-    """Scale of a norm, and its bias (layer norms only)."""
+    """Scale of a norm, and its bias (layer norms only).
+
+    >>> [weight.name for weight in norm_weights("norm1", "layernorm", 4096, bias=True)]
+    ['norm1.scale', 'norm1.bias']
+    >>> [weight.name for weight in norm_weights("norm1", "rmsnorm", 4096, bias=True)]
+    ['norm1.scale']
+    """
     scale = replicated(f"{name}.scale", hidden)
     if kind == "layernorm" and bias:
         return scale, replicated(f"{name}.bias", hidden)
@@ -99,6 +158,14 @@ def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> 
 
     With sequence parallelism the shards are gathered, and gathered again for the weight gradient
     rather than kept (arXiv:2205.05198, section 4.2.2). The result is named `source` + ".full".
+
+    Without it nothing is sent forward, but the input gradients of the ranks are summed in the backward
+    pass: the operator `f` of arXiv:1909.08053, section 3.
+
+    Parameters
+    ----------
+    source : tensor of shape (tokens, hidden), or one share of its tokens
+    name : of the item
     """
     full_bytes = split.tokens * hidden * split.element_bytes
     message: AbstractMessage
@@ -110,7 +177,17 @@ def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> 
 
 
 def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, split: Split) -> Item:
-    """What follows a row-parallel linear: the partial sums of all ranks are added."""
+    """What follows a row-parallel linear: the partial sums of all ranks are added.
+
+    The sum reaches every rank (all-reduce, `g` of arXiv:1909.08053) or, with sequence parallelism,
+    each rank gets its tokens of it (reduce-scatter, half the bytes).
+
+    Parameters
+    ----------
+    source : partial sums of shape (tokens, hidden), whole on every rank
+    output : shape (own tokens, hidden)
+    name : of the item
+    """
     full_bytes = split.tokens * hidden * split.element_bytes
     message: AbstractMessage
     if split.sequence_parallel:
@@ -121,5 +198,8 @@ def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, spli
 
 
 def activation_bytes(hidden: int, split: Split) -> Floats:
-    """Bytes of the activation between two layers, on one rank."""
+    """Bytes of the activation between two layers, on one rank, shape (plans, 1).
+
+    Also the size of a full-recompute checkpoint and of what a pipeline stage hands on.
+    """
     return split.own_tokens * hidden * split.element_bytes

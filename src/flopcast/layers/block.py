@@ -5,6 +5,12 @@ Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py).
 
 Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
 one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
+
+In formulas, with N a norm, A the mixer and F the feed-forward:
+
+    sequential             m = x + A(N₁(x));  y = m + F(N₂(m))
+    parallel               y = x + A(N₁(x)) + F(N₂(x))
+    parallel_shared_norm   n = N₁(x);  y = x + A(n) + F(n)
 """
 
 from dataclasses import replace
@@ -31,7 +37,24 @@ Norm = Literal["layernorm", "rmsnorm"]
 
 
 class Block(AbstractLayer):
-    """One decoder block with a pre-norm before each half."""
+    """One decoder block with a pre-norm before each half.
+
+    `norm_bias` gives layer norms a bias (root-mean-square norms have none). `dropout` acts on the
+    result of each half, before the residual sum; dropout inside attention is the mixer's own. `count`
+    says how many equal blocks stand in a row: weights and items are always those of one.
+
+    Examples
+    --------
+    A block of GPT-3 175B has 12 h² + 13 h parameters:
+
+    >>> from flopcast.dtypes import constant
+    >>> whole = Split(sequences=constant(1), length=constant(1), tensor=constant(1),
+    ...               sequence_parallel=False, dtype="bf16")
+    >>> block = Block(mixer=Attention(heads=96, qkv_bias=True, out_bias=True),
+    ...               feed_forward=Mlp(ffn_hidden=49152, bias=True))
+    >>> sum(weight.total for weight in block.weights(12288, whole)) == 12 * 12288**2 + 13 * 12288
+    True
+    """
 
     kind: Literal["block"] = "block"
     mixer: Attention
@@ -43,7 +66,10 @@ class Block(AbstractLayer):
     count: int = Field(default=1, ge=1, description="equal blocks in a row")
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Norms, both halves, and the biases that are added after their sums."""
+        """Norms, both halves, and the biases that are added after their sums.
+
+        A bias after a sum is held whole by every rank: it is added once, to the finished sum.
+        """
         norms = norm_weights("norm1", self.norm, hidden, self.norm_bias)
         if self.residual != "parallel_shared_norm":
             norms += norm_weights("norm2", self.norm, hidden, self.norm_bias)
@@ -60,7 +86,11 @@ class Block(AbstractLayer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to tensor "y"."""
+        """From tensor "x" to tensor "y".
+
+        Sequential blocks enter and leave the tensor-parallel region twice; parallel ones leave it
+        once, because the partial sums of both halves are added before the ranks' are.
+        """
         if self.residual == "sequential":
             return (
                 *self._half("attention", "x", "middle", hidden, split),
@@ -69,6 +99,7 @@ class Block(AbstractLayer):
         return self._parallel(hidden, split)
 
     def _half(self, part: str, source: str, output: str, hidden: int, split: Split) -> list[Item]:
+        """Norm, layer, sum over ranks, then bias, dropout and residual: one half, from `source`."""
         layer = self.mixer if part == "attention" else self.feed_forward
         bias = self.mixer.out_bias if part == "attention" else self.feed_forward.bias
         return [
@@ -81,6 +112,7 @@ class Block(AbstractLayer):
         ]
 
     def _parallel(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """Both halves of one input, joined while they are partial sums, then summed over ranks once."""
         shared = self.residual == "parallel_shared_norm"
         mlp = self.feed_forward.forward(hidden, split)
         if shared:  # both halves read one tensor, gathered once
@@ -101,9 +133,11 @@ class Block(AbstractLayer):
         )
 
     def _norm(self, part: str, source: str, hidden: int, split: Split) -> Item:
+        """The norm before a half; it writes `part` + ".in", which then enters the region."""
         return _wide(self.norm, f"{part}.norm", (source,), f"{part}.in", hidden, split, "norm")
 
     def _after(self, part: str, tensor: str, bias: bool, hidden: int, split: Split) -> list[Item]:
+        """Bias and dropout on a half's result, in place: they keep nothing but the dropout mask."""
         items = []
         if bias:
             items.append(_wide("bias_add", f"{part}.bias", (tensor,), tensor, hidden, split))

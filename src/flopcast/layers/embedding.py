@@ -2,6 +2,9 @@
 
 Answers: fields, weights, sharding and forward items. The table is cut along the vocabulary, padded to
 a multiple of `vocabulary_multiple` · tensor-parallel degree (Megatron-LM, `make-vocab-size-divisible-by`).
+
+A rank looks up the tokens that fall into its rows and gives zeros for the others; the sum over ranks is
+the embedding. Padding rows cost memory and time, but are no parameters of the model.
 """
 
 from typing import Literal
@@ -17,12 +20,34 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 def padded_rows(vocabulary: int, multiple: int, tensor: Counts) -> Counts:
-    """Rows of the padded table on one rank."""
+    """Rows of the padded table on one rank.
+
+    Parameters
+    ----------
+    vocabulary : tokens that exist
+    multiple : every rank's rows are a multiple of it; 128 suits tensor cores
+    tensor : tensor-parallel degree, shape (plans, 1)
+
+    Returns
+    -------
+    array of shape (plans, 1)
+        Times `tensor`: never less than `vocabulary`.
+
+    Examples
+    --------
+    GPT-2's 50257 tokens become 50304 rows on one rank, 8 · 6400 = 51200 on eight:
+
+    >>> padded_rows(50257, 128, np.array([[1.0], [8.0]])).tolist()
+    [[50304.0], [6400.0]]
+    """
     return np.ceil(vocabulary / (multiple * tensor)) * multiple
 
 
 class Embedding(AbstractLayer):
-    """Token table, with learned positions where `learned_positions` > 0."""
+    """Token table, with learned positions where `learned_positions` > 0.
+
+    `vocabulary` counts the tokens that exist, `vocabulary_multiple` says how the table is padded.
+    """
 
     kind: Literal["embedding"] = "embedding"
     vocabulary: int = Field(ge=1)
@@ -39,7 +64,12 @@ class Embedding(AbstractLayer):
         return table, replicated("embedding.positions", self.learned_positions * hidden)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From token ids to tensor "y"."""
+        """From token ids to tensor "y", of shape (own tokens, hidden).
+
+        Positions and dropout follow the sum over ranks, so sequence parallelism divides them. Dropout
+        keeps its mask, one byte per element: all that this layer keeps but the ids
+        (arXiv:2205.05198, section 4.3).
+        """
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         lookup = EmbeddingLookup(
             tokens=split.tokens,

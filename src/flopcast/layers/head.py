@@ -2,6 +2,8 @@
 
 Answers: fields, weights, sharding and forward items. Logits are cut along the vocabulary; the loss
 needs three sums over the ranks, of one fp32 number a token: maximum, target logit, sum of exponentials.
+No rank ever holds a whole row of logits (arXiv:1909.08053, section 3), and the backward pass of the
+loss needs no message: each rank knows the gradient of its own columns.
 """
 
 from typing import Literal
@@ -19,7 +21,7 @@ from flopcast.operators.messages import AllReduce
 
 
 class FinalNorm(AbstractLayer):
-    """The norm after the last block."""
+    """The norm after the last block; of its kind, with or without bias as its norms are."""
 
     kind: Literal["final_norm"] = "final_norm"
     norm: Norm = "layernorm"
@@ -38,7 +40,11 @@ class FinalNorm(AbstractLayer):
 
 
 class Head(AbstractLayer):
-    """Logits over the vocabulary and their cross entropy; `tied` reuses the embedding's table."""
+    """Logits over the vocabulary and their cross entropy; `tied` reuses the embedding's table.
+
+    A tied table counts no parameters of its own (`total` is 0), yet the last pipeline stage stores a
+    copy of it, and the gradients of both copies are summed every step.
+    """
 
     kind: Literal["head"] = "head"
     vocabulary: int = Field(ge=1)
@@ -46,13 +52,17 @@ class Head(AbstractLayer):
     tied: bool = False
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """One table of the embedding's shape."""
+        """One table of the embedding's shape, padded alike, so that both cuts agree."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         total = 0 if self.tied else self.vocabulary * hidden
         return (Weight(name="head.table", elements=rows * hidden, total=total, tied=self.tied),)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to the loss."""
+        """From tensor "x" to the loss.
+
+        What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): the items
+        here keep only the input of the product.
+        """
         tokens, dtype = split.tokens, split.dtype
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         logits = Matmul(m=tokens, n=rows, k=constant(hidden), dtype=dtype)

@@ -2,6 +2,9 @@
 
 Answers: fields, weights, sharding and forward items of a dense MLP.
 The inner width is cut over tensor-parallel ranks. A gated MLP computes gate and value in one GEMM.
+
+Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inner or twice inner) → `inner`
+(tokens, inner) → `partial` (tokens, hidden).
 """
 
 from typing import Literal
@@ -19,7 +22,12 @@ GATED = ("swiglu", "geglu")
 
 
 class Mlp(AbstractLayer):
-    """`down(activation(up(x)))`; gated activations multiply two halves of a wider `up`."""
+    """`down(activation(up(x)))`; gated activations multiply two halves of a wider `up`.
+
+    `ffn_hidden` is the width between the two linears: 4 · hidden for GPT, about 8/3 · hidden for gated
+    MLPs, so that three matrices hold what two held (arXiv:2002.05202, section 2). `bias` gives both
+    linears one; the second is added by the block, after the sum over ranks.
+    """
 
     kind: Literal["mlp"] = "mlp"
     ffn_hidden: int = Field(ge=1)
@@ -28,11 +36,18 @@ class Mlp(AbstractLayer):
 
     @property
     def up_columns(self) -> int:
-        """Columns of the first linear."""
+        """Columns of the first linear.
+
+        >>> Mlp(ffn_hidden=11008, activation="swiglu").up_columns
+        22016
+        """
         return self.ffn_hidden * (2 if self.activation in GATED else 1)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Up and down projections; the bias of the second is the block's."""
+        """Up and down projections; the bias of the second is the block's.
+
+        Up is cut along its output, down along its input: no message between them.
+        """
         inner = self.ffn_hidden
         down = Weight(name="mlp.down", elements=inner * hidden / split.tensor, total=inner * hidden)
         return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
@@ -54,4 +69,5 @@ class Mlp(AbstractLayer):
 
 
 def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:
+    """A kernel whose name and tensors get the prefix "mlp."."""
     return kernel(f"mlp.{name}", work, (f"mlp.{source}",), f"mlp.{output}", component="mlp")

@@ -218,6 +218,14 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "set virtual_stages to 1 or choose another stack",
     ),
     Rule(
+        field="plan.virtual_stages",
+        holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
+        value=lambda c: _first(c.plans.virtual_stages),
+        allowed=lambda _: "1 on a stack with sequential transfers",
+        because="interleaved stages that block on one message after the other wait for each other forever",
+        fix=lambda _: "set virtual_stages to 1, or stack.pipeline.transfers to batched",
+    ),
+    Rule(
         field="plan.schedule",
         holds=lambda c: (
             (c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule != "interleaved_1f1b")

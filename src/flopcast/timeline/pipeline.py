@@ -11,8 +11,8 @@ only on schedule, numbers and transfer style, and is kept; durations are filled 
 Transfer styles: "overlapped": a message never holds up its sender. "batched": what one gap between two
 tasks sends and receives is posted together, and the stage waits for all of it (Megatron-LM; interleaved,
 there is no gap between a forward and the backward that follows it). "sequential": one blocking message
-after the other, both sides waiting (DeepSpeed's pipeline engine): between a forward and a backward it
-first receives, otherwise it first sends.
+after the other, both sides waiting (DeepSpeed's pipeline engine): between a forward and a backward in the
+slot behind it, it first receives; otherwise it first sends.
 """
 
 from dataclasses import dataclass
@@ -158,7 +158,8 @@ def _batched_chains(order: Order) -> _Chains:
 def _gaps(order: Order) -> tuple[Integers, Integers]:
     """The first task behind the gap in which each task's output is sent, and its input received.
 
-    With several chunks, a forward of the steady phase and the backward behind it have no gap between.
+    With several chunks, a forward of the steady phase and the backward behind it have no gap between. A
+    stage that turns from forwards to backwards only once, at the end of its warm-up, has no steady phase.
     """
     stages, tasks = order.kind.shape
     flat = np.arange(stages * tasks)
@@ -166,7 +167,8 @@ def _gaps(order: Order) -> tuple[Integers, Integers]:
     if order.chunk.max() > 0:
         kind = order.kind.ravel()
         next_kind = np.where(flat % tasks < tasks - 1, kind[np.minimum(flat + 1, flat.size - 1)], FORWARD)
-        steady = (kind == FORWARD) & (next_kind == BACKWARD)
+        turns = ((kind == FORWARD) & (next_kind == BACKWARD)).reshape(stages, tasks)
+        steady = (turns & (turns.sum(axis=1, keepdims=True) > 1)).ravel()
         after[steady] += 1
         before[np.flatnonzero(steady) + 1] -= 1
     return after, before
@@ -181,8 +183,8 @@ def _columns(node: Integers, wait: Integers, lag: Integers, size: int) -> tuple[
     """Lists of (node, what it waits for, hop) as padded columns."""
     sort = np.argsort(node, kind="stable")
     node, wait, lag = node[sort], wait[sort], lag[sort]
-    first = np.searchsorted(node, node)
-    column = np.arange(len(node)) - first
+    counts = np.bincount(node, minlength=size)
+    column = np.arange(len(node)) - (np.cumsum(counts) - counts)[node]
     width = int(column.max()) + 1 if len(node) else 1
     waits = np.full((size, width), NOTHING)
     lags = np.full((size, width), NO_HOP)
@@ -195,7 +197,7 @@ def _sequential_chains(order: Order) -> _Chains:
     """Chains of tasks, messages (in the sender's chain) and marks (in the receiver's)."""
     stages, tasks = order.kind.shape
     producer, consumer = _flows(order)
-    kind = order.kind.ravel()
+    kind, micro = order.kind.ravel(), order.micro_batch.ravel()
     rows: list[tuple[int, int, int]] = []  # (node kind, stage, task)
     lengths = []
     for stage in range(stages):
@@ -207,6 +209,7 @@ def _sequential_chains(order: Order) -> _Chains:
                 [(MARK, stage, int(producer[task]))] if position < tasks and producer[task] >= 0 else []
             )
             turns = position and position < tasks and kind[task - 1] == FORWARD and kind[task] == BACKWARD
+            turns = turns and micro[task - 1] - micro[task] == stages - 1 - stage  # else idle slots between
             rows += receive + send if turns else send + receive
             rows += [(TASK, stage, task)] if position < tasks else []
         lengths.append(len(rows) - begin)
@@ -237,27 +240,29 @@ def _levelled(order: Order, chains: _Chains) -> Graph:
     """Sort nodes into rounds: all chains advance together, each as soon as what it waits for is done."""
     runs = _rounds(chains)
     sequence = np.concatenate(runs)
-    stages = len(chains.lengths)
-    place = np.empty(len(sequence), dtype=np.intp)  # node number in the sorted order, after the sources
-    place[sequence] = stages + np.arange(len(sequence))
-    stage, kind = chains.stage[sequence], chains.kind[sequence]
-    before = np.where(chains.position[sequence] == 0, stage, place[sequence - 1])[:, None]
-    found = chains.waits[sequence]
-    others = np.where(found >= 0, place[found], np.where(found < NOTHING, NOTHING - 1 - found, before))
+    stages, size = len(chains.lengths), len(sequence)
     source = np.arange(stages)
+    place = np.empty(size + stages + 1, dtype=np.intp)  # by node, or from the end by `_source`
+    place[sequence] = np.arange(stages, stages + size)
+    place[size:] = np.arange(stages - 1, -2, -1)
+    stage, kind, found = chains.stage[sequence], chains.kind[sequence], chains.waits[sequence]
+    before = np.where(chains.position[sequence] == 0, stage, place[sequence - 1])
+    waits = np.empty((stages + size, found.shape[1] + 1), dtype=np.intp)
+    waits[:stages] = source[:, None]
+    waits[stages:, 0] = before
+    waits[stages:, 1:] = np.where(found == NOTHING, before[:, None], place[found])
+    lag = np.full(waits.shape, NO_HOP)
+    lag[stages:, 1:] = chains.lag[sequence]
     node_of_task = np.zeros(order.kind.size, dtype=np.intp)
-    node_of_task[chains.task[sequence][kind == TASK]] = stages + np.flatnonzero(kind == TASK)
-    width = found.shape[1] + 1
-    lag = np.concatenate(
-        [np.zeros_like(before), np.where(found == NOTHING, NO_HOP, chains.lag[sequence])], 1
-    )
+    is_task = kind == TASK
+    node_of_task[chains.task[sequence][is_task]] = stages + np.flatnonzero(is_task)
     return Graph(
         order=order,
         kind=np.concatenate([np.full(stages, MARK), kind]),
         stage=np.concatenate([source, stage]),
         task=np.concatenate([source * 0, chains.task[sequence]]),
-        waits=np.concatenate([np.repeat(source[:, None], width, 1), np.concatenate([before, others], 1)]),
-        lag=np.concatenate([np.zeros((stages, width), dtype=np.intp), lag]),
+        waits=waits,
+        lag=lag,
         rounds=np.cumsum([stages] + [len(run) for run in runs]),
         last=place[np.cumsum(chains.lengths) - 1],
         node_of_task=node_of_task,
