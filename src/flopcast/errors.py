@@ -2,7 +2,6 @@
 
 FlopcastError            catch this to catch them all
 ├── SpecError            the input is wrong: holds every Problem found, not just the first
-├── CalibrationError     no evidence covers what was asked (a curve, a fabric, a factor)
 ├── InfeasibleError      the input is right, but no plan satisfies it
 └── InternalError        a broken invariant of ours: the bug is in flopcast
 """
@@ -13,7 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One fault in the input, told so that its reader can mend it at once."""
+    """One fault in the input, told so that its reader can mend it at once.
+
+    Examples
+    --------
+    >>> print(Problem(field="plan.tensor_parallel", value=6, allowed="a divisor of heads = 16",
+    ...               because="ranks hold whole heads", fix="set tensor_parallel to 4"))
+    plan.tensor_parallel = 6 is not allowed
+      allowed: a divisor of heads = 16
+      because: ranks hold whole heads
+      fix:     set tensor_parallel to 4
+    """
 
     field: str  # as the user writes it: "plan.tensor_parallel"
     value: object
@@ -21,17 +30,20 @@ class Problem:
     because: str
     fix: str  # one concrete edit
     where: str = ""  # "job.yaml:12" where the fault has a line
+    fault: str = ""  # what is wrong, where that is not the value: "is missing"
 
     def __str__(self) -> str:
-        """Five short lines; the first names place, field and value."""
+        """Four short lines; the first names place, field and value."""
         place = f"{self.where}: " if self.where else ""
+        fault = self.fault or f"= {_shown(self.value)} is not allowed"
         return (
-            f"{place}{self.field} = {_shown(self.value)} is not allowed\n"
+            f"{place}{self.field} {fault}\n"
             f"  allowed: {self.allowed}\n  because: {self.because}\n  fix:     {self.fix}"
         )
 
 
 def _shown(value: object, limit: int = 80) -> str:
+    """The value as Python writes it, cut where a whole document would bury the message."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -1,7 +1,9 @@
 """Quantities as people write them: "80 GB", "312 TFLOP/s", "5 us". The core sees SI floats only.
 
 Answers: what number does a text mean, and how is a number shown? Decimal prefixes are powers of ten,
-binary ones ("GiB") of two. A bare number is refused where a unit is expected.
+binary ones ("GiB") of two. A bare number is refused where a unit is expected. Bits are eighths of bytes:
+"200 Gbit/s" is 25e9 bytes per second.
+Elsewhere: which field takes a quantity follows from its name (`units_of`), not from a schema.
 """
 
 import math
@@ -28,7 +30,11 @@ _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)\
 
 
 def units_of(field: str) -> tuple[str, ...]:
-    """Units that the field's name promises; empty where it promises none."""
+    """Units that the field's name promises; empty where it promises none.
+
+    >>> units_of("memory_bytes_per_s"), units_of("tensor_parallel")
+    (('B/s', 'bit/s'), ())
+    """
     for suffix, units in SUFFIXES.items():
         if f"_{field}".endswith(suffix):
             return units
@@ -38,10 +44,25 @@ def units_of(field: str) -> tuple[str, ...]:
 def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     """The SI value of `text`, which must carry one of `units`.
 
+    Parameters
+    ----------
+    text : a number, a prefix and a unit; blanks may stand around and between number and unit
+    units : what may be written, as `units_of` gives it
+
+    Returns
+    -------
+    float
+        Bytes, FLOP, seconds, watts, joules, dollars, or one of them per second or hour.
+
     Raises
     ------
     ValueError
         Not a number with such a unit; the message gives an example that would pass.
+
+    Examples
+    --------
+    >>> parse_quantity("80 GB", ("B",)), parse_quantity("80 GiB", ("B",))
+    (80000000000.0, 85899345920.0)
     """
     found = _NUMBER.fullmatch(text)
     if found:
@@ -56,14 +77,15 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
 
 
 def _usual(unit: str) -> str:
+    """The unit with the prefix that people write most, for examples in messages."""
     return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s", "s": "us"}.get(unit, unit)
 
 
 def show(value: Number, unit: str, digits: int = 3) -> str:
     """`value` with the decimal prefix that leaves one to three digits before the point.
 
-    >>> show(1.555e12, "B/s")
-    '1.56 TB/s'
+    >>> show(2.039e12, "B/s")
+    '2.04 TB/s'
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
@@ -75,7 +97,13 @@ def show(value: Number, unit: str, digits: int = 3) -> str:
 
 
 def show_seconds(value: Number) -> str:
-    """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d"."""
+    """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
+
+    Seconds up to two minutes, minutes up to two hours, hours up to two days.
+
+    >>> show_seconds(0.0174), show_seconds(5400)
+    ('17.4 ms', '90.0 min')
+    """
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if abs(value) < limit:
             return show(value, "s") if unit == "s" else f"{_digits(value / scale, 3)} {unit}"
@@ -83,4 +111,5 @@ def show_seconds(value: Number) -> str:
 
 
 def _digits(value: Number, digits: int) -> str:
+    """Rounded to significant digits; trailing zeros stay, because they too were rounded to."""
     return f"{value:#.{digits}g}".rstrip(".")

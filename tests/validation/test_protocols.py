@@ -43,7 +43,7 @@ def made_suite(truth, **protocol):
         for size in (1, 2, 4)
     ]
     rows = [SuiteRow(id=str(i), system="dgx", job=j, measured=Measured()) for i, j in enumerate(jobs)]
-    suite = Suite(name="made", source="flopcast itself", rows=tuple(rows), **protocol)
+    suite = Suite(name="made", source="flopcast itself", fitted="nothing", rows=tuple(rows), **protocol)
     known = with_derate(suite, truth)
     return suite.model_copy(
         update={

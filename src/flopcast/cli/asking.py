@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.jobs import job_of, plan_words, read_file
-from flopcast.io.yaml_text import Document, read_yaml, resolve
+from flopcast.io.edits import edited_document, plan_words
+from flopcast.io.jobs import job_of, read_file
+from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.job import Job
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -60,18 +62,19 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
         data["batch"] = {"sequence_length": named["seq"]}
     if isinstance(named["site"], Path):
         data["site"] = read_yaml(read_file(named["site"]), str(named["site"])).data
-    for change in changes:
-        _change(data, change)
-    _defaults(data)
-    return job_of(Document(document.name, data, document.lines))
+    edited = edited_document(Document(document.name, data, document.lines), changes)
+    return job_of(_with_defaults(edited))
 
 
-def _defaults(data: dict[str, object]) -> None:
+def _with_defaults(document: Document) -> Document:
     """What may be left out: the batch follows from nothing, so it gets a usual value, said aloud."""
-    if "batch" not in data and "model" in data:
-        data["batch"] = {"sequence_length": 2048}
-        told = data.get("assumptions")
-        data["assumptions"] = [*(told if isinstance(told, list) else []), "sequence_length 2048"]
+    data = document.data
+    if not isinstance(data, dict) or "batch" in data or "model" not in data:
+        return document
+    told = data.get("assumptions")
+    assumptions = [*(told if isinstance(told, list) else []), "sequence_length 2048"]
+    completed = data | {"batch": {"sequence_length": 2048}, "assumptions": assumptions}
+    return replace(document, data=completed)
 
 
 def _with_gpus(cluster: object, gpus: int) -> object:
@@ -94,34 +97,6 @@ def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
     return Problem(
         field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"
     )
-
-
-def _change(data: dict[str, object], change: str) -> None:
-    """Apply one "plan.tp=4" to the job's data."""
-    path, equals, value = change.partition("=")
-    if not equals or not path:
-        raise SpecError(
-            [
-                Problem(
-                    field="argument",
-                    value=change,
-                    allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
-                    because="only one job file is read",
-                    fix="write it as KEY=VALUE",
-                )
-            ]
-        )
-    *parents, last = path.split(".")
-    holder = data
-    for parent in parents:
-        inner = holder.get(parent)
-        if isinstance(inner, str) and parent == "plan":
-            inner = plan_words(inner)
-        elif isinstance(inner, str):
-            inner = {"base": inner}
-        holder[parent] = dict(inner) if isinstance(inner, dict) else {}
-        holder = holder[parent]  # type: ignore[assignment]
-    holder[last] = resolve(value)
 
 
 def print_json(data: object) -> None:

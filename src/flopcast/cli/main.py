@@ -69,7 +69,7 @@ def group() -> None:
 def main() -> None:
     """Run the command line; every deliberate error becomes a message and an exit code."""
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(prog_name="flopcast", standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

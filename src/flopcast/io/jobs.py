@@ -13,8 +13,9 @@ from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
+from flopcast.io.edits import merged, plan_mapping
 from flopcast.io.validate import build
-from flopcast.io.yaml_text import Document, read_yaml, resolve
+from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.checks import check
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -81,8 +82,10 @@ def unchecked_job(document: Document) -> Job:
         raise SpecError([_not_a_mapping(document)])
     problems: list[Problem] = []
     data = dict(document.data)
-    if isinstance(data.get("plan"), str):
-        data["plan"] = plan_words(data["plan"], document.where(("plan",)))
+    try:
+        document, data["plan"] = plan_mapping(document, data.get("plan", {}))
+    except SpecError as error:
+        problems += error.problems
     for key in NOUNS:
         if key in data:
             try:
@@ -101,29 +104,6 @@ def unchecked_job(document: Document) -> Job:
     return job
 
 
-def plan_words(text: str, where: str = "") -> dict[str, object]:
-    """A plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a word alone means true."""
-    words: dict[str, object] = {}
-    problems = []
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        if name in words or (equals and not value):
-            problems.append(
-                Problem(
-                    where=where,
-                    field=f"plan.{name}",
-                    value=word,
-                    allowed="each name once, as name=value",
-                    because="a plan has one value for each degree",
-                    fix=f"write {name}=1" if equals else f"keep one {name}",
-                )
-            )
-        words[name] = resolve(value) if equals else True
-    if problems:
-        raise SpecError(problems)
-    return words
-
-
 def _noun(key: str, data: object, document: Document) -> object:
     kind, noun = NOUNS[key]
     where = document.where((key,))
@@ -133,16 +113,44 @@ def _noun(key: str, data: object, document: Document) -> object:
     if not isinstance(data, dict) or "base" not in data:
         parts = catalog.with_parts(data) if key == "cluster" else data
         return build(noun, document, parts, (key,))
-    base_name = str(data["base"])
+    base_name, nodes = str(data["base"]), None
+    changes = {name: value for name, value in data.items() if name != "base"}
+    if key == "cluster":
+        base_name, _, count = base_name.partition(":")
+        nodes = changes.pop("nodes", int(count) if count.isdigit() else None)
     if base_name not in catalog.names(kind):
         raise SpecError([catalog.unknown_name(kind, base_name, f"{key}.base", where)])
-    base = catalog.document(kind, base_name)
-    changes = {name: value for name, value in data.items() if name != "base"}
-    nodes = changes.pop("nodes", None) if key == "cluster" else None
-    merged = _merge(base.data, changes)
-    merged = catalog.with_parts(merged, nodes) if key == "cluster" else merged
-    lines = base.lines | {path[1:]: line for path, line in document.lines.items() if path[:1] == (key,)}
-    return build(noun, Document(document.name, merged, lines), merged)
+    base = catalog.document(kind, base_name).data
+    if key == "model":
+        changes = _with_blocks(base, changes, document)
+    made = merged(base, changes)
+    return build(
+        noun, document, catalog.with_parts(made, nodes) if key == "cluster" else made, (key,)
+    )
+
+
+def _with_blocks(base: object, changes: dict[str, object], document: Document) -> dict[str, object]:
+    """`num_layers` as the number of blocks, of a model whose blocks are all equal."""
+    if "num_layers" not in changes:
+        return changes
+    blocks = base.get("blocks") if isinstance(base, dict) else None
+    own = changes.get("blocks", {})
+    if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
+        path = ("model", "num_layers")
+        raise SpecError(
+            [
+                Problem(
+                    where=document.where(path),
+                    field=".".join(path),
+                    value=changes["num_layers"],
+                    allowed="only where all blocks of the base are equal",
+                    because="it would be unclear which of them to repeat",
+                    fix="change blocks instead",
+                )
+            ]
+        )
+    rest = {name: value for name, value in changes.items() if name != "num_layers"}
+    return rest | {"blocks": merged(own, {"0": {"count": changes["num_layers"]}})}
 
 
 def _named(key: str, kind: str, name: str, where: str, nodes: int | None) -> object:
@@ -152,13 +160,6 @@ def _named(key: str, kind: str, name: str, where: str, nodes: int | None) -> obj
         return catalog.cluster(name, nodes)
     load: Callable[[str], object] = getattr(catalog, key)
     return load(name)
-
-
-def _merge(base: object, changes: object) -> object:
-    """`base` with the fields of `changes`; mappings are merged, everything else is replaced."""
-    if isinstance(base, dict) and isinstance(changes, dict):
-        return base | {key: _merge(base.get(key), value) for key, value in changes.items()}
-    return changes
 
 
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:

@@ -73,26 +73,30 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
     full = (*path, *location)
     field, value = _dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(str(location[-1]), _names(noun, location[:-1]), field, document.where(full))
+        return _unknown_key(
+            str(location[-1]), value, _names(noun, location[:-1]), field, document.where(full)
+        )
     allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     missing = detail["type"] == "missing"
     return Problem(
         where=document.where(full),
         field=field,
-        value="missing" if missing else value,
+        value=None if missing else value,
+        fault="is missing" if missing else "",
         allowed="a value" if missing else allowed,
         because="it has no default" if missing else "the field is declared so",
         fix=f"add {location[-1]}: …" if missing else f"change {location[-1] if location else field}",
     )
 
 
-def _unknown_key(key: str, known: Iterable[str], field: str, where: str) -> Problem:
+def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
     names = sorted(known)
     near = difflib.get_close_matches(key, names, n=1)
     return Problem(
         where=where,
         field=field,
-        value="unknown key",
+        value=value,
+        fault="is not a known key",
         allowed=", ".join(names),
         because="nothing is accepted and ignored",
         fix=f"did you mean {near[0]}?" if near else f"remove {key}",

@@ -8,7 +8,7 @@ the same code, as it is a subset of the YAML that is read here.
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 
@@ -32,12 +32,16 @@ class Document:
     name: str
     data: object
     lines: dict[Path, int]
+    places: dict[Path, str] = field(default_factory=dict)  # of values that stand in no line
 
     def where(self, path: Path) -> str:
-        """ "file:line" of the nearest value that has a line."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return f"{self.name}:{self.lines.get(path, 1)}"
+        """ "file:line", or the place told, of the nearest value that has one."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+            if path[:end] in self.lines:
+                return f"{self.name}:{self.lines[path[:end]]}"
+        return self.name
 
 
 def read_yaml(raw: bytes, name: str) -> Document:

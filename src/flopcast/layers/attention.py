@@ -160,7 +160,7 @@ class Attention(AbstractLayer):
         return [*items, _item("context", context, (kept, "v"), "context", CORE)]
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
-        """Heads back side by side (a copy: batched products write them one by one), then the output GEMM."""
+        """Heads side by side again (a copy: batched products write them apart), then the output GEMM."""
         heads, _ = self.local_heads(split)
         inner = heads * self.size(hidden)
         copy = _over(split.tokens * inner, "copy", split)

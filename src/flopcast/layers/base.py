@@ -88,7 +88,7 @@ class AbstractLayer(BaseModel, ABC):
     """One architecture part: user fields (validated, frozen) and what follows from them.
 
     A layer is a pure function of its fields, of the hidden width and of a Split. It knows no device, no
-    stack and no neighbour: it reads a tensor "x" (or one named by its block) and writes a tensor "y".
+    stack and no neighbour: it reads a tensor "x" and writes a tensor "y", or those that its block names.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -5,6 +5,9 @@ pass, and which operators compute its gradients?
 Elsewhere: how long it takes (cost/), how it is sharded (layers/), when it runs (timeline/).
 Shapes are local to one rank; sizes count elements unless the name ends in `_bytes`. FLOP count the
 multiply-adds of matrix products only: everything else is bound by memory and counts its bytes.
+
+Operators and messages are linear maps, or treated as such: a message's backward is its adjoint, and an
+operator's backward is a list of operators, so that no second set of formulas exists.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +21,8 @@ class Work:
     """What one kernel asks of a device.
 
     `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units,
-    reads plus writes, each tensor once.
+    reads plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do
+    not fit it. Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
     flop: Floats
@@ -32,6 +36,7 @@ class Saved:
 
     `role` is "input:0", "input:1", … or "output" (a tensor that flows through the layer and is
     stored once, however many operators keep it) or any other word (a tensor of this operator alone).
+    Statistics of one number a row (means, variances) are too small to count; log-sums are counted.
     """
 
     role: str
@@ -52,7 +57,10 @@ class AbstractOperator(ABC):
 
     @abstractmethod
     def coordinates(self) -> tuple[Counts, ...]:
-        """What the kernel class's curve looks up: positive, in the order of the curve's axes."""
+        """What the kernel class's curve looks up, in the order of the curve's axes.
+
+        Positive, but for bytes of a kernel that moves nothing (views, a bias added by a GEMM).
+        """
 
     @abstractmethod
     def saves(self) -> tuple[Saved, ...]:
@@ -60,7 +68,11 @@ class AbstractOperator(ABC):
 
     @abstractmethod
     def gradients(self) -> "tuple[tuple[str, AbstractOperator], ...]":
-        """The operators of the backward pass, each with the suffix of its name, input gradient first."""
+        """The operators of the backward pass, each with the suffix of its name, input gradient first.
+
+        "dgrad" is the gradient of an input, on the critical path of the backward pass; "wgrad" that of
+        a weight, which nothing in the pass waits for. Empty where no kernel runs.
+        """
 
 
 class AbstractMessage(ABC):
@@ -76,4 +88,4 @@ class AbstractMessage(ABC):
 
     @abstractmethod
     def dual(self) -> "AbstractMessage":
-        """What the backward pass exchanges instead."""
+        """What the backward pass exchanges instead: the adjoint, so the dual of the dual is the message."""

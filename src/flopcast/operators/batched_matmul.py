@@ -17,6 +17,19 @@ class BatchedMatmul(AbstractOperator):
     Role "scores" is `Q[s, d] @ K[t, d].T` (large output, short sum), role "context" is
     `P[s, t] @ V[t, d]` (small output, long sum): two shapes, two speeds. The gradients of either
     are made of the same two shapes.
+
+    With fewer key/value heads than query heads, K and V are repeated first: `batch` counts query heads
+    for all three matrices.
+
+    Examples
+    --------
+    Both gradients together need twice the FLOP of the product:
+
+    >>> from flopcast.dtypes import constant
+    >>> scores = BatchedMatmul(role="scores", batch=constant(96), kv_batch=constant(96), dtype="fp16",
+    ...                        queries=constant(2048), keys=constant(2048), head_size=constant(128))
+    >>> sum(g.work().flop for _, g in scores.gradients()) == 2 * scores.work().flop
+    array([[ True]])
     """
 
     role: str

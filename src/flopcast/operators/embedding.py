@@ -11,7 +11,10 @@ from flopcast.operators.base import AbstractOperator, Saved, Work
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class EmbeddingLookup(AbstractOperator):
-    """`out[tokens, hidden] = table[ids]`, with this rank's `vocabulary` rows."""
+    """`out[tokens, hidden] = table[ids]`, with this rank's `vocabulary` rows.
+
+    Every rank handles all `tokens`: those outside its rows become zeros, so it moves their bytes too.
+    """
 
     tokens: Counts
     hidden: Counts

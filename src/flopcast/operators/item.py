@@ -31,6 +31,7 @@ class HostWork:
 class Item:
     """One operator, message or host synchronisation of a program.
 
+    `component` is the line of the breakdown that its seconds go to; `count`, how often it runs in a row.
     `inputs` and `output` name tensors of the layer; `group` names the part that a recompute mode
     may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when` is the
     micro-batch that it belongs to: "every", "not_first" (an accumulation), "last" (a reduction).
@@ -50,12 +51,17 @@ class Item:
     kept_bytes: Floats | None = None  # a gather whose source is kept instead of its output
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:
-        """Tensors kept for the backward pass: (name, bytes), names shared across the layer."""
+        """Tensors kept for the backward pass: (name, bytes), names shared across the layer.
+
+        Two operators that keep the same tensor name it alike, so that it is counted once; what an
+        operator keeps for itself gets its own name in front ("attention.dropout.mask").
+        """
         if not isinstance(self.work, AbstractOperator):
             return ()
         return tuple((self._tensor(kept), kept.size_bytes) for kept in self.work.saves())
 
     def _tensor(self, kept: Saved) -> str:
+        """Name in the layer of the tensor that a role of the operator stands for."""
         if kept.role == "output":
             return self.output
         if kept.role.startswith("input:"):
@@ -76,7 +82,7 @@ def kernel(
     component: str,
     group: str = "",
 ) -> Item:
-    """A forward operator on the compute stream."""
+    """A forward operator on the compute stream; its output is named after it unless said otherwise."""
     return Item(
         name=name, work=work, component=component, inputs=inputs, output=output or name, group=group
     )
@@ -97,7 +103,11 @@ def host_work(kind: str, phase: str) -> Item:
 def blocking(
     name: str, work: AbstractMessage, source: str, output: str, kept_bytes: Floats | None = None
 ) -> Item:
-    """A message that compute waits for, and that waits for compute."""
+    """A message that compute waits for, and that waits for compute.
+
+    It runs on the stream of its axis. `kept_bytes` says that the backward pass finds `source` kept
+    instead of `output`, and must gather it again.
+    """
     return Item(
         name=name,
         work=work,

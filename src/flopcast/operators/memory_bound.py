@@ -20,6 +20,9 @@ class Kind:
     `backward = 0` means that the operator has no gradient kernel; `reduces`, that rows of `width`
     elements are reduced, so that speed depends on the width. `saves` names a role and how many
     elements it keeps per element; `mask` is kept too where there is one.
+
+    >>> KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
+    Kind(forward=2, backward=3, mask_passes=0, reduces=True, saves=(('input:0', 1),))
     """
 
     forward: int
@@ -75,7 +78,20 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MemoryBound(AbstractOperator):
-    """An operator of one of KINDS over `elements` elements."""
+    """An operator of one of KINDS over `elements` elements.
+
+    For a gated activation `elements` counts the output: it reads two such tensors. `width` is the length
+    of a row that is reduced (hidden width of a norm, keys of a softmax), 1 where nothing is.
+
+    Examples
+    --------
+    Dropout reads and writes two bytes an element and a mask of one:
+
+    >>> from flopcast.dtypes import constant
+    >>> drop = MemoryBound(kind="dropout", elements=constant(1e6), dtype="bf16")
+    >>> drop.work().moved_bytes.item(), [s.size_bytes.item() for s in drop.saves()]
+    (5000000.0, [1000000.0])
+    """
 
     kind: str
     elements: Counts

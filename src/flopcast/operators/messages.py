@@ -6,6 +6,9 @@ Elsewhere: how long it takes (cost/collectives), which ranks and links form the 
 Conventions, as in nccl-tests: `message_bytes` is the array that every rank holds for an all-reduce,
 the gathered result for an all-gather, the full input of one rank for a reduce-scatter, and what is
 sent for a point-to-point message. A collective over one rank costs nothing, by its formula.
+
+A dual is an adjoint: seen as a linear map from what ranks hold before to what they hold after, the
+message's transpose carries gradients back. `axis` names the ranks that take part (operators/base.py).
 """
 
 from dataclasses import dataclass

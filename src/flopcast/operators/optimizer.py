@@ -14,7 +14,8 @@ class OptimizerUpdate(AbstractOperator):
     """Adam over `parameters` elements, moving `bytes_per_parameter` bytes of each.
 
     Mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
-    16-bit weight written.
+    16-bit weight written. That is 2 + 12 read and 12 + 2 written with 16-bit gradients, 28 bytes; a
+    stack that casts, copies or checks on the way moves more.
     """
 
     parameters: Counts

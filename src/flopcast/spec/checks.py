@@ -114,7 +114,8 @@ def _kv_fits(case: Case) -> np.ndarray:
     tensor = case.plans.tensor_parallel
     kept = np.ones(tensor.shape, dtype=bool)
     for block in case.model.blocks:
-        kept &= (block.mixer.groups % tensor == 0) | (tensor % block.mixer.groups == 0)
+        if block.mixer.groups != block.mixer.heads:  # else the rule of heads says it already
+            kept &= (block.mixer.groups % tensor == 0) | (tensor % block.mixer.groups == 0)
     return kept
 
 
@@ -123,10 +124,13 @@ def _devices(case: Case) -> Counts:
     return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
 
 
-def _fitting_data_parallel(case: Case) -> int:
-    """The data-parallel degree that would use every device, 1 where none does."""
-    one = _first(_devices(case)) // _first(case.plans.data_parallel)
-    return max(1, case.cluster.num_devices // one)
+def _fitting_degrees(case: Case) -> str:
+    """The edit that makes a plan use every device."""
+    used, there = _first(_devices(case)), case.cluster.num_devices
+    others = used // _first(case.plans.data_parallel)
+    if there % others == 0:
+        return f"set data_parallel to {there // others}"
+    return f"choose degrees whose product is {there}"
 
 
 def _per_step(case: Case) -> Counts:
@@ -263,8 +267,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
         because="every device has exactly one rank",
         fix=lambda c: (
-            f"set data_parallel to {_fitting_data_parallel(c)}"
-            f" or use {-(-_first(_devices(c)) // c.cluster.node.devices)} nodes"
+            f"{_fitting_degrees(c)}, or use {-(-_first(_devices(c)) // c.cluster.node.devices)} nodes"
         ),
     ),
     Rule(

@@ -102,12 +102,12 @@ def _end_shares(run: Run, stage: int) -> list[Share]:
     return reduce + _phase_shares(run, run.programs.synchronise, stage)
 
 
-def _exposed(run: Run, seconds: float) -> list[Share]:
+def _exposed(run: Run, late_s: float) -> list[Share]:
     """Reductions that ran on after the last backward, as one share."""
-    if seconds <= ROUNDING * run.step_time_s:
+    if late_s <= ROUNDING * run.step_time_s:
         return []
     item = next((i for i in run.programs.items() if i.name == "gradients.reduce"), None)
-    return [Share(item=item, path_s=seconds)] if item is not None else []
+    return [Share(item=item, path_s=late_s)] if item is not None else []
 
 
 def _task_shares(run: Run, tasks: Integers) -> list[Share]:
@@ -161,15 +161,15 @@ def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
     return _hop_items(run, FORWARD, float(np.minimum(np.maximum(gaps, 0.0), transfer).sum()))
 
 
-def _hop_items(run: Run, kind: int, seconds: float) -> list[Share]:
+def _hop_items(run: Run, kind: int, transfers_s: float) -> list[Share]:
     """Seconds of transfers, divided over the messages of one transfer."""
     hop = run.programs.hop_across
     items = hop.backward if kind == BACKWARD else hop.forward
     each = np.array([float(run.priced.of(item).alone_s.max()) for item in items])
-    if seconds <= 0 or each.sum() <= 0:
+    if transfers_s <= 0 or each.sum() <= 0:
         return []
     parts = each / each.sum()
-    return [Share(item=item, path_s=seconds * part) for item, part in zip(items, parts, strict=True)]
+    return [Share(item=item, path_s=transfers_s * part) for item, part in zip(items, parts, strict=True)]
 
 
 def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:

@@ -58,12 +58,17 @@ class Suite(BaseModel):
 
     `cross_fit_host`: the host's cost on one system is fitted on the rows of the others.
     `leave_out_jitter`: the jitter of a row's cluster is the mean over the other rows of that cluster.
+    `fitted` says what was fitted on these very rows, `peers` what other models reach on them, `remarks` why
+    some of them are far off.
     """
 
     model_config = _NOUN
 
     name: str
     source: str
+    fitted: str
+    peers: str = ""
+    remarks: tuple[str, ...] = ()
     cross_fit_host: bool = False
     leave_out_jitter: bool = False
     rows: tuple[SuiteRow, ...] = Field(min_length=1)

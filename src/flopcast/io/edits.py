@@ -1,0 +1,165 @@
+"""Edits of a job's plain data before it is validated: short forms, `base:` with changes, KEY=VALUE.
+
+Answers: which mapping do these words and changes stand for?
+Elsewhere: whether that mapping is a valid job (validate.py, spec/checks.py).
+"""
+
+from collections.abc import Sequence
+
+from pydantic import AliasChoices
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.spec.plan import Plan
+
+LONG_NAMES = {  # of a plan: "tp" → "tensor_parallel"
+    str(alias): name
+    for name, info in Plan.model_fields.items()
+    if isinstance(info.validation_alias, AliasChoices)
+    for alias in info.validation_alias.choices
+    if alias != name
+}
+
+
+def plan_words(text: str, where: str = "") -> dict[str, object]:
+    """A plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a word alone means true.
+
+    Raises
+    ------
+    SpecError
+        A name that stands twice, or a name without a value after its "=".
+
+    Examples
+    --------
+    >>> plan_words("tp=8 sp precision=bf16")
+    {'tensor_parallel': 8, 'sequence_parallel': True, 'precision': 'bf16'}
+    """
+    words: dict[str, object] = {}
+    problems = []
+    for word in text.split():
+        short, equals, value = word.partition("=")
+        name = LONG_NAMES.get(short, short)
+        if name in words or (equals and not value):
+            problems.append(
+                Problem(
+                    where=where,
+                    field=f"plan.{name}",
+                    value=word,
+                    allowed="each name once, as name=value",
+                    because="a plan has one value for each degree",
+                    fix=f"keep one {short}" if name in words else f"write {short}=1",
+                )
+            )
+        words[name] = plain(value) if equals else True
+    if problems:
+        raise SpecError(problems)
+    return words
+
+
+def plan_mapping(document: Document, data: object) -> tuple[Document, object]:
+    """A plan in long names, and the document with their lines.
+
+    Raises
+    ------
+    SpecError
+        A degree that is given by its short and by its long name.
+    """
+    where = document.where(("plan",))
+    if isinstance(data, str):
+        return document, plan_words(data, where)
+    if not isinstance(data, dict):
+        return document, data
+    lines, problems = dict(document.lines), []
+    plan: dict[str, object] = {}
+    for key, value in data.items():
+        name = LONG_NAMES.get(str(key), str(key))
+        if name in plan:
+            problems.append(
+                Problem(
+                    where=document.where(("plan", key)),
+                    field=f"plan.{key}",
+                    value=value,
+                    allowed=f"either {name} or its short form, once",
+                    because="a plan has one value for each degree",
+                    fix=f"remove {key}",
+                )
+            )
+        plan[name] = value
+        if ("plan", key) in lines:
+            lines["plan", name] = lines["plan", key]
+    if problems:
+        raise SpecError(problems)
+    return Document(document.name, document.data, lines, document.places), plan
+
+
+def merged(base: object, changes: object) -> object:
+    """`base` with the fields of `changes`.
+
+    Mappings are merged, and a mapping of positions changes entries of a list; everything else is replaced.
+
+    Examples
+    --------
+    >>> merged({"blocks": [{"count": 4, "dropout": 0.1}]}, {"blocks": {"0": {"count": 8}}})
+    {'blocks': [{'count': 8, 'dropout': 0.1}]}
+    """
+    if not isinstance(changes, dict):
+        return changes
+    if isinstance(base, dict):
+        return base | {key: merged(base.get(key), value) for key, value in changes.items()}
+    if isinstance(base, list) and all(k.isdigit() and int(k) < len(base) for k in map(str, changes)):
+        by_position = {int(key): value for key, value in changes.items()}
+        return [merged(v, by_position[i]) if i in by_position else v for i, v in enumerate(base)]
+    return changes
+
+
+def edited(data: object, parts: Sequence[str], value: object) -> object:
+    """`data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`."""
+    if not parts:
+        return value
+    key, *rest = parts
+    if isinstance(data, list) and key.isdigit() and int(key) < len(data):
+        return [edited(v, rest, value) if i == int(key) else v for i, v in enumerate(data)]
+    holder = {"base": data} if isinstance(data, str) else data if isinstance(data, dict) else {}
+    return holder | {key: edited(holder.get(key), rest, value)}
+
+
+def edited_document(document: Document, changes: Sequence[str]) -> Document:
+    """A job's document after "plan.tp=4" and the like, each remembered as the place of its value.
+
+    Raises
+    ------
+    SpecError
+        Words that are not KEY=VALUE, all of them.
+    """
+    data, places = document.data, dict(document.places)
+    problems = []
+    for change in changes:
+        path, equals, text = change.partition("=")
+        parts = path.split(".")
+        if not equals or not all(parts):
+            problems.append(_not_a_change(change))
+            continue
+        if parts[0] == "plan" and isinstance(data, dict):
+            document, plan = plan_mapping(document, data.get("plan"))
+            data = data | {"plan": plan}
+            parts = ["plan", *(LONG_NAMES.get(part, part) for part in parts[1:])]
+        data = edited(data, parts, plain(text))
+        places[tuple(parts)] = f"argument {change}"
+    if problems:
+        raise SpecError(problems)
+    return Document(document.name, data, document.lines, places)
+
+
+def plain(text: str) -> object:
+    """The plain value of a text on the command line: YAML, so "8", "true" and "[1, 2]" work."""
+    return read_yaml(text.encode(), f"argument {text}").data
+
+
+def _not_a_change(change: str) -> Problem:
+    return Problem(
+        field="argument",
+        value=change,
+        allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
+        because="only one job file is read",
+        fix="write it as KEY=VALUE",
+    )
