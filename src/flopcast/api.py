@@ -1,4 +1,8 @@
-"""The few functions that a program calls: they load what the pure core needs."""
+"""The few functions that a program calls: they load what the pure core needs.
+
+Answers: how do I get from a file, or from nouns, to an answer?
+Elsewhere: the same without files (prediction.py, validation/compare.py).
+"""
 
 from pathlib import Path
 
@@ -18,6 +22,13 @@ def load_job(path: str | Path) -> Job:
     ------
     SpecError
         Every fault of the file, each with its line.
+
+    Examples
+    --------
+    >>> from flopcast.io.catalog import folder
+    >>> job = load_job(folder("jobs") / "paper" / "llemma-7b-vista-pp4-tp2-dp2.yaml")
+    >>> job.plan.short()
+    'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full fp16'
     """
     return read_job(Path(path))
 
@@ -29,10 +40,23 @@ def predict(job: Job) -> Report:
     ------
     SpecError
         The job contradicts itself, or asks for what is not built.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> report = predict(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
+    >>> report.step_time_low_s < report.step_time_s < report.step_time_high_s
+    True
     """
     return prediction.predict(job, load_book(job.cluster))
 
 
 def validate_suite(name: str) -> Comparison:
-    """Predict a suite of measured runs: "paper", "sc21" or "korthikanti"."""
+    """Predict a suite of measured runs: "paper", "sc21" or "korthikanti".
+
+    Raises
+    ------
+    SpecError
+        No suite of that name.
+    """
     return compare(load_suite(name), predict)

@@ -25,7 +25,20 @@ SUMS_IN_LAYER = ("encoder_fwd", "encoder_bwd")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow:
-    """One run against one of its measurements."""
+    """One run against one of its measurements.
+
+    Attributes
+    ----------
+    reference : str
+        "best": the fastest profiled step, predicted without jitter; "mean": the mean steady step, with it.
+    measured_step_time_s, predicted_step_time_s : float
+    low_s, high_s : float
+        The 90 % interval of the prediction; for "best" without the jitter's part.
+    measured_memory_bytes, predicted_memory_bytes : float
+        Peak allocated on the first stage; measured is None where the source does not print it.
+    assumptions : tuple of str
+        What the source does not say and the job had to.
+    """
 
     id: str
     source: str
@@ -78,7 +91,19 @@ class Comparison:
 
 
 def compare(suite: Suite, predict: Predict) -> Comparison:
-    """Predict every row of a suite under its protocol."""
+    """Predict every row of a suite under its protocol.
+
+    Parameters
+    ----------
+    suite : Suite
+    predict : callable
+        Job → Report; called once for a row, and twice more where the host's cost is cross-fitted.
+
+    Returns
+    -------
+    Comparison
+        Rows in the suite's order, "best" before "mean".
+    """
     host = _cross_fitted_host(suite, predict) if suite.cross_fit_host else {}
     jitter = _left_out_jitter(suite) if suite.leave_out_jitter else {}
     rows: list[ComparedRow] = []
@@ -159,6 +184,7 @@ def _jitter_sigma(report: Report) -> float:
 
 
 def _with_host(job: Job, ratio: float | None) -> Job:
+    """The job on a site whose host takes `ratio` times as long."""
     if ratio is None:
         return job
     site = Site(name="cross-fitted host", factors=(SiteFactor(name="host", ratio=ratio),))
@@ -168,8 +194,9 @@ def _with_host(job: Job, ratio: float | None) -> Job:
 def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
     """For every system, the host factor that the layers of all other systems ask for.
 
-    A layer's forward and backward are predicted with the host's time once and twice, its all-reduces
-    taken as measured; the factor that closes the gap is the median over passes and rows.
+    Nothing of the judged system enters: its own layers are used for the others only. A layer's forward and
+    backward are predicted with the host's time once and twice, its all-reduces taken as measured; the
+    factor that closes the gap is the median over passes and rows.
     """
     wanted: dict[str, list[float]] = defaultdict(list)
     for row in suite.rows:
@@ -203,7 +230,10 @@ def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
 
 
 def jitter_of(suite: Suite) -> dict[str, tuple[float, float, int]]:
-    """Mean step over best step of every system: geometric mean, sigma of its logarithm, rows."""
+    """Mean step over best step of every system: geometric mean, sigma of its logarithm, rows.
+
+    These are the numbers that a cluster's file carries; a validation leaves the judged row out instead.
+    """
     return {
         system: (math.exp(statistics.mean(logs.values())), statistics.stdev(logs.values()), len(logs))
         for system, logs in _log_jitters(suite).items()
@@ -221,7 +251,10 @@ def _log_jitters(suite: Suite) -> dict[str, dict[str, float]]:
 
 
 def _left_out_jitter(suite: Suite) -> dict[str, tuple[float, float]]:
-    """For every row, mean step over best step and its sigma, over the other rows of its system."""
+    """For every row, mean step over best step and its sigma, over the other rows of its system.
+
+    Geometric mean and sigma of the logarithm; a system needs three rows for it.
+    """
     result = {}
     for known in _log_jitters(suite).values():
         for row_id in known:

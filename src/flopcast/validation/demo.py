@@ -5,7 +5,20 @@ from flopcast.validation.compare import Comparison
 
 
 def compared_text(comparison: Comparison, run: str) -> str:
-    """The run's step, memory and components: measured, predicted, error; under the suite's protocol."""
+    """The run's step, memory and components: measured, predicted, error; under the suite's protocol.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Of the suite that holds the run.
+    run : str
+        The row's id.
+
+    Returns
+    -------
+    str
+        A table of about twenty lines, ready to print.
+    """
     rows = [row for row in comparison.rows if row.id == run]
     parts = [entry for entry in comparison.components if entry.id == run]
     lines = [

@@ -14,7 +14,10 @@ _NOUN = ConfigDict(frozen=True, extra="forbid")
 
 
 class MeasuredComponent(BaseModel):
-    """Mean time of one component inside the best step, on one kind of stage."""
+    """Mean time of one component inside the best step, on one kind of stage.
+
+    `component` is the profiler's name; validation/components.py says what it covers.
+    """
 
     model_config = _NOUN
 
@@ -24,7 +27,10 @@ class MeasuredComponent(BaseModel):
 
 
 class Measured(BaseModel):
-    """What a source prints of one run; what it does not print stays empty."""
+    """What a source prints of one run; what it does not print stays empty.
+
+    A source gives seconds, or a rate and the formula behind it (validation/conventions.py).
+    """
 
     model_config = _NOUN
 
@@ -38,7 +44,10 @@ class Measured(BaseModel):
 
 
 class SuiteRow(BaseModel):
-    """One run."""
+    """One run: the job that reproduces it, and what was measured.
+
+    `assumptions` are what the source leaves open and the job decides; they are printed with the row.
+    """
 
     model_config = _NOUN
 
