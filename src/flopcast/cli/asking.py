@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.edits import edited_document, plan_words
+from flopcast.io.edits import edited_document
 from flopcast.io.jobs import job_of, read_file
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.job import Job
@@ -49,21 +49,30 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     if not isinstance(document.data, dict):
         return job_of(document)
     data = dict(document.data)
-    for key in ("model", "stack"):
-        if named[key] is not None:
-            data[key] = named[key]
-    if named["cluster"] is not None:
-        data["cluster"] = named["cluster"]
-    if isinstance(named["gpus"], int):
-        data["cluster"] = _with_gpus(data.get("cluster"), named["gpus"])
-    if isinstance(named["plan"], str):
-        data["plan"] = plan_words(named["plan"], "--plan")
+    places = {
+        (key,): f"--{key}"
+        for key in ("model", "stack", "cluster", "plan", "site")
+        if named[key] is not None
+    }
+    data |= {key: named[key] for key in ("model", "stack", "cluster", "plan") if named[key] is not None}
     if named["seq"] is not None:
         data["batch"] = {"sequence_length": named["seq"]}
     if isinstance(named["site"], Path):
         data["site"] = read_yaml(read_file(named["site"]), str(named["site"])).data
-    edited = edited_document(Document(document.name, data, document.lines), changes)
-    return job_of(_with_defaults(edited))
+    problems: list[Problem] = []
+    if isinstance(named["gpus"], int):
+        try:
+            data["cluster"] = _with_gpus(data.get("cluster"), named["gpus"])
+        except SpecError as error:
+            problems += error.problems
+    try:
+        edited = edited_document(Document(document.name, data, document.lines, places), changes)
+        made = job_of(_with_defaults(edited))
+    except SpecError as error:
+        raise SpecError([*problems, *error.problems]) from None
+    if problems:
+        raise SpecError(problems)
+    return made
 
 
 def _with_defaults(document: Document) -> Document:
@@ -78,19 +87,21 @@ def _with_defaults(document: Document) -> Document:
 
 
 def _with_gpus(cluster: object, gpus: int) -> object:
-    """The cluster with as many nodes as `gpus` need."""
+    """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one."""
     from flopcast.io import catalog
 
     if not isinstance(cluster, str):
         raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
     name = cluster.partition(":")[0]
     if name not in catalog.names("clusters"):
-        raise SpecError([catalog.unknown_name("clusters", name, "--cluster")])
+        return cluster  # told with the other faults of the job
     per_node = catalog.cluster(name).node.devices
-    if gpus % per_node and gpus > per_node:
-        allowed = f"a multiple of {per_node}, the devices of a node of {name}"
-        raise SpecError([_gpus_fault(gpus, allowed, "nodes are used whole")])
-    return f"{name}:{max(1, gpus // per_node)}"
+    if gpus < per_node:
+        return {"base": name, "nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
+    if gpus % per_node:
+        allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
+        raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole")])
+    return f"{name}:{gpus // per_node}"
 
 
 def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:

@@ -31,7 +31,10 @@ def folder(kind: str) -> Traversable:
 @lru_cache(maxsize=16)
 def names(kind: str) -> tuple[str, ...]:
     """Names of one kind, sorted."""
-    return tuple(sorted(p.name.removesuffix(".yaml") for p in folder(kind).iterdir() if p.is_file()))
+    place = folder(kind)
+    if not place.is_dir():  # nothing of this kind ships
+        return ()
+    return tuple(sorted(p.name.removesuffix(".yaml") for p in place.iterdir() if p.is_file()))
 
 
 def document(kind: str, name: str) -> Document:

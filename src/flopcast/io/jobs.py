@@ -124,9 +124,7 @@ def _noun(key: str, data: object, document: Document) -> object:
     if key == "model":
         changes = _with_blocks(base, changes, document)
     made = merged(base, changes)
-    return build(
-        noun, document, catalog.with_parts(made, nodes) if key == "cluster" else made, (key,)
-    )
+    return build(noun, document, catalog.with_parts(made, nodes) if key == "cluster" else made, (key,))
 
 
 def _with_blocks(base: object, changes: dict[str, object], document: Document) -> dict[str, object]:
