@@ -1,4 +1,4 @@
-"""What the documentation shows is what the program prints: every block is run, `...` stands for any text."""
+"""What the documentation shows is what the program prints: every block is run, `...` is any text."""
 
 import doctest
 import re

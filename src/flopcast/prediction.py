@@ -20,6 +20,8 @@ from flopcast.workload.realise import realise
 def predict(job: Job, book: CurveBook) -> Report:
     """Predict one training step.
 
+    The curves in `book` must be those of the job's cluster; kernels without one are estimated and say so.
+
     Raises
     ------
     SpecError
@@ -38,6 +40,11 @@ def predict(job: Job, book: CurveBook) -> Report:
 
 def memory_of(job: Job) -> MemoryReport:
     """What the job keeps on each device; no prices, so no curves.
+
+    Returns
+    -------
+    MemoryReport
+        The same as in the report of `predict`, for machines that were never measured too.
 
     Raises
     ------

@@ -1,4 +1,9 @@
-"""How commands ask for a job: a file, or model, cluster, plan and stack on the command line."""
+"""How commands ask for a job: a file, or model, cluster, plan and stack on the command line.
+
+Answers: which document do these words stand for, and where was each of its values given?
+Elsewhere: edits of documents (io/edits.py), what makes a document a job (io/jobs.py).
+Later words win: options replace what the file says, KEY=VALUE changes both.
+"""
 
 import json
 from collections.abc import Callable
@@ -28,7 +33,10 @@ OPTIONS = (
 
 
 def asks_for_job(command: Command) -> Command:
-    """Add the arguments that name a job."""
+    """Add the arguments that name a job: the same for every command that needs one.
+
+    The command receives `job` and `changes`, and the options as further keywords for `job_from`.
+    """
     for option in reversed(OPTIONS):
         command = option(command)
     command = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")(command)
@@ -37,6 +45,15 @@ def asks_for_job(command: Command) -> Command:
 
 def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     """The job that the arguments ask for, checked.
+
+    Parameters
+    ----------
+    job : str or None
+        A path; or the first change, where no file was given: what has a "=" is a change.
+    changes : tuple of str
+        "KEY=VALUE", applied in order.
+    named : object
+        The values of `OPTIONS` by name, None where an option was not given.
 
     Raises
     ------
@@ -49,12 +66,9 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     if not isinstance(document.data, dict):
         return job_of(document)
     data = dict(document.data)
-    places = {
-        (key,): f"--{key}"
-        for key in ("model", "stack", "cluster", "plan", "site")
-        if named[key] is not None
-    }
-    data |= {key: named[key] for key in ("model", "stack", "cluster", "plan") if named[key] is not None}
+    given = [key for key in ("model", "stack", "cluster", "plan", "site") if named[key] is not None]
+    places: dict[tuple[str | int, ...], str] = {(key,): f"--{key}" for key in given}
+    data |= {key: named[key] for key in given if key != "site"}
     if named["seq"] is not None:
         data["batch"] = {"sequence_length": named["seq"]}
     if isinstance(named["site"], Path):
@@ -105,11 +119,12 @@ def _with_gpus(cluster: object, gpus: int) -> object:
 
 
 def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
+    """The one option whose value depends on another: click cannot check it alone."""
     return Problem(
         field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"
     )
 
 
 def print_json(data: object) -> None:
-    """One JSON document on stdout."""
+    """One JSON document on stdout, readable by eye; letters of any alphabet stay as they are."""
     click.echo(json.dumps(data, indent=1, ensure_ascii=False))

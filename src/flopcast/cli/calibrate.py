@@ -7,7 +7,11 @@ import click
 
 @click.group("calibrate")
 def command() -> None:
-    """Make curves out of measurements."""
+    """Make curves out of measurements.
+
+    Kernels and collectives are measured alone and become curves (fit). What only a whole training run
+    shows becomes one constant of a stack (derate) or of a cluster (jitter), with its spread.
+    """
 
 
 @command.command("fit")
@@ -21,6 +25,9 @@ def command() -> None:
 def fit(data: Path, out: Path) -> None:
     """Fit the curves of every device and fabric that DATA has measurements for.
 
+    Writes one JSON file for each device and fabric into OUT, equal bytes for equal measurements, and
+    prints rows, rejected rows and error of every curve. Takes minutes.
+
     \b
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
     """
@@ -33,6 +40,8 @@ def fit(data: Path, out: Path) -> None:
 @click.option("--suite", required=True, help="Measured runs to fit on.")
 def derate(suite: str) -> None:
     """Fit the in-training derate of a suite's stack: the one constant that kernels do not show.
+
+    A suite that was fitted on says nothing about accuracy any more: the stack's file names it.
 
     \b
     flopcast calibrate derate --suite sc21
@@ -51,6 +60,8 @@ def derate(suite: str) -> None:
 @click.option("--suite", required=True, help="Measured runs with best and mean steps.")
 def jitter(suite: str) -> None:
     """Mean step over best step of the systems of a suite: what a cluster's `jitter` holds.
+
+    Needs runs whose logs give both; suites that print only a mean have nothing to say.
 
     \b
     flopcast calibrate jitter --suite paper

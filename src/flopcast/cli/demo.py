@@ -10,7 +10,13 @@ RUN = "31694544"
 @click.command("demo")
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder for page and trace.")
 def command(out: Path) -> None:
-    """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step."""
+    """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step.
+
+    Writes report.html, a page with the breakdown, and trace.pftrace, a timeline for ui.perfetto.dev.
+
+    \b
+    flopcast demo --out demo
+    """
     from flopcast.api import validate_suite
     from flopcast.io.suites import load_suite
     from flopcast.io.trace import write_trace

@@ -1,4 +1,9 @@
-"""`flopcast calibrate`: measurements in, curve files out."""
+"""`flopcast calibrate`: measurements in, curve files out.
+
+Answers: which files of a data folder become the curves of which device or fabric?
+Elsewhere: what their columns mean (calibration/operator_files.py, collective_files.py), how a curve is
+fitted (calibration/fit.py), how it is written (io/curves.py).
+"""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -24,6 +29,15 @@ Say = Callable[[str], None]
 
 def fit_all(data: Path, out: Path, say: Say) -> None:
     """Fit every curve that `data` has measurements for; one file per device and fabric.
+
+    Parameters
+    ----------
+    data : Path
+        A folder with operators/SYSTEM/*.csv, collectives/ and peers/.
+    out : Path
+        The folder for the curve files; it is made where it is missing.
+    say : callable
+        Receives one line for each curve.
 
     Raises
     ------
@@ -59,6 +73,7 @@ def fit_all(data: Path, out: Path, say: Say) -> None:
 def _fit_device(
     data: Path, system: str, name: str, fitted: dict[str, dict[str, Curve]]
 ) -> dict[str, Curve]:
+    """A device's own curves, and those that replace broken measurements by a relative's, fitted before."""
     device = catalog.device(name)
     files: dict[str, Columns] = {}
     for path in sorted((data / "operators" / system).glob("*.csv")):
@@ -72,11 +87,13 @@ def _fit_device(
 
 
 def _tier(file: FabricFile) -> Tier:
+    """The tier whose latency and bandwidth bound the file's messages."""
     cluster = catalog.cluster(file.cluster)
     return next(tier for tier in cluster.tiers if tier.name == file.tier)
 
 
 def _write(out: Path, owner: str, curves: dict[str, Curve], say: Say) -> None:
+    """One file, and one line for each of its curves."""
     write_owner(out / f"{owner}.json", owner, list(curves.values()))
     for name, curve in sorted(curves.items()):
         evidence = curve.evidence

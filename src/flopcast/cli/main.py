@@ -2,6 +2,8 @@
 
 Exit codes: 0 fine, 1 the input is wrong (every fault is told), 2 no feasible plan, 3 a bug of ours.
 stdout is data, stderr is talk.
+Answers: which module runs a command, and what becomes of an error?
+Elsewhere: how a job is asked for (asking.py), what each command does (one module each).
 """
 
 import sys
@@ -22,10 +24,14 @@ EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG = 1, 2, 3
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on first use."""
+    """A group whose commands are imported on first use.
+
+    `flopcast --help` then needs neither numpy nor pydantic, which take longer to import than the answer
+    takes to print. The one line that help shows of a command therefore stands in `COMMANDS`.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, in the order of COMMANDS."""
+        """Names, in the order of COMMANDS: the most used first, not by the alphabet."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -44,7 +50,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest a near name for one that does not exist."""
+        """The command of the first word, or a usage error that suggests a near name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
@@ -67,7 +73,11 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line; every deliberate error becomes a message and an exit code."""
+    """Run the command line; every deliberate error becomes a message and an exit code.
+
+    Always ends the process. Click's own usage errors count as wrong input, 1 instead of its usual 2,
+    which here means that no plan is feasible. A reader who closes the pipe early is no error.
+    """
     try:
         code = group.main(prog_name="flopcast", standalone_mode=False)
     except click.exceptions.Abort:

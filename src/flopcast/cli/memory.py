@@ -11,8 +11,12 @@ from flopcast.cli.asking import asks_for_job, job_from, print_json
 def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object) -> None:
     """What a job keeps on each device, and whether it fits. Needs no measured curves.
 
+    Whether it fits is judged as the driver sees it: allocated bytes, what the allocator holds beyond
+    them, communicators and context. The fullest stage decides.
+
     \b
-    flopcast memory job.yaml plan.recompute=selective
+    flopcast memory job.yaml
+    flopcast memory job.yaml plan.recompute=selective plan.micro_batch=2
     """
     from flopcast.prediction import memory_of
     from flopcast.report.as_json import FORMAT_VERSION, memory_as_json

@@ -22,6 +22,10 @@ def command(
 ) -> None:
     """Predict one training step of a job.
 
+    Prints seconds of a step with their interval, tokens per second, MFU, memory, where the time goes,
+    and which measurements all of it rests on. A job is a YAML or JSON file, or options, or both: an
+    option replaces a part of the file, KEY=VALUE changes one value of it.
+
     \b
     flopcast predict job.yaml
     flopcast predict job.yaml plan.tensor_parallel=4 plan.data_parallel=16

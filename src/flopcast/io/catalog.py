@@ -24,13 +24,19 @@ KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites")
 
 
 def folder(kind: str) -> Traversable:
-    """The catalogue's folder of one kind."""
+    """The catalogue's folder of one kind; inside a zipped package it is no path of the file system."""
     return files("flopcast") / "catalog" / kind
 
 
 @lru_cache(maxsize=16)
 def names(kind: str) -> tuple[str, ...]:
-    """Names of one kind, sorted."""
+    """Names of one kind, sorted.
+
+    Examples
+    --------
+    >>> names("hosts")
+    ('epyc-7763', 'grace')
+    """
     place = folder(kind)
     if not place.is_dir():  # nothing of this kind ships
         return ()
@@ -39,6 +45,13 @@ def names(kind: str) -> tuple[str, ...]:
 
 def document(kind: str, name: str) -> Document:
     """An entry's text as plain data, its name filled in.
+
+    Parameters
+    ----------
+    kind : str
+        A folder of the catalogue: one of `KINDS`, "suites" or "jobs".
+    name : str
+        A name and never a path: only what `names` lists is opened.
 
     Raises
     ------
@@ -53,7 +66,10 @@ def document(kind: str, name: str) -> Document:
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
-    """The fault of naming an entry that does not exist."""
+    """The fault of naming an entry that does not exist.
+
+    `field` and `where` say who named it; what is allowed is cut after 24 names.
+    """
     known = names(kind)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     more = f", … ({len(known)} in all)" if len(known) > 24 else ""
@@ -68,13 +84,14 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
+    """An entry as its noun: a fault in one of our own files is told like any other."""
     found = document(kind, name)
     return build(noun, found, found.data)
 
 
 @lru_cache(maxsize=256)
 def device(name: str) -> Device:
-    """A device by name."""
+    """A device by name; nouns are frozen, so that all callers may share one."""
     return _entry(Device, "devices", name)
 
 
@@ -104,7 +121,13 @@ def site(name: str) -> Site:
 
 @lru_cache(maxsize=256)
 def cluster(name: str, nodes: int | None = None) -> Cluster:
-    """A cluster by name, with its own number of nodes or another."""
+    """A cluster by name, with its own number of nodes or another.
+
+    Examples
+    --------
+    >>> cluster("selene").num_devices, cluster("selene", 2).num_devices
+    (4480, 16)
+    """
     found = document("clusters", name)
     return build(Cluster, found, with_parts(found.data, nodes))
 

@@ -34,6 +34,16 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 def load_job(path: Path) -> Job:
     """Read, complete and check a job file.
 
+    Parameters
+    ----------
+    path : Path
+        YAML or JSON, whatever its ending.
+
+    Returns
+    -------
+    Job
+        One that keeps every rule: it can be predicted.
+
     Raises
     ------
     SpecError
@@ -44,7 +54,7 @@ def load_job(path: Path) -> Job:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a file.
+    """The bytes of a file: the only place where a job's path is opened.
 
     Raises
     ------
@@ -68,7 +78,21 @@ def read_file(path: Path) -> bytes:
 
 
 def job_of(document: Document) -> Job:
-    """The job that a document describes, checked."""
+    """The job that a document describes, checked.
+
+    Raises
+    ------
+    SpecError
+        Faults of its nouns, or, where each is right by itself, every rule that they break together.
+
+    Examples
+    --------
+    >>> job = job_of(Document("example", {
+    ...     "model": "megatron-1.7b", "cluster": "selene:2", "stack": "megatron-2022",
+    ...     "batch": {"seq": 2048}, "plan": "dp=16 gbs=64"}, {}))
+    >>> job.cluster.num_devices, job.plan.num_micro_batches
+    (16, 4)
+    """
     job = unchecked_job(document)
     problems = check(job)
     if problems:
@@ -77,7 +101,16 @@ def job_of(document: Document) -> Job:
 
 
 def unchecked_job(document: Document) -> Job:
-    """The job that a document describes, each noun valid by itself."""
+    """The job that a document describes, each noun valid by itself.
+
+    Nouns are built one after the other, so that a fault in one does not hide those of the others; a
+    noun that failed is not told as missing too.
+
+    Raises
+    ------
+    SpecError
+        Every fault of every noun. Rules between them are not asked.
+    """
     if not isinstance(document.data, dict):
         raise SpecError([_not_a_mapping(document)])
     problems: list[Problem] = []
@@ -105,6 +138,7 @@ def unchecked_job(document: Document) -> Job:
 
 
 def _noun(key: str, data: object, document: Document) -> object:
+    """A model, cluster, stack or site in one of three forms: a name, a base with changes, a description."""
     kind, noun = NOUNS[key]
     where = document.where((key,))
     if isinstance(data, str):
@@ -165,6 +199,7 @@ def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Probl
 
 
 def _not_a_mapping(document: Document) -> Problem:
+    """The fault of an empty file, a list, or a text that happens to be YAML."""
     return Problem(
         where=document.where(()),
         field="document",
@@ -176,7 +211,13 @@ def _not_a_mapping(document: Document) -> Problem:
 
 
 def load_catalog_job(name: str) -> Job:
-    """A job file that ships with flopcast, by its path without ending: "paper/…"."""
+    """A job file that ships with flopcast, by its path without ending: "paper/…".
+
+    Raises
+    ------
+    SpecError
+        No such file, or a fault in it.
+    """
     place = catalog.folder("jobs").joinpath(f"{name}.yaml")
     if not place.is_file():
         raise SpecError([catalog.unknown_name("jobs", name)])

@@ -1,4 +1,7 @@
-"""The trace file of a report."""
+"""The trace file of a report.
+
+Answers: what does `--trace` write? Elsewhere: the rows (report/events.py), the bytes (report/perfetto.py).
+"""
 
 from pathlib import Path
 
@@ -8,7 +11,20 @@ from flopcast.report.report import Report
 
 
 def write_trace(report: Report, path: Path) -> None:
-    """Write a Perfetto trace: open it in ui.perfetto.dev."""
+    """Write a Perfetto trace: open it in ui.perfetto.dev.
+
+    Parameters
+    ----------
+    report : Report
+        Of one prediction: its timeline becomes slices, its memory a counter for each pipeline stage.
+    path : Path
+        Usually ends in `.pftrace`; an older file is replaced.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
     stages = len(report.memory.per_stage)
     counters = {}
     for stage in range(stages):

@@ -20,6 +20,17 @@ Noun = TypeVar("Noun", bound=BaseModel)
 def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
     """Validate `data`, which stands at `path` of the document, as a `noun`.
 
+    Parameters
+    ----------
+    noun : type
+        A frozen pydantic model.
+    document : Document
+        Where faults have their lines from; it may hold more than `data`.
+    data : object
+        Plain data, or the same with parts that are nouns already.
+    path : tuple
+        What faults write before the name of a field: ("model",) gives "model.hidden".
+
     Raises
     ------
     SpecError
@@ -42,7 +53,12 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
 def _convert(
     data: object, path: Path, document: Document, problems: list[Problem], units: tuple[str, ...]
 ) -> object:
-    """Quantities to SI numbers wherever a key's name promises a unit."""
+    """Quantities to SI numbers wherever a key's name promises a unit.
+
+    Nouns hold bare SI floats and know no units: the names of their fields say which a text must carry.
+    A mapping hands its units down to keys that promise none, so that `peak_flop_per_s: {bf16: 312
+    TFLOP/s}` works. A fault leaves 1.0 behind, so that the rest is still checked.
+    """
     if isinstance(data, dict):
         return {
             key: _convert(value, (*path, key), document, problems, units_of(str(key)) or units)
@@ -69,6 +85,7 @@ def _convert(
 
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
+    """Pydantic's finding in our words; its own first words are cut so that "allowed" reads as a value."""
     location = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
     full = (*path, *location)
     field, value = _dotted(full), detail["input"]
@@ -104,7 +121,10 @@ def _unknown_key(key: str, value: object, known: Iterable[str], field: str, wher
 
 
 def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Names that the mapping at `location` inside a noun accepts."""
+    """Names that the mapping at `location` inside a noun accepts, short ones included.
+
+    Positions in lists are skipped: all entries of one list are of one kind.
+    """
     current: object = noun
     for part in location:
         if isinstance(part, str) and isinstance(current, type) and issubclass(current, BaseModel):
@@ -128,6 +148,7 @@ def _inner(annotation: object) -> object:
 
 
 def _dotted(path: Path) -> str:
+    """A path as a user writes it: "model.blocks[0].count"; "document" for the whole."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

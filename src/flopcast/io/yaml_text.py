@@ -27,7 +27,18 @@ _WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.is
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Document:
-    """Plain data, and the line (from 1) on which each value of it begins."""
+    """Plain data, and the line (from 1) on which each value of it begins.
+
+    A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`.
+    A mapping or list begins where its first entry stands. `places` holds values that were given
+    elsewhere than in the file, by what a reader can find them: "--plan", "argument plan.tp=8".
+
+    Examples
+    --------
+    >>> document = read_yaml(b"{plan: {tp: 8}}", "job.yaml")
+    >>> document.data, document.where(("plan", "tp")), document.where(("plan", "pp"))
+    ({'plan': {'tp': 8}}, 'job.yaml:1', 'job.yaml:1')
+    """
 
     name: str
     data: object
@@ -47,10 +58,27 @@ class Document:
 def read_yaml(raw: bytes, name: str) -> Document:
     """Parse one document.
 
+    Parameters
+    ----------
+    raw : bytes
+        The file as it is; a byte order mark is allowed.
+    name : str
+        What faults call it, usually its path.
+
+    Returns
+    -------
+    Document
+        None, bool, int, float, str, list and dict with text keys; `data` is None for an empty text.
+
     Raises
     ------
     SpecError
         Not UTF-8, too large, too deep, not YAML, or YAML that is not plain data.
+
+    Examples
+    --------
+    >>> read_yaml(b'{"seq": 2048, "name": "on"}', "job.json").data
+    {'seq': 2048, 'name': 'on'}
     """
     text = _decode(raw, name)
     builder = _Builder(name)
@@ -66,6 +94,7 @@ def read_yaml(raw: bytes, name: str) -> Document:
 
 
 def _decode(raw: bytes, name: str) -> str:
+    """The text, refused here where it is none: libyaml's own message for a picture helps nobody."""
     if len(raw) > MAX_BYTES:
         raise _refuse(
             name, 1, "size", f"{len(raw)} bytes", f"at most {MAX_BYTES} bytes", "give a smaller file"
@@ -85,7 +114,11 @@ def _decode(raw: bytes, name: str) -> str:
 
 
 class _Builder:
-    """Builds plain data from events, without recursion."""
+    """Builds plain data from events, without recursion.
+
+    `_stack` holds the open containers with their paths, `_keys` the key that waits for its value in
+    each of them (None in lists, and in mappings that await a key).
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -96,7 +129,10 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Use one event."""
+        """Use one event, or refuse what is not plain data.
+
+        Aliases and anchors go first: a chain of them makes a small text huge ("a billion laughs").
+        """
         line = event.start_mark.line + 1 if event.start_mark is not None else 1
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
@@ -115,6 +151,7 @@ class _Builder:
             self._node(event, line)
 
     def _node(self, event: yaml.NodeEvent, line: int) -> None:
+        """A scalar, or the beginning of a container: a key where a mapping awaits one, else a value."""
         awaiting_key = bool(self._stack) and isinstance(self._stack[-1][0], dict)
         if awaiting_key and self._keys[-1] is None:
             self._key(event, line)
@@ -136,6 +173,7 @@ class _Builder:
         self._keys.append(None)
 
     def _key(self, event: yaml.NodeEvent, line: int) -> None:
+        """Keys stay text, `1` and `"1"` alike; the second of two equal ones is refused, not preferred."""
         if not isinstance(event, yaml.ScalarEvent):
             raise _refuse(self.name, line, "key", "a list or mapping", "a word", "use a plain key")
         holder, path = self._stack[-1]
@@ -147,6 +185,7 @@ class _Builder:
         self._keys[-1] = event.value
 
     def _path(self) -> Path:
+        """Where the value that comes next will stand."""
         if not self._stack:
             return ()
         holder, path = self._stack[-1]
@@ -155,6 +194,7 @@ class _Builder:
         return (*path, str(self._keys[-1]))
 
     def _place(self, value: object) -> None:
+        """Put a value where `_path` said."""
         if not self._stack:
             self.result = value
             return
@@ -166,6 +206,7 @@ class _Builder:
             self._keys[-1] = None
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> object:
+        """The meaning of a plain scalar; what is quoted or in a block is text, whatever it looks like."""
         value = resolve(event.value) if event.implicit[0] else event.value
         if isinstance(value, float) and not math.isfinite(value):
             raise _refuse(self.name, line, "number", event.value, "a finite number", "write a number")
@@ -173,7 +214,17 @@ class _Builder:
 
 
 def resolve(text: str) -> object:
-    """A plain scalar: null, a truth value, a number, else the text itself."""
+    """A plain scalar: null, a truth value, a number, else the text itself.
+
+    Narrower than YAML 1.1 on purpose: `no`, `on`, `12:30` and `2024-09` stay text, leading zeros make
+    nothing octal, and nothing is read as not-a-number or infinity. A whole number of forty digits or
+    more becomes a float.
+
+    Examples
+    --------
+    >>> [resolve(text) for text in ("40_000_000", "1e-3", "~", "no", "12:30", "8 GB")]
+    [40000000, 0.001, None, 'no', '12:30', '8 GB']
+    """
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
@@ -184,6 +235,7 @@ def resolve(text: str) -> object:
 
 
 def _refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
+    """One fault of the text itself: reading ends with the first, as what follows cannot be trusted."""
     return SpecError(
         [
             Problem(

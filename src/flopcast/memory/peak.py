@@ -6,6 +6,15 @@ Elsewhere: what a layer keeps (workload/backward.py), how many micro-batches are
 Two moments can be the fullest: the start of a backward pass at full depth ("backward": states, gradients,
 all activations in flight, one layer's recomputed tensors, logits), and the end of the step ("update":
 activations are gone, gradients are copied and applied). All arrays: (plans, stage classes).
+
+Conventions. Stages with equal layers form one class, and count as the earliest, fullest of them. Four sizes
+of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
+*reserved* by the allocator with its cache, *used* as the driver sees it, with the context and the buffers
+of communicators. A plan fits if the last one does.
+
+References
+----------
+States: arXiv:1910.02054, section 3.1. Activations: arXiv:2205.05198, section 4.
 """
 
 from dataclasses import dataclass
@@ -21,7 +30,12 @@ from flopcast.workload.program import Programs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Memory:
-    """Bytes of one rank, by stage class."""
+    """Bytes of one rank, by stage class.
+
+    `by_category` adds up to `allocated_bytes`; a category that is empty at the fullest moment is 0 there.
+    `resident_bytes` leaves gradients out: PyTorch frees them between steps. A stack that keeps them in a
+    buffer for good (Megatron-LM) has them resident as well.
+    """
 
     by_category: dict[str, Floats]  # at the fullest moment
     allocated_bytes: Floats  # peak of what the framework has given out
@@ -31,12 +45,16 @@ class Memory:
     at_update: np.ndarray  # whether the fullest moment is the update
 
     def worst(self, plan: int = 0) -> int:
-        """The stage class that needs most."""
+        """The stage class that needs most, an index into the second axis of the arrays."""
         return int(np.argmax(self.device_used_bytes[plan]))
 
 
 def peak_memory(programs: Programs) -> Memory:
-    """The memory of every stage class of every plan."""
+    """The memory of every stage class of every plan.
+
+    The larger of the two moments, chosen for each stage by itself. What the software keeps besides is the
+    stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
+    """
     resident = _resident(programs)
     backward = resident | _in_flight(programs)
     update = resident | _updating(programs)
@@ -62,12 +80,19 @@ def peak_memory(programs: Programs) -> Memory:
 
 
 def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
-    """Whether every stage of a plan fits its device, shape (plans,)."""
+    """Whether every stage of a plan fits its device, shape (plans,).
+
+    Compares what the driver sees with the data sheet's capacity; nothing is held back.
+    """
     capacity = cluster.node.device.memory_bytes
     return np.asarray((memory.device_used_bytes <= capacity).all(axis=1))
 
 
 def _resident(programs: Programs) -> dict[str, Floats]:
+    """States, and the workspace of libraries: there at both moments.
+
+    ZeRO-1 shards the optimizer's states (master weight and moments) and leaves weights and gradients whole.
+    """
     plans, stack = programs.plans, programs.stack
     parameters = programs.parameters
     shards = plans.data_parallel if plans.structure.zero >= 1 else 1.0
@@ -81,6 +106,11 @@ def _resident(programs: Programs) -> dict[str, Floats]:
 
 
 def _in_flight(programs: Programs) -> dict[str, Floats]:
+    """What exists when a backward pass starts at full depth.
+
+    Activations: for each chunk, what its layers keep of one micro-batch times the micro-batches in flight.
+    The layer at work is the largest that the stage holds; logits exist once, on the head's stage.
+    """
     stack = programs.stack
     flying = chunks_in_flight(programs)
     held = programs.stages.stage_chunk_counts
@@ -107,6 +137,7 @@ def _in_flight(programs: Programs) -> dict[str, Floats]:
 
 
 def _updating(programs: Programs) -> dict[str, Floats]:
+    """What exists while gradients are reduced and applied: flattened buckets, fp32 copies of the shard."""
     plans, stack = programs.plans, programs.stack
     parameters = programs.parameters
     bucket = np.minimum(parameters, stack.gradients.bucket_elements)
@@ -118,7 +149,10 @@ def _updating(programs: Programs) -> dict[str, Floats]:
 
 
 def chunks_in_flight(programs: Programs) -> list[Counts]:
-    """Micro-batches in flight at the fullest moment, for every chunk; (plans, stage classes) each."""
+    """Micro-batches in flight at the fullest moment, for every chunk; (plans, stage classes) each.
+
+    Asked for the earliest stage of every class, which keeps most. Chunks that a plan does not have count 0.
+    """
     plans, stages = programs.plans, programs.stages
     schedule = SCHEDULES[plans.structure.pipeline_schedule]
     return [
@@ -134,19 +168,23 @@ def chunks_in_flight(programs: Programs) -> list[Counts]:
 
 
 def _logits(programs: Programs) -> Counts:
-    """Logits of one micro-batch on one rank: tokens × this rank's rows of the head's table."""
+    """Logits of one micro-batch on one rank: tokens × this rank's rows of the head's table.
+
+    All tokens, with sequence parallelism too: the head works on the gathered sequence.
+    """
     workload = programs.workload
     rows = programs.layers[-1].weights[0].elements / workload.model.hidden
     return workload.split.tokens * rows
 
 
 def _sent_bytes(programs: Programs) -> Floats:
-    """What a rank sends to the next stage: all of the activation, or its share."""
+    """What a rank sends to the next stage: all of the activation, or its share; (plans, 1)."""
     message = programs.hop_across.forward[0].work
     return message.message_bytes if isinstance(message, AbstractMessage) else ZERO
 
 
 def _communicators(programs: Programs) -> Floats:
+    """How many communicators a rank opens, (plans, 1): one for each axis of more than one rank."""
     plans = programs.plans
     degrees = (plans.tensor_parallel, plans.data_parallel, plans.pipeline_parallel)
     return sum(((degree > 1).astype(np.float64) for degree in degrees), ZERO)

@@ -1,4 +1,10 @@
-"""A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits."""
+"""A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits.
+
+Answers: what may a program that reads reports rely on?
+Elsewhere: what the numbers mean (report.py, metrics.py, uncertainty.py).
+Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps the field's prefix, and is
+a rate. A change of meaning raises FORMAT_VERSION.
+"""
 
 from flopcast.report.report import MemoryReport, Report
 from flopcast.units import Number
@@ -7,7 +13,15 @@ FORMAT_VERSION = 1
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """The report's public form."""
+    """The report's public form.
+
+    Returns
+    -------
+    dict
+        Text, numbers, booleans, lists and dicts only, in a fixed order: the same job gives the same bytes.
+        `factors` hold `d_log_step`, the share of the step that a factor scales; `breakdown` sums to
+        `step_time_s`, up to the rounding; `clean_step_time_s` is the step without jitter.
+    """
     job, metrics = report.job, report.metrics
     return {
         "format_version": FORMAT_VERSION,
@@ -59,7 +73,14 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def memory_as_json(memory: MemoryReport) -> dict[str, object]:
-    """The memory part of a report."""
+    """The memory part of a report.
+
+    Returns
+    -------
+    dict
+        Sizes of the fullest stage, `by_category` at its fullest moment, and one entry a stage in
+        `per_stage`.
+    """
     return {
         "allocated_bytes": nine_digits(memory.allocated_bytes),
         "resident_bytes": nine_digits(memory.resident_bytes),
@@ -82,5 +103,12 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
 
 
 def nine_digits(value: Number) -> float:
-    """The number rounded so that equal predictions print equal bytes on every machine."""
+    """The number rounded so that equal predictions print equal bytes on every machine.
+
+    Sums of floats differ in their last digits between processors and libraries; nine digits are far more
+    than any prediction is good for.
+
+    >>> nine_digits(0.1 + 0.2), nine_digits(123456789012.0)
+    (0.3, 123456789000.0)
+    """
     return float(f"{value:.9g}")

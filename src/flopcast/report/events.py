@@ -1,8 +1,10 @@
 """The timeline as rows: one schema for predicted and, later, measured runs.
 
 Answers: which task, and inside it which operator, runs on which stage and stream, from when to when?
+Elsewhere: the file format (perfetto.py), the drawing (html.py).
 Columns: stage, chunk, micro_batch, layer, operator, phase, stream, start_s, end_s. Rows of whole tasks
-have stream "tasks". Long runs show the insides of the first and last micro-batches only.
+have stream "tasks". Long runs show the insides of the first and last micro-batches only. Seconds count
+from the synchronisation that begins the step and hold no jitter.
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,12 @@ MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Event:
-    """One row."""
+    """One row.
+
+    `layer` counts the repetitions of a layer inside its chunk from 0, in the order of the pass, and is -1
+    for rows that are no operator of a layer. `micro_batch` is -1 at the ends of the step. `phase` is
+    forward, recompute, backward or step; `stream` one of perfetto.STREAMS.
+    """
 
     stage: int
     chunk: int
@@ -36,7 +43,19 @@ class Event:
 
 
 def events(report: Report) -> Iterator[Event]:
-    """Every task, and the operators inside the tasks that are shown in full."""
+    """Every task, and the operators inside the tasks that are shown in full.
+
+    Yields
+    ------
+    Event
+        Task after task of stage 0, then of stage 1 and so on, each followed by its operators; last the
+        update and the reduction of all stages.
+
+    Notes
+    -----
+    The inside of a task is the same for all tasks of its chunk class and position, so it is laid out once
+    and shifted.
+    """
     timeline, programs = report.timeline, report.priced.programs
     division = programs.stages.of(0)
     micro = int(timeline.micro_batch.max()) + 1
@@ -70,7 +89,10 @@ def events(report: Report) -> Iterator[Event]:
 
 
 def _phase_events(report: Report) -> Iterator[Event]:
-    """The two ends of the step on every stage: the update that begins it, the reduction that ends it."""
+    """The two ends of the step on every stage: the update that begins it, the reduction that ends it.
+
+    Each is one row on stream "tasks" around the rows of its items, which follow each other.
+    """
     timeline, priced = report.timeline, report.priced
     classes = priced.programs.stages.of(0).stage_class
     for stage, at in enumerate(classes.tolist()):
@@ -90,6 +112,7 @@ def _phase_events(report: Report) -> Iterator[Event]:
 
 
 def _phase_event(stage: int, operator: str, stream: str, start_s: float, end_s: float) -> Event:
+    """A row that belongs to no micro-batch and no layer."""
     return Event(
         stage=stage,
         chunk=0,
@@ -104,7 +127,11 @@ def _phase_event(stage: int, operator: str, stream: str, start_s: float, end_s: 
 
 
 def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:
-    """Tasks whose insides are shown: all, or those of the first and last micro-batches."""
+    """Tasks whose insides are shown: all, or those of the first and last micro-batches.
+
+    `items` is the length of one forward; the budget of MOST_INSIDE rows is met to within a factor of two or
+    three, as a backward is longer. (tasks,) of bool.
+    """
     budget = max(1, MOST_INSIDE // max(1, items))
     if len(micro_batch) <= budget:
         return np.ones(len(micro_batch), dtype=bool)
@@ -113,6 +140,7 @@ def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:
 
 
 def _position(micro_batch: int, micro: int) -> int:
+    """Index into POSITIONS of a micro-batch out of `micro`."""
     if micro == 1:
         return POSITIONS.index("only")
     return 0 if micro_batch == 0 else 2 if micro_batch == micro - 1 else 1
@@ -121,6 +149,7 @@ def _position(micro_batch: int, micro: int) -> int:
 def _inside_events(
     inside: Inside, stage: int, chunk: int, micro_batch: int, start_s: float
 ) -> Iterator[Event]:
+    """The items of one program, moved to the start of its task."""
     starts, ends = inside.start_s + start_s, inside.end_s + start_s
     for item, layer, begin, end in zip(
         inside.items, inside.layer.tolist(), starts.tolist(), ends.tolist(), strict=True
@@ -139,7 +168,21 @@ def _inside_events(
 
 
 def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
-    """Moments (s) and allocated bytes of a stage: activations come with forwards, go with backwards."""
+    """Moments (s) and allocated bytes of a stage: activations come with forwards, go with backwards.
+
+    A forward's activations count from its start, for they are there when it ends at the latest; a backward
+    frees them at its end. The peak of one layer at work (recomputed tensors, logits) is not in the curve.
+
+    Parameters
+    ----------
+    stage : int
+        Pipeline stage.
+
+    Returns
+    -------
+    two arrays of shape (tasks of the stage,)
+        Rising moments, and the level from each moment on.
+    """
     timeline, programs = report.timeline, report.priced.programs
     division = programs.stages.of(0)
     mine = timeline.stage == stage

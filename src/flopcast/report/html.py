@@ -1,6 +1,9 @@
 """A report as one HTML file: no network, no script, readable on paper.
 
 Answers: the same questions as the text, with a drawing of the pipeline.
+Elsewhere: the drawing with every operator in it (perfetto.py).
+Every text that a user can choose (names, assumptions, sources) is escaped. Colours follow the reader's
+light or dark scheme; the drawing is SVG and scales with the page.
 """
 
 from html import escape
@@ -28,7 +31,14 @@ SVG_WIDTH, ROW_HEIGHT, MOST_BOXES = 1000, 22, 6000
 
 
 def as_html(report: Report) -> str:
-    """The page."""
+    """The page.
+
+    Returns
+    -------
+    str
+        A whole document, UTF-8, a few hundred kilobytes at most: above MOST_BOXES tasks the drawing is
+        replaced by a sentence that points to the trace file.
+    """
     job = report.job
     title = f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}"
     body = [
@@ -55,6 +65,7 @@ def as_html(report: Report) -> str:
 
 
 def _answer(report: Report) -> str:
+    """Step, rate, utilisation, memory and its verdict in two sentences; then every warning, marked."""
     metrics, memory = report.metrics, report.memory
     low, high = show_seconds(report.step_time_low_s), show_seconds(report.step_time_high_s)
     lines = [
@@ -70,6 +81,7 @@ def _answer(report: Report) -> str:
 
 
 def _breakdown(report: Report) -> str:
+    """One row a component, with a bar as long as its share of the step."""
     rows = []
     for name, seconds in report.breakdown.items():
         share = seconds / report.step_time_s
@@ -83,7 +95,11 @@ def _breakdown(report: Report) -> str:
 
 
 def _pipeline(report: Report) -> str:
-    """One row a stage; forward and backward tasks, update and reduction as boxes."""
+    """One row a stage; forward and backward tasks, update and reduction as boxes.
+
+    Time runs from left to right over the step without jitter; white is waiting. The synchronisation at the
+    end of the step is too short to draw.
+    """
     timeline = report.timeline
     stages = len(timeline.update_s)
     end = report.clean_step_time_s
@@ -116,6 +132,7 @@ def _pipeline(report: Report) -> str:
 
 
 def _box(stage: int, colour: str, start_share: float, end_share: float) -> str:
+    """One rectangle; shares of the step in [0, 1]. At least 0.3 wide, or short tasks would vanish."""
     return (
         f'<rect x="{start_share * SVG_WIDTH:.2f}" y="{stage * ROW_HEIGHT + 2}"'
         f' width="{max((end_share - start_share) * SVG_WIDTH, 0.3):.2f}" height="{ROW_HEIGHT - 4}"'
@@ -124,6 +141,7 @@ def _box(stage: int, colour: str, start_share: float, end_share: float) -> str:
 
 
 def _memory(report: Report) -> str:
+    """One row a stage: when it is fullest, and how full."""
     rows = "".join(
         f"<tr><td>{stage.stage}</td><td>{stage.moment}</td>"
         f'<td class="number">{show(stage.allocated_bytes, "B")}</td>'
@@ -140,6 +158,7 @@ def _memory(report: Report) -> str:
 
 
 def _factors(report: Report) -> str:
+    """One row a factor, the widest contribution first."""
     rows = "".join(
         f'<tr><td>{escape(f.name)}</td><td class="number">{f.share:.1%}</td>'
         f'<td class="number">{f.log_sigma_factor:.1%}</td></tr>'
@@ -153,6 +172,7 @@ def _factors(report: Report) -> str:
 
 
 def _evidence(report: Report) -> str:
+    """One row a curve: its error on rows kept out of the fit, and whether it had to extrapolate."""
     rows = "".join(
         f'<tr><td>{escape(e.curve)}</td><td class="number">{e.relative_error:.1%}</td>'
         f"<td>{'extrapolated' if e.extrapolated else 'measured range'}</td><td>{escape(e.source)}</td></tr>"
@@ -164,6 +184,7 @@ def _evidence(report: Report) -> str:
 
 
 def _assumptions(report: Report) -> str:
+    """What the job did not say; no heading where it said everything."""
     if not report.assumptions:
         return ""
     return "<h2>Assumed</h2><ul>" + "".join(f"<li>{escape(a)}</li>" for a in report.assumptions) + "</ul>"

@@ -15,7 +15,13 @@ BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metrics:
-    """Rates of one step on the whole cluster."""
+    """Rates of one step on the whole cluster.
+
+    `model_flop` are what the model needs, whatever the plan: forward and backward of one global batch.
+    `hardware_flop` are what the plan makes the devices multiply: recompute included. MFU divides the first,
+    HFU the second, by what `num_devices` devices could do in a step at `peak_flop_per_s` (dense, at the
+    plan's precision). MFU is for comparing plans and machines; HFU tells how busy the matrix engines are.
+    """
 
     tokens_per_s: float
     device_tokens_per_s: float
@@ -28,7 +34,25 @@ class Metrics:
 
 
 def measure(job: Job, step_time_s: float, causal: bool = False) -> Metrics:
-    """The metrics of a step of this duration."""
+    """The metrics of a step of this duration.
+
+    Parameters
+    ----------
+    step_time_s : seconds of a whole step, jitter included
+    causal : count half of the attention scores, as a kernel does that skips what is masked
+
+    Returns
+    -------
+    Metrics
+        With full attention counted (the default and the field's convention) MFU can pass 1 at long
+        context where a kernel skips the masked half.
+
+    References
+    ----------
+    Megatron-LM, arXiv:2104.04473, eq. 3 (FLOP of a step with recompute); PaLM, arXiv:2204.02311,
+    appendix B (MFU); arXiv:2205.05198, Table 5 (published MFU and HFU; its HFU counts the recomputed
+    attention three times, here it counts once).
+    """
     plan, length = job.plan, job.batch.sequence_length
     sequences = plan.global_batch
     forward = job.model.forward_flop(length, causal) * sequences
@@ -50,7 +74,11 @@ def measure(job: Job, step_time_s: float, causal: bool = False) -> Metrics:
 
 
 def recomputed_flop(job: Job, causal: bool) -> float:
-    """FLOP of one step that are run a second time: whole blocks, or attention's scores and context."""
+    """FLOP of one step that are run a second time: whole blocks, or attention's scores and context.
+
+    Full recompute repeats the forward of every block; embedding and head are not recomputed. Selective
+    recompute repeats the two products of the attention core and nothing else (arXiv:2205.05198, section 5).
+    """
     length, sequences = job.batch.sequence_length, job.plan.global_batch
     if job.plan.recompute == "full":
         head = 2.0 * length * job.model.hidden * job.model.vocabulary

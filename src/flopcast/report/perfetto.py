@@ -21,8 +21,20 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
 
     Parameters
     ----------
+    events : in any order of stages; on one thread in the order of time
     counters : by stage, (moment in s, bytes)
     names : by stage, the name of its process
+
+    Returns
+    -------
+    bytes
+        Packets one after the other: first the descriptions of all tracks, then a begin and an end for
+        every event, then the counters. A viewer sorts them by time and, where times are equal, leaves them
+        in this order; an end closes what began last on its thread.
+
+    References
+    ----------
+    https://perfetto.dev/docs/reference/synthetic-track-event (which fields a viewer needs)
     """
     packets = [*_descriptors(names, counters)]
     for event in events:
@@ -36,6 +48,10 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
 
 
 def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Iterator[bytes]:
+    """Names of processes, threads and counters: without them a viewer shows numbers only.
+
+    Process and thread numbers count from 1, as 0 means the idle process to a viewer.
+    """
     for stage, name in names.items():
         process = _varint(1, stage + 1) + _text(6, name)
         yield _packet(0, _message(60, _varint(1, _track(stage, 99)) + _message(3, process)))
@@ -51,10 +67,12 @@ def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Ite
 
 
 def _track(stage: int, number: int) -> int:
+    """The number of a track, unique over the file: a hundred for each stage; 99 is its process."""
     return 1 + stage * 100 + number
 
 
 def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str = "") -> bytes:
+    """One edge of a slice. Field numbers of TrackEvent: type 9, track 11, category 22, name 23."""
     event = _varint(9, kind) + _varint(11, track)
     event += _text(22, category) if category else b""
     event += _text(23, name) if name else b""
@@ -62,28 +80,37 @@ def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str
 
 
 def _counter(moment_s: float, size_bytes: float, track: int) -> bytes:
+    """One point of a counter; a whole number of bytes, never below 0 (field 30 of TrackEvent)."""
     event = _varint(9, COUNTER) + _varint(11, track) + _varint(30, max(0, round(size_bytes)))
     return _packet(moment_s, _message(11, event))
 
 
 def _packet(moment_s: float, body: bytes) -> bytes:
+    """TracePacket: timestamp in ns (8), the sequence that its writer belongs to (10), then the body."""
     return _varint(8, round(moment_s * 1e9)) + _varint(10, SEQUENCE_ID) + body
 
 
 def _varint(field: int, value: int) -> bytes:
+    """A field of wire type 0: its number and type, then a number that is not negative."""
     return _raw_varint(field << 3) + _raw_varint(value)
 
 
 def _message(field: int, body: bytes) -> bytes:
+    """A field of wire type 2, which has a length: a nested message, or text."""
     return _raw_varint(field << 3 | 2) + _raw_varint(len(body)) + body
 
 
 def _text(field: int, text: str) -> bytes:
+    """A text field, UTF-8."""
     return _message(field, text.encode("utf-8"))
 
 
 def _raw_varint(value: int) -> bytes:
-    """Base-128, low groups first."""
+    """Base-128, low groups first; the high bit of a byte says that more follow.
+
+    >>> _raw_varint(300).hex()
+    'ac02'
+    """
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)

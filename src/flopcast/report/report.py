@@ -1,7 +1,8 @@
 """The report: everything that a reader may ask about one prediction.
 
 Answers: what is in a report, and how do timeline, prices and memory become one?
-Elsewhere: how it is shown (text.py, html.py, trace.py) and written as JSON (io/).
+Elsewhere: how it is shown (text.py, html.py), drawn over time (events.py, perfetto.py) and written as
+JSON (as_json.py).
 """
 
 from collections import defaultdict
@@ -22,7 +23,12 @@ BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """One curve that the prediction used."""
+    """One curve that the prediction used.
+
+    `curve` is "owner/name": a kernel class on a device, or a collective on a fabric. `relative_error` is
+    the mean error on measured rows that were kept out of its fit; `extrapolated` says that some shape of
+    this job lies outside the measured range, where efficiency is held at the edge.
+    """
 
     curve: str
     source: str
@@ -32,7 +38,11 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageMemory:
-    """Bytes of a rank of one pipeline stage at its fullest moment."""
+    """Bytes of a rank of one pipeline stage at its fullest moment.
+
+    `moment` is "backward" (all activations in flight) or "update" (gradients being applied). Sizes as in
+    MemoryReport.
+    """
 
     stage: int
     moment: str  # "backward" or "update"
@@ -43,7 +53,13 @@ class StageMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryReport:
-    """The fullest stage, and every stage."""
+    """The fullest stage, and every stage.
+
+    `resident_bytes` stay between steps; `allocated_bytes` are the peak of what the framework has handed
+    out (`torch.cuda.max_memory_allocated`); `reserved_bytes` what its allocator holds, fragments included;
+    `device_used_bytes` what the driver shows, with its context and communication buffers. `fits` compares
+    the last with `capacity_bytes`. `by_category` sums to what is allocated on the fullest stage.
+    """
 
     allocated_bytes: float
     resident_bytes: float
@@ -57,7 +73,12 @@ class MemoryReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """One prediction. Times include jitter; the breakdown sums to the step."""
+    """One prediction. Times include jitter; the breakdown sums to the step.
+
+    `step_time_low_s` and `step_time_high_s` hold the step with 90 % probability, by `factors`. `evidence`
+    names the curves behind the times, `assumptions` what the job did not say, `warnings` what a reader must
+    not miss. `timeline` and `priced` are kept for what is drawn from a report: traces, explanations.
+    """
 
     job: Job
     step_time_s: float
@@ -76,7 +97,19 @@ class Report:
 
 
 def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> Report:
-    """Make the report of one plan."""
+    """Make the report of one plan.
+
+    Parameters
+    ----------
+    job, priced, timeline, memory
+        All of the same plan, the first of its batch.
+
+    Returns
+    -------
+    Report
+        Jitter multiplies the played step: machines that share a network or a power budget are slower in the
+        mean than in their best step. Rates and utilisation are those of the mean step.
+    """
     jitter = _jitter(job, priced)
     step_time_s = timeline.step_time_s * jitter.ratio
     factors = sensitivities(timeline, priced, jitter)
@@ -102,6 +135,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
 
 
 def _jitter(job: Job, priced: Priced) -> Factor:
+    """The cluster's jitter, times what the site says of it, as a factor of its own."""
     known = job.cluster.jitter
     return Factor(
         name=JITTER, ratio=known.ratio * priced.site_ratio(JITTER), log_sigma_factor=known.log_sigma_factor
@@ -112,7 +146,19 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     """Seconds by component on the busiest stage, largest first; they sum to the step.
 
     Waiting for other stages, filling and draining the pipeline included, is the bubble. Forward,
-    recompute and backward of a component count together.
+    recompute and backward of a component count together. Communication that compute hides is not in it:
+    a component is what a stage cannot do without, not everything that runs.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    jitter_s : seconds that jitter adds to the played step
+
+    Returns
+    -------
+    dict from component to seconds
+        Components are those of the items, `pipeline_bubble`, `jitter`, and `host` for the host's fixed
+        work and for launches that the device waits for. Components of no time are left out.
     """
     seconds: dict[str, float] = defaultdict(float)
     for share in timeline.bottleneck_shares:
@@ -124,7 +170,15 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
 
 
 def memory_report(job: Job, stage_class: np.ndarray, memory: Memory) -> MemoryReport:
-    """Memory of the fullest stage and of all stages of the first plan."""
+    """Memory of the fullest stage and of all stages of the first plan.
+
+    Parameters
+    ----------
+    stage_class : (stages,)
+        Which class of equal stages each stage belongs to: `memory` has one column a class.
+    memory : Memory
+        Arrays (plans, stage classes).
+    """
     worst = memory.worst()
     shape = memory.allocated_bytes.shape
     return MemoryReport(
@@ -153,6 +207,7 @@ def memory_report(job: Job, stage_class: np.ndarray, memory: Memory) -> MemoryRe
 
 
 def _evidence(priced: Priced) -> tuple[Evidence, ...]:
+    """The curves asked, in the order of first use; data-sheet estimates say so in their source."""
     return tuple(
         Evidence(
             curve=f"{used.curve.owner}/{used.curve.name}",
@@ -165,6 +220,7 @@ def _evidence(priced: Priced) -> tuple[Evidence, ...]:
 
 
 def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
+    """What the numbers themselves warn of: memory, and an MFU that only convention explains."""
     told = []
     if not memory.fits:
         over = memory.device_used_bytes / memory.capacity_bytes

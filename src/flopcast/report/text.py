@@ -1,4 +1,9 @@
-"""A report as text: the answer first, then where the time goes, what must fit, and how sure that is."""
+"""A report as text: the answer first, then where the time goes, what must fit, and how sure that is.
+
+Answers: what does a terminal show? Plain text without colours or control characters, for any pipe.
+Elsewhere: the same as a page with a drawing (html.py), as data (as_json.py).
+Components below half a per mille of the step are left out; bars are one character a twenty-fourth.
+"""
 
 from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
@@ -9,12 +14,20 @@ WIDTH = 24
 
 
 def as_text(report: Report) -> str:
-    """The printed report."""
+    """The printed report: paragraphs without a final newline.
+
+    Returns
+    -------
+    str
+        First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then
+        rate, MFU, memory with its verdict, in capitals where it does not fit, and every warning.
+    """
     parts = (_answer(report), _times(report), _memory(report), _certainty(report), _notes(report))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def _answer(report: Report) -> list[str]:
+    """What most readers came for; warnings stand here, not at the end."""
     job, metrics = report.job, report.metrics
     devices = job.cluster.num_devices
     sure = f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"
@@ -35,6 +48,7 @@ def _answer(report: Report) -> list[str]:
 
 
 def _times(report: Report) -> list[str]:
+    """The breakdown with bars: what the busiest stage does all step long."""
     lines = ["where the time goes (on the busiest stage)"]
     for name, seconds in report.breakdown.items():
         share = seconds / report.step_time_s
@@ -45,10 +59,12 @@ def _times(report: Report) -> list[str]:
 
 
 def _memory(report: Report) -> list[str]:
+    """Categories of the fullest stage, largest first."""
     return _memory_lines(report.memory)
 
 
 def _memory_lines(memory: MemoryReport) -> list[str]:
+    """Categories, then the three ways to count: handed out, held by the allocator, seen by the driver."""
     lines = ["memory of the fullest stage, at its fullest moment"]
     for name, size in sorted(memory.by_category.items(), key=lambda pair: -pair[1]):
         lines.append(f"  {name.replace('_', ' '):20} {show(size, 'B'):>9}")
@@ -60,7 +76,19 @@ def _memory_lines(memory: MemoryReport) -> list[str]:
 
 
 def memory_text(job: Job, memory: MemoryReport) -> str:
-    """What must fit, stage by stage."""
+    """What must fit, stage by stage.
+
+    Parameters
+    ----------
+    job : Job
+    memory : MemoryReport
+        Of that job; needs no prices, so it exists for machines that were never measured.
+
+    Returns
+    -------
+    str
+        The verdict in the second line, the fullest stage by category, then a table of all stages.
+    """
     verdict = "fits" if memory.fits else "DOES NOT FIT"
     lines = [
         f"{job.model.name}, {job.plan.short()}, seq={job.batch.sequence_length},"
@@ -81,6 +109,7 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
 
 
 def _certainty(report: Report) -> list[str]:
+    """The factors that widen the interval most, the weakest curves, and those that had to extrapolate."""
     lines = ["what the uncertainty hangs on (share of the step × sigma)"]
     for factor in report.factors[:6]:
         if factor.share * factor.log_sigma_factor >= 0.0005:
@@ -97,4 +126,5 @@ def _certainty(report: Report) -> list[str]:
 
 
 def _notes(report: Report) -> list[str]:
+    """Assumptions of the job, where it has any: what its source did not say."""
     return ["assumed"] + [f"  {text}" for text in report.assumptions] if report.assumptions else []

@@ -3,6 +3,9 @@
 Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
 long is a step of equal stages?
 Elsewhere: when tasks really run (timeline/pipeline.py), what they keep (memory/).
+
+A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s is
+number c · stages + s along the model, so that activations go round the stages once for each chunk.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +20,11 @@ FORWARD, BACKWARD = 0, 1
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Order:
-    """Tasks of every stage in the order they run; arrays of shape (stages, tasks)."""
+    """Tasks of every stage in the order they run; arrays of shape (stages, tasks).
+
+    Every stage has 2 · chunks · micro-batches tasks. Messages between two stages are sent and received in
+    this order: no tag tells one from another.
+    """
 
     kind: Integers  # FORWARD or BACKWARD
     chunk: Integers  # virtual stage
@@ -25,29 +32,53 @@ class Order:
 
 
 class AbstractSchedule(ABC):
-    """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches."""
+    """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches.
+
+    `name` is what a plan writes, and the key in SCHEDULES.
+    """
 
     name: str
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """The tasks of every stage, each exactly once."""
+        """The tasks of every stage, each exactly once; a forward before its backward, no deadlock."""
 
     @abstractmethod
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast)."""
+        """Micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast).
+
+        That moment is the start of the stage's first backward pass: from then on every forward follows a
+        backward. Summed over chunks it is the most that the stage ever keeps; how they fall on chunks
+        changes later, which matters only where chunks keep unequal amounts.
+
+        Returns
+        -------
+        array, broadcast from the arguments
+            0 for a chunk that a plan does not have.
+        """
 
     def closed_form_s(
         self, busiest_s: Floats, sum_s: Floats, virtual: Counts, micro_batches: Counts
     ) -> Floats:
         """Seconds from the first forward to the last backward.
 
-        `busiest_s`: forward and backward of one micro-batch on the slowest stage; `sum_s`: over all
-        stages. The busiest stage works on every micro-batch; filling and draining costs the others
-        once, divided by the number of chunks. Exact for equal stages and free transfers
-        (arXiv:2104.04473, section 2.2); a lower bound for unequal ones.
+        The busiest stage works on every micro-batch; filling and draining costs the others once, divided
+        by the number of chunks. Exact for equal stages and free transfers. With unequal stages 1F1B takes
+        at most this long if they all have one ratio of backward to forward (a fast neighbour's passes hide
+        in the slack of a slow one); if not, a step may be shorter or longer.
+
+        Parameters
+        ----------
+        busiest_s
+            Forward and backward of one micro-batch through all chunks of the slowest stage.
+        sum_s
+            The same, summed over stages.
+
+        References
+        ----------
+        arXiv:2104.04473, section 2.2: bubble over ideal time (p - 1) / (v m).
         """
         return micro_batches * busiest_s + (sum_s - busiest_s) / virtual
 
@@ -56,6 +87,12 @@ def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Inte
     """Kinds and indices of: `warm_up` forwards, then forward and backward in turn, then the rest.
 
     `forward` and `backward` are the indices in their own order; returns arrays of both together.
+
+    Examples
+    --------
+    >>> kind, index = alternate(1, np.arange(3), np.arange(3))
+    >>> " ".join("FB"[k] + str(i) for k, i in zip(kind, index))
+    'F0 F1 B0 F2 B1 B2'
     """
     total = len(forward)
     kind = np.empty(2 * total, dtype=np.intp)

@@ -2,6 +2,9 @@
 
 The order is Megatron-LM's: micro-batches go through a chunk in groups of `stages`, so their number
 must be a multiple of the number of stages.
+
+Not followed: where there are just as many micro-batches as stages, Megatron-LM of 2021 and 2022 runs all
+forwards first. The first stage, which needs most memory, keeps the same either way.
 """
 
 import numpy as np
@@ -16,7 +19,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
     name = "interleaved_1f1b"
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Stage s starts with `2 (stages - s - 1) + (virtual - 1) stages` forwards."""
+        """Stage s starts with `2 (stages - s - 1) + (virtual - 1) stages` forwards, or all there are."""
         total = micro_batches * virtual
         tasks = np.arange(total)
         rows = [
@@ -35,7 +38,11 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """The forwards of the warm-up and one more, as they fall on `chunk`."""
+        """The forwards of the warm-up and one more, as they fall on `chunk`.
+
+        On the first stage that is v p + p - 1 chunks: 1 + (p - 1) / (p v) times what 1F1B keeps
+        (arXiv:2205.05198, section 4.2.3).
+        """
         total = micro_batches * virtual
         started = np.minimum(2 * (stages - stage - 1) + (virtual - 1) * stages + 1, total)
         group = stages * virtual

@@ -7,7 +7,10 @@ from flopcast.schedules.base import AbstractSchedule, Order, alternate
 
 
 class OneForwardOneBackward(AbstractSchedule):
-    """PipeDream-Flush. Stage s keeps at most `stages - s` micro-batches in flight."""
+    """PipeDream-Flush. Stage s keeps at most `stages - s` micro-batches in flight.
+
+    As many as the stages that are left, however many micro-batches a step has: GPipe keeps them all.
+    """
 
     name = "1f1b"
 

@@ -1,6 +1,7 @@
 """Many plans at once: step time in closed form, and memory.
 
 Answers: of these plans, which are possible, which fit, about how long does each take?
+Elsewhere: the closed form and how far it is off (timeline/closed_form.py), exact play (prediction.py).
 Plans are grouped by structure; inside a group only numbers vary, and one evaluation of the core serves
 them all. A plan alone gives the same numbers as the plan among others.
 """
@@ -26,7 +27,12 @@ from flopcast.workload.realise import realise
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Screened:
-    """Results in the order of the plans, shape (plans,); NaN where a plan breaks a rule."""
+    """Results in the order of the plans, shape (plans,); NaN where a plan breaks a rule.
+
+    `possible` are the plans that keep every rule of spec/checks.py, `fits` those of them whose fullest
+    stage its device can hold. A plan that does not fit still has a step time: what more memory would
+    bring.
+    """
 
     possible: np.ndarray
     fits: np.ndarray
@@ -35,7 +41,21 @@ class Screened:
 
 
 def screen(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
-    """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used."""
+    """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used.
+
+    Parameters
+    ----------
+    job : Job
+    plans : Sequence[Plan]
+        Of any structures, in any order; ten thousand take seconds.
+    book : CurveBook
+        Curves of the job's cluster (io/curves.py).
+
+    Returns
+    -------
+    Screened
+        Step times are estimates: play the best exactly before deciding between them.
+    """
     size = len(plans)
     result = Screened(
         possible=np.zeros(size, dtype=bool),
@@ -54,6 +74,10 @@ def screen(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
 def _screen_group(
     job: Job, plans: Sequence[Plan], members: np.ndarray, book: CurveBook, result: Screened
 ) -> None:
+    """Screen the plans of one structure: those that keep every rule go through the core as one batch.
+
+    `members` are their places among all plans; the arrays of `result` are filled in at these places.
+    """
     case = Case(
         model=job.model,
         cluster=job.cluster,

@@ -8,7 +8,21 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 
 class Batch(BaseModel):
-    """Sequences of one fixed length."""
+    """Sequences of one fixed length.
+
+    Attributes
+    ----------
+    sequence_length : int
+        Tokens of one sequence, "seq" for short. All are counted, padding too.
+    packed : bool
+        Whether documents of unequal length share a sequence, with masks between them: then attention
+        costs Σ length², not sequence_length². Refused until it is built.
+
+    Examples
+    --------
+    >>> Batch(seq=4096).sequence_length
+    4096
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

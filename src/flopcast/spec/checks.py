@@ -22,7 +22,7 @@ from flopcast.spec.stack import Stack
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Case:
-    """What a rule looks at."""
+    """What a rule looks at: one of each noun, and any number of plans of one structure."""
 
     model: Model
     cluster: Cluster
@@ -33,7 +33,21 @@ class Case:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rule:
-    """`holds` is true where the rule is kept; the other texts describe the first plan."""
+    """One condition, and how to tell that it is broken.
+
+    Attributes
+    ----------
+    field : str
+        What to blame, as the user writes it.
+    holds : callable
+        True where the rule is kept: an array of shape (plans, 1), or one truth value where the rule
+        looks at the structure alone.
+    value, allowed, fix : callables
+        Texts about the first plan; they run only where the rule is broken. A fix starts with an edit
+        ("set NAME to VALUE") that keeps the rule.
+    because : str
+        Why there is such a rule at all: a reader who knows it can choose another edit.
+    """
 
     field: str
     holds: Callable[[Case], Counts | np.ndarray | bool]
@@ -44,7 +58,14 @@ class Rule:
 
 
 def check(job: Job) -> tuple[Problem, ...]:
-    """Every rule that the job breaks."""
+    """Every rule that the job breaks.
+
+    Returns
+    -------
+    tuple of Problem
+        In the order of `RULES`, without places: only a reader of files knows lines. Empty where the
+        job can be predicted.
+    """
     case = Case(
         model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=one_plan(job.plan)
     )
@@ -62,7 +83,10 @@ def check(job: Job) -> tuple[Problem, ...]:
 
 
 def valid(case: Case) -> np.ndarray:
-    """Mask of shape (plans, 1): plans that keep every rule."""
+    """Mask of shape (plans, 1): plans that keep every rule.
+
+    The same predicates as in `check`, so that search and a single prediction never disagree about a plan.
+    """
     mask = np.ones((case.plans.size, 1), dtype=bool)
     for rule in RULES:
         mask &= np.broadcast_to(rule.holds(case), mask.shape)
@@ -70,20 +94,27 @@ def valid(case: Case) -> np.ndarray:
 
 
 def _first(values: Counts) -> int:
+    """The first plan's number: rules are told about it."""
     return int(values[0, 0])
 
 
 def _divisors(number: int, most: int = 10**9) -> str:
+    """The divisors as a reader wants them, the middle left out of long lists."""
     found = [d for d in range(1, number + 1) if number % d == 0 and d <= most]
     return ", ".join(map(str, found if len(found) <= 16 else [*found[:8], "…", *found[-3:]]))
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor that changes least; of two the smaller, which needs fewer devices."""
     return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: (abs(d - wanted), d))
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
-    """A degree or mode of which only one value is built."""
+    """A degree or mode of which only one value is built.
+
+    The field stays in the plan: its users see that it is known, and which value is meant meanwhile.
+    `attribute` may be a degree, an array over plans, or part of the structure.
+    """
 
     def value(case: Case) -> object:
         column = getattr(case.plans, attribute, None)
@@ -107,10 +138,12 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
 
 
 def _heads(case: Case) -> int:
+    """What a tensor-parallel degree must divide: it cuts the heads of all runs of blocks alike."""
     return int(np.gcd.reduce([block.mixer.heads for block in case.model.blocks]))
 
 
 def _kv_fits(case: Case) -> np.ndarray:
+    """Fewer key/value heads than ranks are repeated, but each rank holds whole ones."""
     tensor = case.plans.tensor_parallel
     kept = np.ones(tensor.shape, dtype=bool)
     for block in case.model.blocks:
@@ -120,6 +153,7 @@ def _kv_fits(case: Case) -> np.ndarray:
 
 
 def _devices(case: Case) -> Counts:
+    """Devices that each plan uses, shape (plans, 1)."""
     plans = case.plans
     return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
 
@@ -134,6 +168,7 @@ def _fitting_degrees(case: Case) -> str:
 
 
 def _per_step(case: Case) -> Counts:
+    """Sequences of one micro-batch on all replicas: what a global batch is counted in."""
     return case.plans.data_parallel * case.plans.micro_batch
 
 

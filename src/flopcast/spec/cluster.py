@@ -13,7 +13,24 @@ _NOUN = ConfigDict(frozen=True, extra="forbid")
 
 
 class Device(BaseModel):
-    """An accelerator, from its data sheet."""
+    """An accelerator, from its data sheet.
+
+    Attributes
+    ----------
+    memory_bytes : float
+        Capacity as the driver shows it, error correction included.
+    memory_bytes_per_s : float
+        Peak bandwidth between memory and compute units; what kernels attain is their curve's.
+    peak_flop_per_s : dict of float
+        Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
+    multiprocessors : int
+        Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
+    kernel_launch_s : float
+        The shortest time of any kernel: what an empty one takes on the device.
+    curves, relatives : str, tuple of str
+        Whose measured curves are used, and whose replace those that are missing, nearest first. A
+        relative's efficiency is carried over, not its seconds.
+    """
 
     model_config = _NOUN
 
@@ -29,7 +46,12 @@ class Device(BaseModel):
 
 
 class Host(BaseModel):
-    """The processor that launches kernels."""
+    """The processor that launches kernels.
+
+    An eager framework issues every kernel from one Python thread, so single-thread speed decides whether
+    a device waits for its host. Only the ratio to the reference host is known, and it scales the host's
+    times of a stack.
+    """
 
     model_config = _NOUN
 
@@ -39,7 +61,23 @@ class Host(BaseModel):
 
 
 class Tier(BaseModel):
-    """One level of the network. `devices` share it without leaving it; 0 means the whole cluster."""
+    """One level of the network. `devices` share it without leaving it; 0 means the whole cluster.
+
+    A tier is not a node: where a fast fabric spans several nodes, its `devices` are more than a node has.
+
+    Attributes
+    ----------
+    bytes_per_s : float
+        Hardware bandwidth of one direction and one device: 300 GB/s for NVLink 3, which is sold as 600.
+        A network card that devices share counts in equal parts.
+    latency_s : float
+        One hop, software included; a collective pays it for each level of a tree over its ranks.
+    attained_fraction : float
+        Of `bytes_per_s`, for large messages where the fabric has no measured curve.
+    fabric : str
+        Whose collective curves are used. Two clusters of equal hardware may run over different fabrics:
+        the transport of the library belongs to the fabric.
+    """
 
     model_config = _NOUN
 
@@ -53,7 +91,10 @@ class Tier(BaseModel):
 
 
 class Node(BaseModel):
-    """One server."""
+    """One server: `devices` equal accelerators behind one host.
+
+    Ranks are numbered node by node, so this number decides which axes of a plan stay on fast links.
+    """
 
     model_config = _NOUN
 
@@ -63,7 +104,7 @@ class Node(BaseModel):
 
 
 class NodeGroup(BaseModel):
-    """Equal nodes."""
+    """Equal nodes, `count` of them."""
 
     model_config = _NOUN
 
@@ -72,7 +113,10 @@ class NodeGroup(BaseModel):
 
 
 class Jitter(BaseModel):
-    """Mean step over best step, as a distribution: what shared machines add to a clean step."""
+    """Mean step over best step, as a distribution: what shared machines add to a clean step.
+
+    `ratio` is its mean, never below 1; `log_sigma_factor` how much it differs from run to run.
+    """
 
     model_config = _NOUN
 
@@ -82,7 +126,11 @@ class Jitter(BaseModel):
 
 
 class Cluster(BaseModel):
-    """Groups of equal nodes, joined by tiers from the fastest to the widest."""
+    """Groups of equal nodes, joined by tiers from the fastest to the widest.
+
+    The last tier must reach every device (`devices: 0`). `jitter` belongs to the machine, not to the
+    software: two clusters with one stack have two jitters.
+    """
 
     model_config = _NOUN
 
@@ -94,10 +142,10 @@ class Cluster(BaseModel):
 
     @property
     def node(self) -> Node:
-        """The node of the first group (more than one group is refused for now)."""
+        """The node of the first group: the only one, as long as a rule refuses several."""
         return self.groups[0].node
 
     @property
     def num_devices(self) -> int:
-        """Devices over all groups."""
+        """Devices over all groups; a plan must use every one of them."""
         return sum(group.count * group.node.devices for group in self.groups)

@@ -11,7 +11,16 @@ from flopcast.spec.stack import Stack
 
 
 class Job(BaseModel):
-    """Model × cluster × plan × stack (× site), on one batch."""
+    """Model × cluster × plan × stack (× site), on one batch.
+
+    Each noun is valid by itself; whether they go together is asked of `spec.checks.check`.
+    `assumptions` are the values that nobody gave and that were filled in: a report repeats them.
+
+    Examples
+    --------
+    >>> sorted(name for name, field in Job.model_fields.items() if not field.is_required())
+    ['assumptions', 'site']
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

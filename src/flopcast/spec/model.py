@@ -18,7 +18,11 @@ WHOLE = Split(
 
 
 class Source(BaseModel):
-    """Where numbers come from."""
+    """Where numbers come from.
+
+    `covers` names the fields or aspects that this source stands for ("all" by default), `title` a paper
+    with its table, a data sheet, or the command that measured it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +32,31 @@ class Source(BaseModel):
 
 
 class Model(BaseModel):
-    """A decoder: embedding, runs of equal blocks, final norm, head."""
+    """A decoder: embedding, runs of equal blocks, final norm, head.
+
+    Attributes
+    ----------
+    hidden : int
+        Width of the residual stream; a head has hidden / heads elements unless its layer says otherwise.
+    vocabulary, vocabulary_multiple : int
+        Rows of the table, and what they are padded to (times the tensor-parallel degree), as
+        Megatron-LM's `make-vocab-size-divisible-by` does. Padding costs time and memory, but is no
+        parameter of the model.
+    learned_positions : int
+        Rows of a position table, 0 where positions are rotary or absent.
+    tied_embeddings : bool
+        Whether the head reuses the embedding's table. Stages that hold both ends of a pipeline then keep
+        a copy each and sum its gradients.
+    blocks : tuple of Block
+        Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
+
+    Examples
+    --------
+    >>> tiny = Model(hidden=64, vocabulary=100, blocks=[
+    ...     {"count": 2, "mixer": {"heads": 4}, "feed_forward": {"ffn_hidden": 256}}])
+    >>> [layer.kind for layer, count in tiny.sequence()]
+    ['embedding', 'block', 'final_norm', 'head']
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,7 +76,11 @@ class Model(BaseModel):
         return sum(block.count for block in self.blocks)
 
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
-        """Layers in order, each with how often it stands in a row."""
+        """Layers in order, each with how often it stands in a row.
+
+        Embedding and head are layers like any other: they decide how full the first and the last stage
+        of a pipeline are. The final norm is of the last block's kind.
+        """
         embedding = Embedding(
             vocabulary=self.vocabulary,
             vocabulary_multiple=self.vocabulary_multiple,
@@ -70,7 +102,17 @@ class Model(BaseModel):
         )
 
     def parameters(self) -> float:
-        """All weights, without padding; a tied table counts once."""
+        """All weights, without padding; a tied table counts once.
+
+        Returns
+        -------
+        float
+            The number that a model's name rounds: 174.6e9 for GPT-3 175B.
+
+        References
+        ----------
+        arXiv:2104.04473, equation 2, less its final norm of 2 · hidden.
+        """
         return sum(
             count * weight.total
             for layer, count in self.sequence()
@@ -80,13 +122,32 @@ class Model(BaseModel):
     def forward_flop(self, sequence_length: int, causal: bool = False) -> float:
         """Model FLOP of one forward pass over one sequence: matrix products, head included.
 
-        `causal` counts half of the attention scores, as FlashAttention needs; the usual convention
-        (Megatron-LM, arXiv:2104.04473 eq. 3) counts them all.
+        A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
+        but none of the matrix engine's, whose peak MFU is measured against.
+
+        Parameters
+        ----------
+        sequence_length : int
+            Tokens.
+        causal : bool
+            Count half of the scores, as FlashAttention computes; the usual convention counts them all.
+
+        Returns
+        -------
+        float
+            FLOP. The backward pass needs twice as many: one product for each factor's gradient.
+
+        References
+        ----------
+        arXiv:2104.04473, equation 3: with recompute, 4 times this less the head's fourth pass.
         """
         return self._linear_flop(sequence_length) + self.attention_flop(sequence_length, causal)
 
     def attention_flop(self, sequence_length: int, causal: bool = False) -> float:
-        """FLOP of all scores and contexts of one sequence."""
+        """FLOP of all scores and contexts of one sequence: the part that grows with its square.
+
+        Key/value heads do not matter here: each query head meets every position, whoever shares its keys.
+        """
         full = sum(
             block.count * 4 * block.mixer.heads * block.mixer.size(self.hidden) * sequence_length**2
             for block in self.blocks
@@ -94,6 +155,7 @@ class Model(BaseModel):
         return full * (0.5 if causal else 1.0)
 
     def _linear_flop(self, sequence_length: int) -> float:
+        """Two FLOP for each weight of a linear and each token; the unpadded head is one of them."""
         elements = 0.0
         for block in self.blocks:
             size = block.mixer.size(self.hidden)

@@ -22,12 +22,43 @@ from flopcast.spec.batch import Batch
 
 
 def _degree(long_name: str, short_name: str, default: int = 1) -> int:
+    """A field that counts from 1 and has two names; typed as what it holds, as `pydantic.Field` is."""
     info: int = Field(default=default, ge=1, validation_alias=AliasChoices(long_name, short_name))
     return info
 
 
 class Plan(BaseModel):
-    """One way to run a step. Long names are the glossary's, short ones the field's."""
+    """One way to run a step. Long names are the glossary's, short ones the field's.
+
+    Attributes
+    ----------
+    data_parallel, data_shard : int
+        Replicas (dp), and over how many of them FSDP shards parameters (dp_shard; refused so far).
+    tensor_parallel, sequence_parallel : int, bool
+        Ranks that share each weight matrix (tp), and whether they also cut norms and residuals along
+        the sequence (sp): the same bytes travel, as all-gather and reduce-scatter.
+    context_parallel, context_exchange, context_order : int, str, str
+        Ranks that cut the sequence everywhere (cp), how keys and values reach them, and which part of
+        the sequence each holds: zigzag balances a causal mask. Refused so far.
+    expert_parallel, expert_tensor_parallel : int
+        Ranks over which experts are spread (ep), and that share one expert (etp). Refused so far.
+    pipeline_parallel, virtual_stages : int
+        Stages (pp), and chunks of layers on each of them (vpp).
+    zero : int
+        What data-parallel ranks shard: 1 optimizer states, 2 gradients too, 3 parameters too.
+    micro_batch, global_batch : int
+        Sequences of one pipeline's forward pass (mbs), and of the whole step (gbs).
+    recompute : str
+        What the backward pass computes again: nothing, the stack's `selective_groups`, or whole layers.
+    rank_order : str
+        Which axis takes neighbouring ranks, the first the closest; Megatron-LM's is tp-cp-dp-pp.
+
+    Examples
+    --------
+    >>> plan = Plan(dp=16, tp=8, pp=8, mbs=1, gbs=1536)
+    >>> plan.devices, plan.num_micro_batches
+    (1024, 96)
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,12 +87,12 @@ class Plan(BaseModel):
 
     @property
     def devices(self) -> int:
-        """Devices that the plan uses."""
+        """Devices that the plan uses. Experts are spread over ranks that other axes already count."""
         return self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
 
     @property
     def num_micro_batches(self) -> int:
-        """Micro-batches of one pipeline and step."""
+        """Micro-batches of one pipeline and step; rounded down where a rule will refuse the plan."""
         return self.global_batch // (self.data_parallel * self.micro_batch)
 
     @property
@@ -72,7 +103,13 @@ class Plan(BaseModel):
         return "interleaved_1f1b" if self.virtual_stages > 1 else "1f1b"
 
     def short(self) -> str:
-        """The plan in the field's short form, defaults left out."""
+        """The plan in the field's short form, defaults left out.
+
+        Examples
+        --------
+        >>> Plan(dp=2, tp=8, gbs=64, sp=True).short()
+        'dp=2 tp=8 mbs=1 gbs=64 sp bf16'
+        """
         names = {
             "dp": self.data_parallel,
             "tp": self.tensor_parallel,
@@ -104,7 +141,11 @@ NUMERIC = (
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Plans:
-    """Plans of one structure; degrees have shape (plans, 1)."""
+    """Plans of one structure; degrees have shape (plans, 1).
+
+    Structure is what changes which items exist (schedule, ZeRO, recompute, precision, flags); degrees
+    only change their sizes, so that all plans of a batch are lowered and priced by the same array code.
+    """
 
     structure: Plan  # any of them: gives the fields that all share
     data_parallel: Counts
@@ -125,11 +166,17 @@ class Plans:
 
     @property
     def num_micro_batches(self) -> Counts:
-        """Micro-batches of one pipeline and step."""
+        """Micro-batches of one pipeline and step, shape (plans, 1); whole where the plan is valid."""
         return np.floor(self.global_batch / (self.data_parallel * self.micro_batch))
 
     def split(self, batch: Batch) -> Split:
-        """What a layer may see."""
+        """What a layer may see: its micro-batch and its cut, nothing of replicas, stages or schedule.
+
+        Returns
+        -------
+        Split
+            Arrays of shape (plans, 1); context parallelism has already shortened the sequence.
+        """
         return Split(
             sequences=self.micro_batch,
             length=batch.sequence_length / self.context_parallel,
@@ -140,13 +187,33 @@ class Plans:
 
 
 def structure_of(plan: Plan) -> Plan:
-    """The plan with every numeric field at its default: equal for plans that form one batch."""
+    """The plan with every numeric field at its default: equal for plans that form one batch.
+
+    "auto" is resolved first, because it means different schedules with and without virtual stages.
+
+    Examples
+    --------
+    >>> structure_of(Plan(tp=8)) == structure_of(Plan(pp=4, schedule="1f1b"))
+    True
+    >>> structure_of(Plan(pp=4)) == structure_of(Plan(pp=4, vpp=2))
+    False
+    """
     kept = plan.model_dump(exclude=set(NUMERIC)) | {"schedule": plan.pipeline_schedule}
     return Plan(**kept)
 
 
 def batch_plans(plans: Sequence[Plan]) -> Plans:
     """Plans of one structure as arrays.
+
+    Parameters
+    ----------
+    plans : sequence of Plan
+        At least one; their order is kept.
+
+    Returns
+    -------
+    Plans
+        Row i of every degree is that of plan i.
 
     Raises
     ------
@@ -163,10 +230,10 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
 
 
 def one_plan(plan: Plan) -> Plans:
-    """A batch of one."""
+    """A batch of one: how `predict` enters the code that `search` runs on millions."""
     return batch_plans((plan,))
 
 
 def defaults() -> dict[str, FieldInfo]:
-    """The plan's fields, for documentation and suggestions."""
+    """The plan's fields by long name, for documentation and suggestions."""
     return dict(Plan.model_fields)

@@ -25,6 +25,10 @@ class Pipeline(BaseModel):
     p2p overlap); "overlapped" never blocks the sender.
     `payload`: "full" activations from every rank; "scattered": each tensor-parallel rank sends its
     share, the receiver gathers.
+    `partition`: "even" gives every chunk the same number of blocks (Megatron-LM);
+    "deepspeed_uniform" deals all modules of the model, the uncounted `entries_before` and
+    `entries_after` included, so that the ends of a pipeline hold fewer blocks.
+    `sends_mask`: GPT-NeoX passes its square attention mask along with the activations.
     """
 
     model_config = _NOUN
@@ -39,7 +43,24 @@ class Pipeline(BaseModel):
 
 
 class Gradients(BaseModel):
-    """What happens to gradients between the last backward and the update."""
+    """What happens to gradients between the last backward and the update.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the buffers that are reduced: their bytes on the wire, and in memory for the whole step.
+    collective : str
+        "all_reduce" leaves the sum on every rank; "reduce_scatter" a shard each, for sharded states.
+    bucket_elements : int
+        Gradients that travel in one message: fewer, larger messages hide less but run nearer to peak.
+    copies : tuple of str
+        Passes over all gradients that flatten, scale or unflatten them: kinds of
+        `operators.memory_bound`.
+    accumulate_passes : int
+        Passes over a gradient that add it to those of earlier micro-batches; 0 where the GEMM does it.
+    overflow_checks : int
+        How often fp16 gradients are searched for infinities; each also waits for every rank.
+    """
 
     model_config = _NOUN
 
@@ -55,7 +76,12 @@ class Gradients(BaseModel):
 
 
 class Optimizer(BaseModel):
-    """The update, per parameter of the rank's shard."""
+    """The update, per parameter of the rank's shard.
+
+    Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes
+    them all: `moved_bytes` is what passes through memory, whose bandwidth the update is bound by.
+    `step_host_s` is the host's own work of a step (schedulers, logging, loss scaling), hidden by nothing.
+    """
 
     model_config = _NOUN
 
@@ -65,7 +91,12 @@ class Optimizer(BaseModel):
 
 
 class HostCost(BaseModel):
-    """What the host spends on launching work, on a host of speed 1."""
+    """What the host spends on launching work, on a host of speed 1.
+
+    A program lasts at least as long as its launches: small kernels are bound by these numbers, not by
+    the device. A forward kernel costs more, because Python runs the model's code; the backward pass runs
+    from the recorded graph. `synchronise_s` is what restarts a queue that the host has emptied.
+    """
 
     model_config = _NOUN
 
@@ -77,7 +108,19 @@ class HostCost(BaseModel):
 
 
 class Memory(BaseModel):
-    """What the software keeps beside parameters, gradients, states and saved activations."""
+    """What the software keeps beside parameters, gradients, states and saved activations.
+
+    Allocated bytes are given out by the framework; `fragmentation_fraction` is what its allocator holds
+    back beyond them; context and communicators are seen by the driver alone. Whether a job fits is
+    judged on the sum of all three.
+
+    Attributes
+    ----------
+    logit_bytes : float
+        Per logit, from the head until the loss is done: a 16-bit copy and an fp32 one are 6.
+    stage_outputs, bucket_copies : int
+        Copies that a pipeline engine keeps until a micro-batch's backward, and that a reduction makes.
+    """
 
     model_config = _NOUN
 
@@ -96,7 +139,11 @@ class Memory(BaseModel):
 
 
 class Derate(BaseModel):
-    """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows."""
+    """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
+
+    Clocks fall under a full load, caches are cold, other streams share the memory. `fitted_on` names the
+    runs that it was fitted on, so that a table of errors can keep them apart from the others.
+    """
 
     model_config = _NOUN
 
@@ -106,7 +153,28 @@ class Derate(BaseModel):
 
 
 class Stack(BaseModel):
-    """One training framework of one era."""
+    """One training framework of one era.
+
+    Attributes
+    ----------
+    era : str
+        Month of the release, "2022-05": versions of one framework differ by 5 to 30 per cent.
+    attention_kernel : str
+        "materialised" writes the square of scores to memory; "flash" never does.
+    rewrites : tuple of str
+        What the software runs instead of the logical items, in order; names of
+        `workload.rewrites.REWRITES`.
+    synchronise_each_layer : bool
+        Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
+    selective_groups : tuple of str
+        Groups of items that `recompute: selective` runs again.
+
+    Examples
+    --------
+    >>> stack = Stack(name="mine")
+    >>> stack.attention_kernel, stack.pipeline.partition, stack.derate.fitted_on
+    ('flash', 'even', 'prior')
+    """
 
     model_config = _NOUN
 

@@ -1,8 +1,13 @@
 """The step in closed form, for whole batches of plans at once: what a search screens by.
 
 Answers: about how long is a step, without playing it?
-Exact for equal stages with free transfers; with transfers and unequal stages it is an estimate that
-stays within a few percent (tests/test_closed_form.py states by how much). `predict` never uses it.
+Elsewhere: the exact step of one plan (step.py), which plans are possible (search/screen.py).
+
+Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages both
+this estimate and the exact play lie between m and m + p - 1 turns of the slowest stage (m micro-batches,
+p stages), so they differ by at most (p - 1) / m of the step; on published runs by less than 1 %
+(Megatron-LM) and 6 % (DeepSpeed's blocking transfers): tests/timeline/test_closed_form.py. `predict`
+never uses it.
 """
 
 import numpy as np
@@ -18,7 +23,26 @@ FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))
 
 
 def step_seconds(priced: Priced) -> Floats:
-    """Seconds of a step of every plan, without jitter; shape (plans,)."""
+    """Seconds of a step of every plan, without jitter.
+
+    The busiest stage works on every micro-batch, the others fill and drain the pipeline once; before and
+    after come update, reduction and synchronisation of the stage that needs longest for them.
+
+    Parameters
+    ----------
+    priced : Priced
+        Programs of plans of one structure; degrees and sizes may differ.
+
+    Returns
+    -------
+    array of shape (plans,)
+        From one synchronisation of all stages to the next.
+
+    References
+    ----------
+    Bubble of (p - 1) forwards and backwards, divided by the chunks of a stage: arXiv:2104.04473,
+    section 2.2.
+    """
     programs = priced.programs
     plans, stages = programs.plans, programs.stages
     here = stages.multiplicity > 0
@@ -40,7 +64,10 @@ def step_seconds(priced: Priced) -> Floats:
 
 
 def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
-    """Sum over the chunks of every stage class, from (plans, chunk classes)."""
+    """Sum over the chunks of every stage class: (plans, chunk classes) → (plans, stage classes).
+
+    A class that only pads the batch (a plan with fewer classes than its neighbours) gets 0.
+    """
     stages, size = priced.programs.stages, priced.programs.plans.size
     every = np.broadcast_to(chunk_s, (size, stages.chunk_counts.shape[1]))
     rows = np.arange(size)[:, None, None]
@@ -49,7 +76,11 @@ def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
 
 
 def _ends(backward: Simulated, priced: Priced, micro: Counts) -> Floats:
-    """What the first and last micro-batches take less or more than the others, and exposed reductions."""
+    """What the first and last micro-batches take less or more than the others, and exposed reductions.
+
+    The first micro-batch accumulates no gradient; the last may carry the reduction, which costs the
+    pipeline nothing until it runs on behind the last backward. (plans, 1), in seconds.
+    """
     middle = _of_stages(backward.duration_s[MIDDLE], priced)
     only = _of_stages(backward.duration_s[ONLY], priced) - middle
     ends = sum((_of_stages(backward.duration_s[at], priced) - middle for at in (FIRST, LAST)), ZERO)
@@ -62,7 +93,11 @@ def _ends(backward: Simulated, priced: Priced, micro: Counts) -> Floats:
 
 
 def _hops(priced: Priced) -> Floats:
-    """Transfers that a stage waits for in every micro-batch, (plans, stage classes)."""
+    """Transfers that a stage waits for in every micro-batch, (plans, stage classes).
+
+    A stage sends as often as it receives. Blocking one by one, it waits for both; posted together they
+    share one wait; transfers that do not block are hidden by interleaved chunks, not by a single one.
+    """
     programs = priced.programs
     both_s: Floats = ZERO
     for item in (*programs.hop_across.forward, *programs.hop_across.backward):
@@ -77,7 +112,7 @@ def _hops(priced: Priced) -> Floats:
 
 
 def _serial(items: tuple[Item, ...], priced: Priced) -> Floats:
-    """Items one after the other, (plans, stage classes)."""
+    """Items one after the other, (plans, stage classes): nothing overlaps at the ends of a step."""
     shape = priced.programs.stages.multiplicity.shape
     total = sum((priced.of(item).alone_s * item.count for item in items), ZERO)
     return np.broadcast_to(total, shape)

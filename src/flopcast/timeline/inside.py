@@ -18,7 +18,12 @@ from flopcast.workload.program import WHEN, Segment
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Inside:
-    """Columns of the items of one program, in the order they were launched."""
+    """Columns of the items of one program, in the order they were launched.
+
+    Items that take no time (a collective of one rank, an accumulation in the first micro-batch) are left
+    out. Rows of different streams overlap; rows of one stream do not. Data-parallel rows may end after
+    `duration_s`: the next program starts without them.
+    """
 
     items: tuple[Item, ...]
     layer: Integers  # which repetition of its segment
@@ -30,7 +35,20 @@ class Inside:
 def lay_out(
     segments: Sequence[Segment], priced: Priced, plan: int, chunk_class: int, position: int
 ) -> Inside:
-    """Run one program: items with seconds above 0, in seconds after its start."""
+    """Run one program: items with seconds above 0, in seconds after its start.
+
+    Parameters
+    ----------
+    segments : of the forward or the backward pass
+    plan : index of the plan in the batch
+    chunk_class : which chunk of layers (workload/stages.py)
+    position : index into POSITIONS: first, middle, last or only micro-batch of the step
+
+    Returns
+    -------
+    Inside
+        As long as `program.simulate` says; that one needs no loop over layers, this one shows them.
+    """
     free = dict.fromkeys(("compute", "tp", "dp", "pp", "host"), 0.0)
     rows: list[tuple[Item, int, float, float]] = []
     for segment in segments:
@@ -54,6 +72,7 @@ def lay_out(
 
 
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:
+    """Seconds of an item at a position, and of its launch; both 0 where it does not run there."""
     price = priced.of(item)
     runs = WHEN[item.when][position]
     seconds = (price.alone_s * item.count)[min(plan, len(price.alone_s * item.count) - 1), 0]

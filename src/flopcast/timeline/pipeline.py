@@ -33,7 +33,9 @@ TASK, MESSAGE, MARK = 0, 1, 2
 class Graph:
     """Nodes in an order in which each comes after all that it waits for; arrays (nodes,).
 
-    Nodes 0 … stages - 1 are the sources: the moments from which the stages are free.
+    Nodes 0 … stages - 1 are the sources: the moments from which the stages are free. Every other node
+    starts at the latest of `end[waits] + hop[lag]` and lasts for its own duration. Nothing here is in
+    seconds, so one graph serves every job with the same schedule, numbers and transfer style.
     """
 
     order: Order
@@ -51,18 +53,28 @@ NO_HOP = 0
 
 
 def hop_index(kind: Integers, stage: Integers) -> Integers:
-    """Index of a hop's duration: 0 is none, then forward and backward hops of each sender."""
+    """Index of a hop's duration: 0 is none, then forward and backward hops of each sender.
+
+    >>> hop_index(np.array([FORWARD, BACKWARD]), np.array([0, 3])).tolist()
+    [1, 8]
+    """
     return 1 + 2 * stage + kind
 
 
 @lru_cache(maxsize=64)
 def graph(schedule: str, stages: int, virtual: int, micro_batches: int, style: str) -> Graph:
-    """The structure of one pipeline.
+    """The structure of one pipeline; the last 64 are kept.
+
+    Parameters
+    ----------
+    schedule : a name of SCHEDULES
+    stages, virtual, micro_batches : pipeline stages, chunks of each, micro-batches of a step
+    style : "overlapped", "batched" or "sequential" (see the module's docstring)
 
     Raises
     ------
     InternalError
-        The order deadlocks under this transfer style.
+        The order deadlocks under this transfer style: spec/checks.py lets no such plan through.
     """
     order = SCHEDULES[schedule].order(stages, virtual, micro_batches)
     chains = {
@@ -74,7 +86,11 @@ def graph(schedule: str, stages: int, virtual: int, micro_batches: int, style: s
 
 
 def _flows(order: Order) -> tuple[Integers, Integers]:
-    """Producer and consumer of every task's message, as flat task indices; -1 where there is none."""
+    """Producer and consumer of every task's message, as flat task indices; -1 where there is none.
+
+    A forward takes the activation of the stage before it; the first stage, that of the last stage one
+    chunk earlier. A backward takes its gradient the other way round. One stage alone sends nothing.
+    """
     stages, tasks = order.kind.shape
     virtual, micro = int(order.chunk.max()) + 1, int(order.micro_batch.max()) + 1
     stage = np.repeat(np.arange(stages)[:, None], tasks, axis=1)
@@ -111,12 +127,12 @@ NOTHING = -1
 
 
 def _source(stage: Integers) -> Integers:
-    """The mark, in `waits`, of the moment from which a stage is free."""
+    """The mark, in `waits`, of the moment from which a stage is free: below NOTHING, one for each stage."""
     return NOTHING - 1 - stage
 
 
 def _tasks(order: Order, waits: Integers, lag: Integers) -> _Chains:
-    """Chains that hold tasks only."""
+    """Chains that hold tasks only: transfers show as lags between them, not as nodes."""
     stages, tasks = order.kind.shape
     flat = np.arange(stages * tasks)
     return _Chains(
@@ -175,12 +191,16 @@ def _gaps(order: Order) -> tuple[Integers, Integers]:
 
 
 def _posted(gap: Integers, stage: Integers, tasks: int) -> Integers:
-    """The task in front of a gap, or the stage's source."""
+    """The task in front of a gap, or the stage's source.
+
+    `gap` is the flat index of the first task behind the gap, which for the gap behind a stage's last task
+    is the first of the next stage: hence `stage`, the one whose gap it is.
+    """
     return np.where(gap % tasks > 0, gap - 1, np.where(gap // tasks > stage, gap - 1, _source(stage)))
 
 
 def _columns(node: Integers, wait: Integers, lag: Integers, size: int) -> tuple[Integers, Integers]:
-    """Lists of (node, what it waits for, hop) as padded columns."""
+    """Lists of (node, what it waits for, hop) as padded columns: (size, most waits of any node)."""
     sort = np.argsort(node, kind="stable")
     node, wait, lag = node[sort], wait[sort], lag[sort]
     counts = np.bincount(node, minlength=size)
@@ -194,7 +214,12 @@ def _columns(node: Integers, wait: Integers, lag: Integers, size: int) -> tuple[
 
 
 def _sequential_chains(order: Order) -> _Chains:
-    """Chains of tasks, messages (in the sender's chain) and marks (in the receiver's)."""
+    """Chains of tasks, messages (in the sender's chain) and marks (in the receiver's).
+
+    A message starts when the sender has come to it and the receiver to its mark, and lasts a hop; the mark
+    ends with it. That is a rendezvous of two blocking calls. DeepSpeed's TrainSchedule gives every task a
+    slot: only a backward in the slot right behind a forward receives before it sends.
+    """
     stages, tasks = order.kind.shape
     producer, consumer = _flows(order)
     kind, micro = order.kind.ravel(), order.micro_batch.ravel()
@@ -270,7 +295,11 @@ def _levelled(order: Order, chains: _Chains) -> Graph:
 
 
 def _rounds(chains: _Chains) -> list[Integers]:
-    """Nodes that can be computed together, round by round."""
+    """Nodes that can be computed together, round by round.
+
+    Every stage takes at most one step a round, so a node never meets its own chain's forerunner in its
+    round; a round in which no stage can go on is a deadlock.
+    """
     stages = len(chains.lengths)
     starts = np.concatenate([[0], np.cumsum(chains.lengths)[:-1]])
     other = np.where(chains.waits >= 0, chains.stage[chains.waits], 0)
@@ -291,7 +320,10 @@ def _rounds(chains: _Chains) -> list[Integers]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Played:
-    """When every node starts and ends, in seconds after the sources' zero."""
+    """When every node starts and ends, in seconds after the sources' zero.
+
+    Arrays (nodes,) in the order of the graph; `hop_s` by `hop_index`.
+    """
 
     graph: Graph
     start_s: Floats
@@ -306,11 +338,16 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
     Parameters
     ----------
     task_s : (stages · tasks,)
-        Duration of every task of the order.
+        Duration of every task of the order, stage after stage.
     hop_s : (1 + 2 · stages,)
         Duration of hops by `hop_index`; the first is 0.
     free_s : (stages,)
         When each stage is free to begin.
+
+    Returns
+    -------
+    Played
+        Exact for these durations. It only adds and takes maxima: longer durations never end earlier.
     """
     g = structure
     sender = g.task // g.order.kind.shape[1]
@@ -331,7 +368,11 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
 
 
 def critical_path(played: Played, node: int) -> tuple[Integers, Integers]:
-    """Nodes on the longest path that ends at `node`, last first, and the hop before each."""
+    """Nodes on the longest path that ends at `node`, last first, and the hop before each.
+
+    The first entry is `node`, the last a source. Durations of the nodes plus the hops between them, from
+    the moment at which the source is free, sum to the end of `node`.
+    """
     g, end, hop = played.graph, played.end_s, played.hop_s
     num_sources = g.order.kind.shape[0]
     path, hops = [], []

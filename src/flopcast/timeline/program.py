@@ -25,7 +25,12 @@ BLOCKING = ("compute", "tp", "host")  # streams whose end is the program's end
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Simulated:
-    """Programs of every position, plan and chunk class; arrays (positions, plans, classes)."""
+    """Programs of every position, plan and chunk class; arrays (positions, plans, classes).
+
+    A program ends with its blocking streams (compute, tensor-parallel, host): what follows needs its
+    result. The data-parallel stream only has to be done before the update, so it may run on; step.py
+    lines up the reductions of a stage's programs from `tail_s` and `reduction_s`.
+    """
 
     duration_s: Floats
     tail_s: Floats  # how long the data-parallel stream runs on after the program's end; -inf: unused
@@ -36,7 +41,11 @@ class Simulated:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Paths:
-    """Longest paths from each stream (first index) to each stream (second), with their counts."""
+    """Longest paths from each stream (first index) to each stream (second), with their counts.
+
+    A matrix of the max-plus algebra: times on the path from "stream a is free" to "stream b is free" behind
+    these items; NEVER where b does not wait for a. `counts` says how often each item stands on that path.
+    """
 
     longest_s: Floats  # (streams, streams, positions, plans, classes)
     counts: Counts  # time's shape + (columns,)
@@ -47,7 +56,21 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
 
     Parameters
     ----------
+    segments : layers in the order of the pass, each with its repeats (plans, chunk classes)
+    priced : Priced
+        Seconds and launches of their items.
     attribute : whether to count items along the critical path (predict) or not (screening)
+
+    Returns
+    -------
+    Simulated
+        All streams start free. A program lasts at least as long as its launches, and as the items of
+        each blocking stream.
+
+    Raises
+    ------
+    ValueError
+        There is no segment.
     """
     items = tuple(item for segment in segments for item in segment.items)
     streams = tuple(name for name in ("compute", "tp", "dp", "host") if name == "host" or _on(name, items))
@@ -64,13 +87,19 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
 
 
 def _on(name: str, items: tuple[Item, ...]) -> bool:
+    """Whether a stream needs a row: unused ones would only make the matrices larger."""
     return any(item.stream == name for item in items) or name == "compute"
 
 
 def _layer_paths(
     items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: int, offset: int
 ) -> _Paths:
-    """The matrix of one layer, by running its items from an impulse on each stream."""
+    """The matrix of one layer, by running its items from an impulse on each stream.
+
+    An item starts when the latest of its own stream, the host (which must have launched it) and the streams
+    that it waits for is free. Items of all layers have their own column in `counts`: this layer's begin at
+    `offset`. Where two streams are equally late, its own is taken to be the cause.
+    """
     count = len(streams)
     host = streams.index("host")
     costs = [_cost(item, priced) for item in items]
@@ -109,11 +138,16 @@ def _cost(item: Item, priced: Priced) -> tuple[Floats, float]:
 
 
 def _executions(item: Item) -> Counts:
+    """How often one execution of the item's entry runs it at every position: `count`, or 0."""
     return np.array(WHEN[item.when])[:, None, None] * item.count[None]
 
 
 def _repeat(state: _Paths | None, layer: _Paths, repeat: Counts) -> _Paths:
-    """`state` followed by `layer`, `repeat` times: (plans, classes) whole numbers."""
+    """`state` followed by `layer`, `repeat` times: (plans, classes) whole numbers.
+
+    By squaring: 100 layers take six squarings and three products. Powers of one matrix commute, so the
+    bits of the repeats may come in any order.
+    """
     times = repeat.astype(np.intp)
     result = state
     power = layer
@@ -128,6 +162,7 @@ def _repeat(state: _Paths | None, layer: _Paths, repeat: Counts) -> _Paths:
 
 
 def _then(state: _Paths | None, layer: _Paths, wanted: np.ndarray) -> _Paths:
+    """`state` followed by `layer` where wanted (plans, classes); elsewhere as it was."""
     start = state if state is not None else _nothing(layer, wanted)
     joined = _join(start, layer)
     time = np.where(wanted, joined.longest_s, start.longest_s)
@@ -135,7 +170,7 @@ def _then(state: _Paths | None, layer: _Paths, wanted: np.ndarray) -> _Paths:
 
 
 def _nothing(layer: _Paths, like: np.ndarray) -> _Paths:
-    """No work at all: each stream stays where it is."""
+    """No work at all: each stream stays where it is. The identity matrix of the max-plus algebra."""
     count = layer.longest_s.shape[0]
     shape = np.broadcast_shapes(layer.longest_s.shape[2:], (1, *like.shape))
     time = np.full((count, count, *shape), NEVER)
@@ -145,7 +180,11 @@ def _nothing(layer: _Paths, like: np.ndarray) -> _Paths:
 
 
 def _join(first: _Paths, second: _Paths) -> _Paths:
-    """One after the other: the max-plus product of the two matrices."""
+    """One after the other: the max-plus product of the two matrices.
+
+    The path from a to c goes through the stream b that makes it longest; its counts are those of both
+    halves.
+    """
     through = first.longest_s[:, :, None] + second.longest_s[None]
     best = through.max(axis=1)
     if not first.counts.shape[-1]:
@@ -156,7 +195,11 @@ def _join(first: _Paths, second: _Paths) -> _Paths:
 
 
 def _ends(state: _Paths, streams: tuple[str, ...], items: tuple[Item, ...]) -> Simulated:
-    """All streams start free; the program ends with the last of the blocking ones."""
+    """All streams start free; the program ends with the last of the blocking ones.
+
+    The tail counts from where the data-parallel stream was free long ago; how much later it ends when it
+    was not is decided in step.py, with `reduction_s`, what this program alone puts on it.
+    """
     blocking = [index for index, name in enumerate(streams) if name in BLOCKING]
     flat = state.longest_s[:, blocking].reshape(-1, *state.longest_s.shape[2:])
     seconds = flat.max(axis=0)

@@ -26,7 +26,10 @@ ROUNDING = 1e-9  # of the step: what sums of floats may leave over
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Share:
-    """Seconds of the step that one item takes; no item: launches by the host."""
+    """Seconds of the step that one item takes; no item: launches by the host.
+
+    `path_s` counts all executions that the view looks at: on the critical path, or on one stage.
+    """
 
     item: Item | None
     path_s: float
@@ -34,7 +37,11 @@ class Share:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Run:
-    """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage."""
+    """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage.
+
+    `update_s` lasts from the step's start, `reduce_s` from `reduce_start_s`; a stage that is done with both
+    waits for the last one, then all synchronise.
+    """
 
     priced: Priced
     plan: int
@@ -50,12 +57,12 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The stage that the synchronisation waits for."""
+        """The stage that the synchronisation waits for; the first of equally late ones."""
         return int(np.argmax(self.reduce_start_s + self.reduce_s))
 
     @property
     def step_time_s(self) -> float:
-        """From one synchronisation to the next."""
+        """From one synchronisation to the next: the slowest stage, then the synchronisation itself."""
         return float((self.reduce_start_s + self.reduce_s).max()) + self.synchronise_s
 
     @property
@@ -65,7 +72,14 @@ class Run:
 
 
 def path_shares(run: Run) -> tuple[Share, ...]:
-    """The critical path of the step: update, tasks and hops, reduction, synchronisation."""
+    """The critical path of the step: update, tasks and hops, reduction, synchronisation.
+
+    Returns
+    -------
+    tuple of Share
+        They sum to the step. As every item's time is proportional to its factors, the sum over a factor's
+        items, over the step, is `d log(step) / d log(factor)` as long as no other path becomes the longest.
+    """
     g = run.played.graph
     path, hops = critical_path(run.played, int(g.last[run.last]))
     tasks = g.task[path[g.kind[path] == TASK]]
@@ -76,7 +90,11 @@ def path_shares(run: Run) -> tuple[Share, ...]:
 
 
 def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
-    """What a stage does from synchronisation to synchronisation, and how long it waits for others."""
+    """What a stage does from synchronisation to synchronisation, and how long it waits for others.
+
+    Inside a task only its own critical path counts: what runs hidden beside it takes none of the stage's
+    time. Shares and waiting sum to the step.
+    """
     g = run.played.graph
     size = g.order.kind.shape[1]
     tasks = np.arange(stage * size, (stage + 1) * size)
@@ -90,7 +108,7 @@ def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
 
 
 def busiest_stage(run: Run) -> int:
-    """The stage with the most seconds of tasks, update and reduction."""
+    """The stage with the most seconds of tasks, update and reduction; the first of equal ones."""
     g = run.played.graph
     tasks = run.played.duration_s[g.node_of_task].reshape(g.order.kind.shape).sum(axis=1)
     return int(np.argmax(tasks + run.update_s + run.reduce_s))
@@ -103,7 +121,7 @@ def _end_shares(run: Run, stage: int) -> list[Share]:
 
 
 def _exposed(run: Run, late_s: float) -> list[Share]:
-    """Reductions that ran on after the last backward, as one share."""
+    """Reductions that ran on after the last backward, as one share; none where nothing sticks out."""
     if late_s <= ROUNDING * run.step_time_s:
         return []
     item = next((i for i in run.programs.items() if i.name == "gradients.reduce"), None)
@@ -111,7 +129,10 @@ def _exposed(run: Run, late_s: float) -> list[Share]:
 
 
 def _task_shares(run: Run, tasks: Integers) -> list[Share]:
-    """Items on the critical paths of these tasks' programs."""
+    """Items on the critical paths of these tasks' programs: executions times seconds, and the host's part.
+
+    Tasks of one chunk class and position are equal, so their counts are added before they are priced.
+    """
     is_backward = run.played.graph.order.kind.ravel()[tasks] == BACKWARD
     found: list[Share] = []
     for simulated, chosen in ((run.forward, tasks[~is_backward]), (run.backward, tasks[is_backward])):
@@ -135,7 +156,10 @@ def _one(run: Run, item: Item) -> float:
 
 
 def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
-    """Transfers on the path: lags between tasks, or nodes of their own where they block."""
+    """Transfers on the path: lags between tasks, or nodes of their own where they block.
+
+    Hop indices are odd for forward and even for backward hops; see `hop_index`.
+    """
     g = run.played.graph
     messages = path[g.kind[path] == MESSAGE]
     sender = g.task[messages] // g.order.kind.shape[1]
@@ -147,7 +171,11 @@ def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
 
 
 def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
-    """Transfers in the gaps before a stage's tasks: as long as the gap lasts, and they take."""
+    """Transfers in the gaps before a stage's tasks: as long as the gap lasts, and they take.
+
+    The rest of a gap is waiting for a neighbour. Blocking messages are nodes between the tasks, other
+    transfers lags of the task that waits for them.
+    """
     played, g = run.played, run.played.graph
     before = np.concatenate([[run.update_s[stage]], played.end_s[nodes[:-1]]])
     gaps = played.start_s[nodes] - before
@@ -162,7 +190,7 @@ def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
 
 
 def _hop_items(run: Run, kind: int, transfers_s: float) -> list[Share]:
-    """Seconds of transfers, divided over the messages of one transfer."""
+    """Seconds of transfers, divided over the messages of one transfer as these last alone."""
     hop = run.programs.hop_across
     items = hop.backward if kind == BACKWARD else hop.forward
     each = np.array([float(run.priced.of(item).alone_s.max()) for item in items])

@@ -25,7 +25,12 @@ from flopcast.workload.program import POSITIONS
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Timeline:
-    """Columns of tasks, flat, stage after stage; and what the step is made of. Of one plan."""
+    """Columns of tasks, flat, stage after stage; and what the step is made of. Of one plan.
+
+    Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
+    entry a task: `kind` is FORWARD or BACKWARD, `chunk` the virtual stage. `shares` and
+    `bottleneck_shares` are the two views of shares.py: what the step hangs on, what one stage does.
+    """
 
     step_time_s: float  # without jitter
     stage: Integers
@@ -47,7 +52,25 @@ class Timeline:
 
 
 def run_step(priced: Priced, plan: int = 0) -> Timeline:
-    """Play one plan of the batch exactly."""
+    """Play one plan of the batch exactly.
+
+    Parameters
+    ----------
+    plan : int
+        Index of the plan in the batch; it plays as it would alone.
+
+    Returns
+    -------
+    Timeline
+        `step_time_s` is the period of repeated steps, without jitter: what runs beside the tasks
+        (reductions under the last backward) is finished before the stages agree, so no second step is
+        needed.
+
+    Raises
+    ------
+    InternalError
+        The schedule deadlocks with the stack's transfers (spec/checks.py refuses such plans).
+    """
     run = _run(priced, plan)
     g = run.played.graph
     stages, tasks = g.order.kind.shape
@@ -75,6 +98,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
 
 
 def _run(priced: Priced, plan: int) -> Run:
+    """The programs simulated, the pipeline played, its ends added: everything but what it is made of."""
     programs = priced.programs
     structure = programs.plans.structure
     division = programs.stages.of(plan)
@@ -104,7 +128,7 @@ def _run(priced: Priced, plan: int) -> Run:
 
 
 def _serial(items: tuple[Item, ...], priced: Priced, plan: int) -> Floats:
-    """Seconds of items that run one after the other, by stage class."""
+    """Seconds of items that run one after the other, by stage class: (stage classes,) of one plan."""
     classes = priced.programs.stages.stage_counts.shape[1]
     total = np.zeros(classes)
     for item in items:
@@ -114,7 +138,10 @@ def _serial(items: tuple[Item, ...], priced: Priced, plan: int) -> Floats:
 
 
 def _rows(pipeline: Graph, chunk_class: Integers, micro: int) -> tuple[Integers, Integers]:
-    """Chunk class and position (index into POSITIONS) of every task."""
+    """Chunk class and position (index into POSITIONS) of every task, flat.
+
+    A step of one micro-batch has it both first and last: position "only".
+    """
     order = pipeline.order
     stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
     position = np.where(order.micro_batch == 0, 0, np.where(order.micro_batch == micro - 1, 2, 1))
@@ -126,6 +153,7 @@ def _rows(pipeline: Graph, chunk_class: Integers, micro: int) -> tuple[Integers,
 def _task_seconds(
     pipeline: Graph, rows: tuple[Integers, Integers], forward: Simulated, backward: Simulated, plan: int
 ) -> Floats:
+    """Seconds of every task of the order, (stages · tasks,), looked up by chunk class and position."""
     chunk, position = rows
     of = [of_plan(simulated.duration_s, plan) for simulated in (forward, backward)]
     is_backward = pipeline.order.kind.ravel() == BACKWARD
@@ -133,14 +161,21 @@ def _task_seconds(
 
 
 def _hop_items(priced: Priced, kind: int, crosses: int) -> tuple[Item, ...]:
-    """The messages of one transfer; `kind` is FORWARD or BACKWARD."""
+    """The messages of one transfer; `kind` is FORWARD or BACKWARD.
+
+    `crosses` is 1 where the neighbours stand on two nodes, as `crossings` tells it.
+    """
     programs = priced.programs
     hop = programs.hop_across if crosses else programs.hop_inside
     return hop.backward if kind == BACKWARD else hop.forward
 
 
 def _hop_seconds(priced: Priced, plan: int, stages: int, leaves: Integers) -> Floats:
-    """Durations by hop index: (kind, sender). Backward, stage s sends to stage s - 1."""
+    """Durations by hop index: (kind, sender). Backward, stage s sends to stage s - 1.
+
+    What travels together (an activation, and a mask where the stack sends one) follows one after the other.
+    With several chunks the last stage's hop goes on to the first stage, which may be on another node.
+    """
     seconds = np.zeros(1 + 2 * stages)
     for kind in (FORWARD, BACKWARD):
         each = np.array(
@@ -156,7 +191,11 @@ def _hop_seconds(priced: Priced, plan: int, stages: int, leaves: Integers) -> Fl
 
 
 def _reduced(played: Played, rows: tuple[Integers, Integers], backward: Simulated, plan: int) -> Floats:
-    """When each stage has finished its tasks and the reductions that ran beside them."""
+    """When each stage has finished its tasks and the reductions that ran beside them.
+
+    Reductions of a stage queue on one stream: those of a program start after its own gradients are there,
+    `tail_s` before they end, and after those of the programs before it, whichever is later.
+    """
     g = played.graph
     done = played.end_s[g.last].copy()
     if not (backward.tail_s > NEVER).any():

@@ -3,6 +3,13 @@
 Answers: which items does the backward pass of one layer run, what is run again, what was kept for it,
 what is alive besides while it runs?
 Nothing here knows an architecture: operators name their gradients, messages their duals.
+
+An activation is *kept* from its forward until its backward; there is one for each layer and micro-batch in
+flight. What exists only while a layer runs its backward is *at work*; there is one at a time.
+
+References
+----------
+Which tensors a block keeps: arXiv:2205.05198, section 4.1. Recompute, full and selective: section 5.
 """
 
 from collections.abc import Iterable
@@ -21,8 +28,35 @@ WHOLE_LAYER = "layer"  # the recompute group that holds everything
 def derive_backward(forward: tuple[Item, ...], recomputed: frozenset[str]) -> tuple[Item, ...]:
     """Backward items of one layer, recomputed groups first run again.
 
-    `recomputed` names groups of items, or WHOLE_LAYER. Gradients of tensors that were gathered and
-    not kept are preceded by a gather that overlaps the input gradient.
+    Gradients of tensors that were gathered and not kept are preceded by a gather that overlaps the input
+    gradient. A group runs again right before its first gradient: later would be too late, sooner would
+    keep its tensors alive under the gradients of what follows it.
+
+    Parameters
+    ----------
+    forward
+        Items as the stack runs them, in order.
+    recomputed
+        Names of groups (`Item.group`), or WHOLE_LAYER.
+
+    Returns
+    -------
+    tuple of Item
+        In order, of phase "recompute" or "backward"; what ends a micro-batch (gradients.py) not included.
+
+    Examples
+    --------
+    The input gradient comes first: the layer below waits for it, nobody for the weight gradient.
+
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import kernel
+    >>> one = constant(1)
+    >>> work = Matmul(m=one, n=one, k=one, dtype="bf16")
+    >>> linear = kernel("up", work, ("x",), "y", component="mlp")
+    >>> [item.name for item in derive_backward((linear,), frozenset())]
+    ['up.dgrad', 'up.wgrad']
+    >>> [item.phase for item in derive_backward((linear,), frozenset({WHOLE_LAYER}))]
+    ['recompute', 'backward', 'backward']
     """
     items: list[Item] = []
     gathers = {item.output: item for item in forward if item.kept_bytes is not None}
@@ -40,6 +74,12 @@ def derive_backward(forward: tuple[Item, ...], recomputed: frozenset[str]) -> tu
 
 
 def _gradient_items(item: Item, gathers: dict[str, Item]) -> list[Item]:
+    """What one forward item becomes: gradient operators, a dual message, or nothing.
+
+    `gathers` maps a gathered tensor to the item that made it, if only its shard was kept. Operators with a
+    single gradient (norms, activations) read no gathered tensor, so they never ask for one again.
+    A message whose dual sends nothing (the gradient of a sum is a copy) leaves no item.
+    """
     work = item.work
     if isinstance(work, AbstractMessage):
         dual = work.dual()
@@ -64,7 +104,14 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
     """Bytes kept from the forward until the backward pass of one layer, by tensor.
 
     With WHOLE_LAYER nothing is kept but the layer's input, which is not counted here. Tensors made
-    inside a recomputed group are not kept.
+    inside a recomputed group are not kept, unless something outside the group needs them; those that enter
+    it are. A tensor that several operators need is stored once. Of a gathered tensor the shard is kept.
+
+    Returns
+    -------
+    dict of arrays of shape (plans, 1)
+        Bytes on one rank for one micro-batch; keys are tensors of the layer ("mlp.inner") or of one item
+        ("attention.drop.mask").
     """
     if WHOLE_LAYER in recomputed:
         return {}
@@ -86,7 +133,11 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
 
 
 def gradients_at_work(forward: Iterable[Item]) -> Floats:
-    """Bytes of both gradients of the largest linear: alive together while its backward runs."""
+    """Bytes of both gradients of the largest linear: alive together while its backward runs.
+
+    The input gradient has the shape of x, the weight gradient that of w, both in the dtype of the GEMM.
+    Where gradients are accumulated inside the GEMM the second is never written: this is an upper bound.
+    """
     largest = ZERO
     for item in forward:
         work = item.work
@@ -97,7 +148,7 @@ def gradients_at_work(forward: Iterable[Item]) -> Floats:
 
 
 def total_bytes(tensors: dict[str, Floats]) -> Floats:
-    """Sum over tensors."""
+    """Sum over tensors, shape (plans, 1); of no tensors, zero of shape (1, 1)."""
     total = ZERO
     for size_bytes in tensors.values():
         total = total + size_bytes

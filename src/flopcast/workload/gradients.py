@@ -2,6 +2,17 @@
 
 Answers: which items end a micro-batch's backward and a step, for each ZeRO stage that is built (0, 1)?
 Elsewhere: parameters sharded while they are used (ZeRO-3, FSDP): refused until built.
+
+A step ends in three parts. `reduce`: each stage sums its gradients over its replicas and looks at them.
+`synchronise`: all stages agree whether a gradient overflowed, and on the norm. `update`: each stage applies
+them; the next step's first forward waits for it, but other stages do not.
+
+Parameters are counts on one rank, shape (plans, stage classes), or (plans, 1) of one layer. Buckets are
+equal, so that one item with a count stands for all of them.
+
+References
+----------
+ZeRO: arXiv:1910.02054. Loss scaling, and why a step may be skipped: arXiv:1710.03740, section 3.2.
 """
 
 from dataclasses import replace
@@ -24,7 +35,18 @@ AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
 def micro_batch_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
     """What follows one layer's backward: accumulation, and the overlapped reduction if there is one.
 
-    `parameters` of one layer on one rank. The first micro-batch's gradient is not added to anything.
+    The first micro-batch's gradient is not added to anything. Only the last micro-batch's is complete and
+    may be reduced, on its own stream, beside the backward of the layers below.
+
+    Parameters
+    ----------
+    parameters : array of shape (plans, 1)
+        Elements of one layer on one rank.
+
+    Returns
+    -------
+    tuple of Item
+        Of phase "backward"; `Item.when` says in which micro-batches they run.
     """
     gradients = stack.gradients
     items: list[Item] = []
@@ -52,7 +74,19 @@ def micro_batch_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[I
 def reduce_items(stack: Stack, plans: Plans, parameters: Counts, tied: Counts) -> tuple[Item, ...]:
     """From the last backward to the common synchronisation; (plans, stage classes).
 
-    `tied` elements are summed between the first and the last stage, which hold a copy each.
+    Parameters
+    ----------
+    parameters : array of shape (plans, stage classes)
+        Elements whose gradients a rank holds and reduces.
+    tied : array of shape (plans, stage classes)
+        Elements summed between the first and the last stage, which hold a copy each; 0 elsewhere.
+
+    Returns
+    -------
+    tuple of Item
+        In order: the tied table, then all gradients unless they were reduced under the backward, with the
+        stack's copies around them; overflow checks and the norm over what the rank will update; the fixed
+        work of the host. A collective over one replica costs nothing by its formula; the copies remain.
     """
     gradients = stack.gradients
     items = [_message("tied_embeddings", AllReduce(axis="embedding", message_bytes=_sized(stack, tied)))]
@@ -73,7 +107,11 @@ def reduce_items(stack: Stack, plans: Plans, parameters: Counts, tied: Counts) -
 
 
 def synchronise_items(stack: Stack) -> tuple[Item, ...]:
-    """Numbers that all stages and tensor-parallel ranks must agree on: overflow flags, the norm."""
+    """Numbers that all stages and tensor-parallel ranks must agree on: overflow flags, the norm.
+
+    One all-reduce each over the axis "model" (tp and pp together). Their bytes are nothing; what they cost
+    is latency and the wait for the slowest stage.
+    """
     number = AllReduce(axis="model", message_bytes=ONE_NUMBER_BYTES)
     names = [f"overflow_{check}" for check in range(stack.gradients.overflow_checks)]
     return tuple(_message(name, number) for name in (*names, "norm"))
@@ -83,6 +121,25 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
     """From the synchronisation to the next step; (plans, stage classes).
 
     ZeRO-1: each data-parallel rank updates its share of the parameters and all gather the result.
+
+    Parameters
+    ----------
+    parameters : array of shape (plans, stage classes)
+        Elements that a rank holds, its share or not.
+
+    References
+    ----------
+    arXiv:1910.02054, section 5.1 (P_os).
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> items = update_items(Stack(name="any"), one_plan(Plan(dp=4, zero=1)), constant(1e6))
+    >>> [item.name for item in items]
+    ['optimizer.unscale', 'optimizer.update', 'gradients.gather_parameters']
+    >>> items[1].work.parameters.tolist()
+    [[250000.0]]
     """
     sharded = plans.structure.zero >= 1
     shard = parameters / plans.data_parallel if sharded else parameters
@@ -102,17 +159,20 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
 
 
 def _reduction(stack: Stack, bucket: Counts) -> AbstractMessage:
+    """The sum of one bucket over the replicas; the message is the whole bucket of one rank."""
     kind = ReduceScatter if stack.gradients.collective == "reduce_scatter" else AllReduce
     return kind(axis="dp", message_bytes=_sized(stack, bucket))
 
 
 def _sized(stack: Stack, count: Counts) -> Counts:
+    """Bytes of `count` gradients in the dtype that the stack reduces them in."""
     return count * ELEMENT_BYTES[stack.gradients.dtype]
 
 
 def _over_gradients(
     stack: Stack, kind: str, count: Counts, name: str = "", component: str = "gradients"
 ) -> Item:
+    """One pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
     work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
     return _step_kernel(name or kind, work, component)
 
@@ -120,6 +180,10 @@ def _over_gradients(
 def _step_kernel(
     name: str, work: AbstractOperator, component: str, phase: str = "step", when: str = "every"
 ) -> Item:
+    """A kernel on the compute stream; at the end of a step it waits for reductions too.
+
+    Inside a backward pass it does not wait for "dp": that reduction is meant to run beside it.
+    """
     return Item(
         name=f"{component}.{name}",
         work=work,
@@ -131,6 +195,7 @@ def _step_kernel(
 
 
 def _message(name: str, message: AbstractMessage) -> Item:
+    """A message at the end of a step, behind everything that was launched before it."""
     return Item(
         name=f"gradients.{name}",
         work=message,

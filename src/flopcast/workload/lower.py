@@ -1,4 +1,9 @@
-"""Model × plan → logical items: what must be computed, sent and kept, whatever the stack."""
+"""Model × plan → logical items: what must be computed, sent and kept, whatever the stack.
+
+Answers: which operators and messages does a model need under a plan?
+Elsewhere: what a layer is and how it shards itself (layers/), which kernels really run (realise.py), which
+stage runs them (stages.py). Nothing here knows an architecture: it asks each layer.
+"""
 
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
@@ -11,12 +16,29 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
 
     Parameters
     ----------
-    plans : plans of one structure, degrees of shape (plans, 1)
+    model
+        Its `sequence` gives layers and how often each stands in a row.
+    plans
+        Of one structure; degrees of shape (plans, 1).
+    batch
+        Tokens of a sequence; how many sequences form a micro-batch is the plans'.
 
     Returns
     -------
     Workload
-        One entry per run of equal layers; sizes of shape (plans, 1).
+        One entry per run of equal layers; sizes of shape (plans, 1), of one micro-batch on one rank.
+
+    Examples
+    --------
+    >>> from flopcast.layers.attention import Attention
+    >>> from flopcast.layers.block import Block
+    >>> from flopcast.layers.mlp import Mlp
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> block = Block(count=2, mixer=Attention(heads=4), feed_forward=Mlp(ffn_hidden=256))
+    >>> model = Model(hidden=64, vocabulary=512, blocks=(block,))
+    >>> workload = lower(model, one_plan(Plan(tp=2)), Batch(sequence_length=128))
+    >>> [(layer.kind, layer.count) for layer in workload.layers]
+    [('embedding', 1), ('block', 2), ('final_norm', 1), ('head', 1)]
     """
     split = plans.split(batch)
     layers = tuple(

@@ -5,6 +5,10 @@ of a step? Hardware is unknown here; arrays are over plans, and over chunk or st
 
 A program is keyed by (rank class, chunk class, position of the micro-batch); there is one rank class
 for now. All programs are segments: the items of one layer, repeated as often as a chunk holds it.
+
+Words. A *chunk* is what a virtual stage holds; without interleaving a stage has one. Chunks with equal
+layers form a *chunk class*, stages with equal chunks a *stage class*: eighty equal layers, or six equal
+stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm, head.
 """
 
 from dataclasses import dataclass
@@ -29,7 +33,11 @@ WHEN = {  # at which positions an item runs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LogicalLayer:
-    """One layer of the model as lowered: what must be computed, sent and kept."""
+    """One layer of the model as lowered: what must be computed, sent and kept.
+
+    `kind` is the layer's own word ("embedding", "block", "final_norm", "head"), `count` how many equal ones
+    stand in a row. `forward` belongs to one micro-batch, `weights` to one rank.
+    """
 
     kind: str
     count: int
@@ -39,7 +47,10 @@ class LogicalLayer:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Workload:
-    """A model under plans, before any stack: logical layers."""
+    """A model under plans, before any stack: logical layers.
+
+    `split` is what the layers saw of the plans: degrees and sizes, shape (plans, 1).
+    """
 
     model: Model
     plans: Plans
@@ -53,7 +64,13 @@ class Workload:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Layer:
-    """One layer as a stack runs it."""
+    """One layer as a stack runs it.
+
+    `forward` and `backward` belong to one micro-batch; items whose `when` is not "every" run in some of
+    them. `kept_bytes` is counted for every micro-batch in flight, `working_bytes` once: tensors that are
+    recomputed, gradients of the largest linear, and the layer's output and the gradients of both its ends.
+    Bytes have shape (plans, 1).
+    """
 
     kind: str
     count: int
@@ -66,7 +83,10 @@ class Layer:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Segment:
-    """Items in a row, repeated `repeat` times; shape (plans, chunk classes)."""
+    """Items in a row, repeated `repeat` times; shape (plans, chunk classes).
+
+    A chunk that does not hold the layer repeats it zero times.
+    """
 
     items: tuple[Item, ...]
     repeat: Counts
@@ -74,7 +94,10 @@ class Segment:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Hop:
-    """Messages of one transfer between neighbouring stages: activations on, their gradients back."""
+    """Messages of one transfer between neighbouring stages: activations on, their gradients back.
+
+    What one rank sends to the rank of its own position in the next stage.
+    """
 
     forward: tuple[Item, ...]
     backward: tuple[Item, ...]
@@ -82,7 +105,11 @@ class Hop:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Accounting:
-    """What a rewrite changed in one layer's forward: FLOP must not change, bytes may."""
+    """What a rewrite changed in one layer's forward: FLOP must not change, bytes may.
+
+    Counts the items that it took out and those that it put in, shape (plans, 1). The one exception is
+    causal flash attention: it skips the masked half, which is never computed (realise.py).
+    """
 
     rewrite: str
     layer: str
@@ -94,7 +121,11 @@ class Accounting:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Programs:
-    """Everything that the ranks of a plan run in one step."""
+    """Everything that the ranks of a plan run in one step.
+
+    `forward` and `backward` hold one segment a layer, in the order of their pass, behind the gather of what
+    a neighbour has sent in shares; which chunk runs which, and how often, is in `Segment.repeat`.
+    """
 
     workload: Workload
     stack: Stack
@@ -116,7 +147,10 @@ class Programs:
         return self.workload.plans
 
     def items(self) -> tuple[Item, ...]:
-        """Every item once, in the order of the step."""
+        """Every item once, in the order of the step: what pricing goes through.
+
+        Layers, chunks and micro-batches share items; `Segment.repeat` and the timeline count them.
+        """
         runs = (segment.items for segment in (*self.forward, *self.backward))
         hops = [run for hop in (self.hop_across, self.hop_inside) for run in (hop.forward, hop.backward)]
         ends = (self.reduce, self.synchronise, self.update)
@@ -124,7 +158,7 @@ class Programs:
 
 
 def elements(weights: tuple[Weight, ...]) -> Counts:
-    """Elements of one instance on one rank, tied tensors left out."""
+    """Elements of one instance on one rank, tied tensors left out: their owner counts them."""
     return sum((weight.elements for weight in weights if not weight.tied), ZERO)
 
 
@@ -132,6 +166,16 @@ def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> C
     """Parameters of a rank of each stage class, (plans, stage classes).
 
     A tied tensor is stored again where its owner, the first layer, is on another stage.
+
+    Parameters
+    ----------
+    stage_counts : array of shape (plans, stage classes, parts)
+        How many of each layer a stage holds; zeros where a class pads the batch.
+
+    Returns
+    -------
+    array of shape (plans, stage classes)
+        Elements on one tensor-parallel rank, padding of the vocabulary included.
     """
     held = np.zeros(stage_counts.shape[:2])
     owner_elsewhere = stage_counts[:, :, 0] == 0

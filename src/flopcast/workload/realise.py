@@ -2,6 +2,11 @@
 
 Answers: which rewrites apply, what the backward pass is, what is kept, how layers stand on stages,
 which messages travel between stages, and what ends a step?
+Elsewhere: the rewrites themselves (rewrites/), how gradients are derived (backward.py), what hardware needs
+for it (cost/).
+
+The order matters: rewrites first, for the backward is derived from the forward items that really run, and a
+fused kernel keeps other tensors than its parts.
 """
 
 from collections.abc import Iterable
@@ -40,7 +45,14 @@ from flopcast.workload.stages import Stages, divide_all
 
 
 def realise(workload: Workload, stack: Stack) -> Programs:
-    """Apply the stack to a workload; shapes as in workload/program.py."""
+    """Apply the stack to a workload; shapes as in workload/program.py.
+
+    Raises
+    ------
+    InternalError
+        A rewrite changed the FLOP of a layer, or the blocks do not divide over the stages (spec/checks.py
+        refuses such plans before).
+    """
     accounting: list[Accounting] = []
     layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     counts = tuple(layer.count for layer in workload.layers)
@@ -67,12 +79,25 @@ def realise(workload: Workload, stack: Stack) -> Programs:
 
 
 def rewrite_names(stack: Stack) -> tuple[str, ...]:
-    """The stack's rewrites in order, its attention kernel first."""
+    """The stack's rewrites in order, its attention kernel first.
+
+    First, because it replaces the run from scores to context whole: no part of it may be fused before.
+
+    Examples
+    --------
+    >>> rewrite_names(Stack(name="any", attention_kernel="flash", rewrites=("bias_gelu",)))
+    ('flash_attention', 'bias_gelu')
+    """
     attention = ("flash_attention",) if stack.attention_kernel == "flash" else ()
     return (*attention, *stack.rewrites)
 
 
 def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]) -> Layer:
+    """One layer rewritten, with its backward and what it keeps; adds to `accounting`.
+
+    A checkpointed layer has all of its tensors again while its backward runs; any other only those that it
+    does not keep anyway.
+    """
     forward = logical.forward
     for name in rewrite_names(stack):
         before, forward = forward, REWRITES[name](forward)
@@ -102,6 +127,7 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
 
 
 def _recomputed(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
+    """Groups that a layer runs again: frameworks checkpoint blocks, never embedding, final norm or head."""
     mode = workload.plans.structure.recompute
     if logical.kind != "block" or mode == "none":
         return frozenset()
@@ -109,6 +135,11 @@ def _recomputed(logical: LogicalLayer, workload: Workload, stack: Stack) -> froz
 
 
 def _checkpoint_bytes(workload: Workload) -> Floats:
+    """Bytes of a layer's input as it is kept, (plans, 1).
+
+    Partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a share of
+    what all of them hold.
+    """
     x_bytes = activation_bytes(workload.model.hidden, workload.split)
     cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
     return x_bytes / cut
@@ -117,7 +148,11 @@ def _checkpoint_bytes(workload: Workload) -> Floats:
 def _checkpointed(
     forward: tuple[Item, ...], backward: tuple[Item, ...], workload: Workload, stack: Stack
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """A layer whose input alone is kept: cut over ranks, and drained by the host, where the stack does."""
+    """A layer whose input alone is kept: cut over ranks, and drained by the host, where the stack does.
+
+    A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
+    before every forward and, in the backward, before the second forward and before the gradients.
+    """
     if workload.plans.structure.partition_activations:
         gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))
         item = blocking("checkpoint.gather", gather, "x", "x.full")
@@ -133,7 +168,10 @@ def _checkpointed(
 def _segments(
     runs: list[tuple[Item, ...]], workload: Workload, stack: Stack, stages: Stages, backward: bool = False
 ) -> tuple[Segment, ...]:
-    """Layers in the order of their pass, behind the gather of what a neighbour has sent in shares."""
+    """Layers in the order of their pass, behind the gather of what a neighbour has sent in shares.
+
+    With sequence parallelism the shares are what the layer works on: nothing is gathered on arrival.
+    """
     counts = stages.chunk_counts[:, :, ::-1] if backward else stages.chunk_counts
     segments = [Segment(items=items, repeat=counts[:, :, part]) for part, items in enumerate(runs)]
     if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
@@ -147,7 +185,11 @@ def _segments(
 
 
 def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
-    """Messages of one transfer between neighbouring stages."""
+    """Messages of one transfer between neighbouring stages.
+
+    `axis` is "pp" or, where both stages are on one node, "pp_inside". A mask is square, one for all
+    sequences of a micro-batch, and has no gradient.
+    """
     x_bytes = activation_bytes(workload.model.hidden, workload.split)
     if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
         x_bytes = x_bytes / workload.plans.tensor_parallel
@@ -159,6 +201,7 @@ def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
 
 
 def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
+    """One point-to-point message; whether it blocks is the stack's (timeline/pipeline.py)."""
     return Item(
         name=f"hop.{name}",
         work=SendReceive(axis=axis, message_bytes=message_bytes),
@@ -177,7 +220,10 @@ def _tied(workload: Workload, stages: Stages) -> Counts:
 
 
 def _account(name: str, kind: str, before: tuple[Item, ...], after: tuple[Item, ...]) -> Accounting:
-    """FLOP and bytes of the items that a rewrite took out, and of those that it put in."""
+    """FLOP and bytes of the items that a rewrite took out, and of those that it put in.
+
+    Items are compared by identity: a rewrite that returns an item untouched has not changed it.
+    """
     kept = {id(item) for item in before} & {id(item) for item in after}
     before_flop, moved_before = _totals(item for item in before if id(item) not in kept)
     after_flop, moved_after = _totals(item for item in after if id(item) not in kept)
@@ -194,6 +240,7 @@ def _account(name: str, kind: str, before: tuple[Item, ...], after: tuple[Item, 
 
 
 def _totals(items: Iterable[Item]) -> tuple[Floats, Floats]:
+    """FLOP and moved bytes of the operators among `items`, (plans, 1)."""
     flop, moved_bytes = ZERO, ZERO
     for item in items:
         if isinstance(item.work, AbstractOperator):

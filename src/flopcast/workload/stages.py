@@ -9,6 +9,14 @@ Rules, one function each in DIVISIONS:
   joins the first chunk, final norm and head the last. Chunk c of stage s is number c · stages + s.
 - "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, embedding, head and
   the stack's uncounted modules included, are dealt out evenly, the first stages getting the rest.
+
+Uncounted modules compute nothing worth counting, but take a place: GPT-NeoX has two functions in its list
+that transpose activations, so that its first and last stage hold fewer blocks than the others.
+
+References
+----------
+Megatron-LM: arXiv:2104.04473, section 2.2, and `get_transformer_layer_offset`. DeepSpeed:
+`runtime/utils.py`, `partition_uniform`.
 """
 
 from collections.abc import Callable
@@ -28,6 +36,7 @@ class Division:
     """One way to divide, for one number of stages and virtual stages.
 
     A chunk class is a set of chunks with equal layers, a stage class one of stages with equal chunks.
+    Only classes are lowered, priced and kept in memory; stages and chunks point to theirs.
     """
 
     chunk_class: Integers  # (stages, virtual stages)
@@ -42,7 +51,10 @@ class Division:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Stages:
-    """The divisions of a batch of plans, padded with empty classes to a common width."""
+    """The divisions of a batch of plans, padded with empty classes to a common width.
+
+    A padded class has multiplicity 0 and holds no layer, so that it adds nothing to sums over stages.
+    """
 
     divisions: tuple[Division, ...]
     code: Integers  # (plans,): which division a plan uses
@@ -62,7 +74,10 @@ class Stages:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pile:
     """What a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and, for rules
-    that deal out modules, the uncounted modules before and after the blocks."""
+    that deal out modules, the uncounted modules before and after the blocks.
+
+    `virtual` counts the chunks of one stage. Hashable: divisions are kept, since a search asks for few.
+    """
 
     counts: tuple[int, ...]
     stages: int
@@ -72,6 +87,10 @@ class Pile:
 
 
 def _even(pile: Pile) -> Counts:
+    """Layers of every chunk, (stages, virtual stages, parts).
+
+    Runs of blocks may end inside a chunk: each run is cut where the chunks are.
+    """
     counts, stages, virtual = pile.counts, pile.stages, pile.virtual
     blocks = sum(counts[1:-2])
     per_chunk, rest = divmod(blocks, stages * virtual)
@@ -88,6 +107,7 @@ def _even(pile: Pile) -> Counts:
 
 
 def _deepspeed_uniform(pile: Pile) -> Counts:
+    """Layers of every stage, (stages, 1, parts): consecutive slices of one list of modules."""
     counts, stages = pile.counts, pile.stages
     kinds = [0] + [-1] * pile.before
     for part, count in enumerate(counts[1:-2], start=1):
@@ -108,7 +128,28 @@ DIVISIONS: dict[str, Callable[[Pile], Counts]] = {"even": _even, "deepspeed_unif
 
 @lru_cache(maxsize=4096)
 def divide(pile: Pile, rule: str) -> Division:
-    """Divide a pile of layers by a rule of DIVISIONS."""
+    """Divide a pile of layers by a rule of DIVISIONS.
+
+    Raises
+    ------
+    InternalError
+        The rule is "even" and the blocks do not divide over the chunks.
+
+    Examples
+    --------
+    GPT-NeoX-20B on four stages, as the logs of arXiv:2509.22832 print it:
+
+    >>> pile = Pile(counts=(1, 44, 1, 1), stages=4, virtual=1, before=1, after=1)
+    >>> division = divide(pile, "deepspeed_uniform")
+    >>> division.stage_counts[division.stage_class][:, 1].tolist()
+    [11.0, 12.0, 12.0, 9.0]
+
+    Eight blocks over two stages of two chunks; equal chunks are one class:
+
+    >>> division = divide(Pile(counts=(1, 8, 1, 1), stages=2, virtual=2), "even")
+    >>> division.chunk_counts[division.chunk_class].tolist()[0]
+    [[1.0, 2.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0]]
+    """
     stages, virtual = pile.stages, pile.virtual
     held = DIVISIONS[rule](pile)
     chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
@@ -129,7 +170,17 @@ def divide(pile: Pile, rule: str) -> Division:
 
 
 def divide_all(counts: tuple[int, ...], plans: Plans, rule: Pipeline) -> Stages:
-    """The divisions of a batch of plans by a stack's rule."""
+    """The divisions of a batch of plans by a stack's rule.
+
+    Parameters
+    ----------
+    counts
+        How many of each part: embedding, runs of blocks, final norm, head.
+    plans
+        Their pipeline stages and virtual stages; equal pairs share one division.
+    rule
+        The stack's rule and its uncounted modules.
+    """
     pairs = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1).astype(int)
     distinct, code = np.unique(pairs, axis=0, return_inverse=True)
     piles = [

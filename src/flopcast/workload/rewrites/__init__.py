@@ -1,4 +1,8 @@
-"""The rewrites that a stack may name: one file and one line each."""
+"""The rewrites that a stack may name: one file and one line each.
+
+A stack lists them in the order in which they apply. A rewrite whose pattern a layer does not have, or that
+an earlier one has already taken, changes nothing: `Programs.accounting` lists those that did.
+"""
 
 from flopcast.workload.rewrites.base import Rewrite
 from flopcast.workload.rewrites.bias_dropout_add import bias_dropout_add

@@ -2,6 +2,9 @@
 
 A rewrite is one pure function from the forward items of one layer to those that a stack really runs.
 It may fuse, split or replace items; FLOP stay what they were, bytes are accounted for (realise.py).
+
+A rewrite sees one layer, of whatever architecture, and finds its pattern by kinds of kernels, never by the
+layer's name. Items that it leaves alone it returns as they are: the same objects.
 """
 
 from collections.abc import Callable
@@ -15,7 +18,10 @@ Rewrite = Callable[[Items], Items]
 
 
 def kind_of(item: Item) -> str:
-    """The kind of a memory-bound item, the kernel of another operator, "" for a message."""
+    """The kind of a memory-bound item, the kernel of another operator, "" for a message.
+
+    Of a memory-bound item the kind is the same in both passes, its kernel is not.
+    """
     if isinstance(item.work, MemoryBound):
         return item.work.kind
     return str(getattr(item.work, "kernel", ""))
@@ -24,7 +30,19 @@ def kind_of(item: Item) -> str:
 def fuse_runs(items: Items, kinds: tuple[str, ...], fused: str) -> Items:
     """Replace every run of memory-bound items of exactly `kinds` by one item of kind `fused`.
 
-    The fused item reads what the first read and writes what the last wrote.
+    The fused item reads what the first read, and whatever else its run read from outside; it writes what
+    the last wrote. What it saves for the backward pass follows from its own kind: tensors between its parts
+    are never written, so they cannot be kept.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import kernel
+    >>> bias, gelu = (MemoryBound(kind=k, elements=constant(8), dtype="bf16") for k in ("bias_add", "gelu"))
+    >>> run = (kernel("mlp.bias", bias, ("up",), "up", component="mlp"),
+    ...        kernel("mlp.activation", gelu, ("up",), "inner", component="mlp"))
+    >>> [(item.name, kind_of(item)) for item in fuse_runs(run, ("bias_add", "gelu"), "bias_gelu")]
+    [('mlp.bias+activation', 'bias_gelu')]
     """
     result: list[Item] = []
     index = 0
@@ -40,6 +58,7 @@ def fuse_runs(items: Items, kinds: tuple[str, ...], fused: str) -> Items:
 
 
 def _fused(run: Items, kind: str) -> Item:
+    """One item for a run over equally many elements; group and component are the last one's."""
     work = run[0].work
     if not isinstance(work, MemoryBound):  # kinds are those of memory-bound items
         return run[0]
@@ -54,7 +73,7 @@ def _fused(run: Items, kind: str) -> Item:
 
 
 def change_kind(items: Items, old: str, new: str) -> Items:
-    """Replace the kind of every memory-bound item of kind `old`."""
+    """Replace the kind of every memory-bound item of kind `old`: same tensors, other passes."""
     return tuple(
         replace(item, work=replace(item.work, kind=new))
         if isinstance(item.work, MemoryBound) and item.work.kind == old

@@ -1,4 +1,7 @@
-"""The bias of the q, k, v projection, added by the GEMM's own epilogue (cuBLASLt, `torch.addmm`)."""
+"""The bias of the q, k, v projection, added by the GEMM's own epilogue (cuBLASLt, `torch.addmm`).
+
+Megatron-LM and GPT-NeoX build the other linears of a block with `skip_bias_add`: a later kernel adds it.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""Attention in one kernel: the scores are never written (arXiv:2205.14135)."""
+"""Attention in one kernel: the scores are never written (arXiv:2205.14135).
+
+The one rewrite that changes FLOP: a causal kernel skips the half of the square that the mask would remove.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +12,11 @@ from flopcast.workload.rewrites.base import Items, kind_of
 
 
 def flash_attention(items: Items) -> Items:
-    """The run from `scores` to `context` → one kernel; dropout, if any, happens inside it."""
+    """The run from `scores` to `context` → one kernel; dropout, if any, happens inside it.
+
+    Its mask is not kept: the backward pass draws the same random numbers again. A layer is causal if its
+    run has a mask.
+    """
     result: list[Item] = []
     causal = any(kind_of(item) == "mask_fill" for item in items)
     inside = False
@@ -26,6 +33,7 @@ def flash_attention(items: Items) -> Items:
 
 
 def _fused(item: Item, work: BatchedMatmul, causal: bool) -> Item:
+    """The kernel in the place of `item`, the context product: same output, same recompute group."""
     fused = FlashAttention(
         batch=work.batch,
         kv_batch=work.kv_batch,

@@ -8,7 +8,10 @@ from flopcast.workload.rewrites.base import Items
 
 
 def layout_copies(items: Items) -> Items:
-    """One copy of q, k and v before every fused attention kernel."""
+    """One copy of q, k and v before every fused attention kernel; backward, of their gradients.
+
+    The copies take the place of what the kernel would have kept, so no tensor is kept twice.
+    """
     result: list[Items] = []
     for item in items:
         work = item.work

@@ -1,4 +1,7 @@
-"""Root-mean-square norm as a chain of framework kernels: norm, scale, divide, multiply (GPT-NeoX)."""
+"""Root-mean-square norm as a chain of framework kernels: norm, scale, divide, multiply (GPT-NeoX).
+
+Each kernel reads and writes the whole tensor; one of the tensors in between is kept too.
+"""
 
 from flopcast.workload.rewrites.base import Items, change_kind
 

@@ -20,6 +20,10 @@ def unfused_rope(items: Items) -> Items:
 
 
 def _joined(item: Item, items: Items) -> Items:
+    """The item, and a join behind it where it turns less than whole heads of queries and keys.
+
+    How many elements whole heads have is read off the layer's attention product or kernel.
+    """
     turned = item.work
     if kind_of(item) != "unfused_rope" or not isinstance(turned, MemoryBound):
         return (item,)

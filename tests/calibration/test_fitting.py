@@ -1,0 +1,153 @@
+"""`flopcast calibrate fit`: folders of measurements in, curve files out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flopcast.calibration.collective_files import FABRICS
+from flopcast.calibration.operator_files import FILES
+from flopcast.cli.fitting import SYSTEMS, fit_all
+from flopcast.errors import SpecError
+from flopcast.io import catalog
+
+OWNERS = sorted(path.name.removesuffix(".json") for path in catalog.folder("curves").iterdir())
+
+
+@pytest.fixture(scope="module")
+def refitted(shared, tmp_path_factory):
+    """Every curve fitted again: its folder, and the lines that were said."""
+    out = tmp_path_factory.mktemp("curves")
+    lines: list[str] = []
+    fit_all(shared / "data", out, lines.append)
+    return out, lines
+
+
+def write_system(folder, system, spoilt=""):
+    """The least that a system's curves need: kernels that reach a fifth of their bound, as CSV."""
+    device = catalog.device(SYSTEMS[system])
+    place = folder / "operators" / system
+    place.mkdir(parents=True)
+    names = ("tp", "micro_batch", "seq_len", "hidden", "heads")
+    shapes = [(1, b, s, h, h // 128) for b in (2, 4, 8) for s in (1024, 2048) for h in (2048, 4096, 8192)]
+    columns = dict(zip(names, np.array(shapes, dtype=np.float64).T[:, :, None], strict=True))
+    for file in ("linear_mlp_up", "flash_attention", "layernorm"):
+        need = FILES[file].forward(columns).work()
+        bound_s = np.maximum(
+            need.flop / device.peak_flop_per_s["fp16"], need.moved_bytes / device.memory_bytes_per_s
+        )
+        rows = [
+            ",".join(map(str, (*shape, 5e6 * bound, 15e6 * bound)))
+            for shape, bound in zip(shapes, bound_s.ravel(), strict=True)
+        ]
+        text = "\n".join([",".join((*names, "fwd_us", "bwd_us")), *rows, spoilt])
+        (place / f"{file}.csv").write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def curves_of(path):
+    """Curves of a file by name."""
+    return {entry["name"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))["curves"]}
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_committed_curve_file_is_what_its_measurements_give(refitted, owner):
+    out, _ = refitted
+
+    assert (out / f"{owner}.json").read_bytes() == (catalog.folder("curves") / f"{owner}.json").read_bytes()
+
+
+def test_a_refit_writes_the_committed_owners_and_nothing_else(refitted):
+    out, _ = refitted
+
+    assert sorted(path.name for path in out.iterdir()) == [f"{owner}.json" for owner in OWNERS]
+
+
+def test_owners_are_the_systems_devices_and_the_fabrics(refitted):
+    out, _ = refitted
+
+    fabrics = {file.fabric for file in FABRICS}
+    assert {path.stem for path in out.iterdir()} == set(SYSTEMS.values()) | fabrics
+
+
+def test_every_curve_is_told_with_its_rows_and_its_error(refitted):
+    out, lines = refitted
+
+    for owner in OWNERS:
+        for name, entry in curves_of(out / f"{owner}.json").items():
+            (told,) = [line for line in lines if line.split()[:2] == [owner, name]]
+            error = float(told.split()[-1].removesuffix("%")) / 100
+            assert f"{entry['evidence']['rows']} rows" in told
+            assert f"{entry['evidence']['rejected']} rejected" in told
+            assert error == pytest.approx(entry["evidence"]["relative_error"], abs=6e-4)
+
+
+def test_relatives_are_fitted_before_those_who_borrow_from_them():
+    done = []
+    for name in SYSTEMS.values():
+        assert set(catalog.device(name).relatives) <= set(done)
+        done.append(name)
+
+
+def test_a_folder_without_measurements_is_refused_with_what_it_should_hold(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        fit_all(tmp_path, tmp_path / "out", print)
+
+    (problem,) = caught.value.problems
+    assert problem.field == "--data"
+    assert problem.value == str(tmp_path)
+    assert "operators/" in problem.allowed
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_whose_operators_are_none_of_ours_is_refused(tmp_path):
+    (tmp_path / "operators").mkdir()
+
+    with pytest.raises(SpecError):
+        fit_all(tmp_path, tmp_path / "out", print)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_measurements_of_one_system_alone_give_its_curves(tmp_path, system):
+    """What needs another system's curves is left out."""
+    write_system(tmp_path, system)
+
+    fit_all(tmp_path, tmp_path / "out", lambda _: None)
+
+    curves = curves_of(tmp_path / "out" / f"{SYSTEMS[system]}.json")
+    assert {"gemm", "flash_attention", "layernorm"} <= set(curves)
+
+
+def test_two_fits_write_the_same_bytes(tmp_path):
+    for system in SYSTEMS:
+        write_system(tmp_path, system)
+
+    for out in ("first", "second"):
+        fit_all(tmp_path, tmp_path / out, lambda _: None)
+
+    for name in SYSTEMS.values():
+        first, second = (tmp_path / out / f"{name}.json" for out in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("name", SYSTEMS.values())
+def test_made_up_kernels_at_a_fifth_of_their_bound_are_found_again(tmp_path, name):
+    """Launches of 2 and 3 us are taken off times of 25 us and more."""
+    for system in SYSTEMS:
+        write_system(tmp_path, system)
+
+    fit_all(tmp_path, tmp_path / "out", lambda _: None)
+
+    for kernel in ("gemm", "flash_attention", "layernorm"):
+        table = curves_of(tmp_path / "out" / f"{name}.json")[kernel]["log_efficiency"]
+        np.testing.assert_allclose(np.exp(np.array(table)), 0.2, rtol=0.12)
+
+
+def test_a_row_that_cannot_be_read_is_told_with_its_line(tmp_path):
+    """20: the header, 18 good rows, and this one."""
+    for system in SYSTEMS:
+        write_system(tmp_path, system, spoilt="1,2,1024,2048,16,-5,7")
+    lines: list[str] = []
+
+    fit_all(tmp_path, tmp_path / "out", lines.append)
+
+    assert any("linear_mlp_up.csv:20" in line for line in lines)

@@ -1,0 +1,67 @@
+"""Runs `flopcast WORDS…` inside this process, or as a process of its own."""
+
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+
+from conftest import PACKAGE
+
+from flopcast.cli.main import main
+
+JOB = """\
+model: megatron-1.7b
+cluster: dgx-a100:1
+stack: megatron-2022
+batch: {sequence_length: 2048}
+plan:
+  data_parallel: 8
+  micro_batch: 1
+  global_batch: 16
+  precision: fp16
+"""
+WORDS = ("--model", "megatron-1.7b", "--cluster", "dgx-a100", "--stack", "megatron-2022")
+PLAN = "dp=8 mbs=1 gbs=16 precision=fp16"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def flopcast(*words):
+    """One call in this process."""
+    out, err, before = StringIO(), StringIO(), sys.argv
+    sys.argv = ["flopcast", *map(str, words)]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        return Ended(end.code, out.getvalue(), err.getvalue())
+    finally:
+        sys.argv = before
+    raise AssertionError("a command ends with an exit code")
+
+
+def environment(**changes):
+    """This process's environment, and the package on the path."""
+    return os.environ | {"PYTHONPATH": str(PACKAGE.parent), "PYTHONWARNINGS": "error"} | changes
+
+
+def process(*words, **options):
+    """One call as `python -m flopcast`."""
+    made = subprocess.run(
+        [sys.executable, "-m", "flopcast", *map(str, words)],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env=environment(),
+        **options,
+    )
+    return Ended(made.returncode, made.stdout.decode(), made.stderr.decode())

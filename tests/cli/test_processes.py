@@ -1,0 +1,141 @@
+"""`python -m flopcast` as a process: exit codes, streams, pipes, what is imported, how little it needs."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+from command_line import JOB, environment, process
+
+from flopcast.cli.main import COMMANDS
+
+LOADED = """\
+import sys
+from flopcast.cli.main import main
+sys.argv = ["flopcast"] + sys.argv[1:]
+try:
+    main()
+except SystemExit as end:
+    print("\\n" + " ".join(sorted(sys.modules)), file=sys.stderr)
+    raise
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A job file."""
+    made = tmp_path / "job.yaml"
+    made.write_text(JOB, encoding="utf-8")
+    return made
+
+
+def with_little_memory():
+    """Two gigabytes for the process that is about to start."""
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+
+
+def modules(*words):
+    """What a command has imported when it ends."""
+    made = subprocess.run(
+        [sys.executable, "-c", LOADED, *map(str, words)], capture_output=True, check=True, env=environment()
+    )
+    return set(made.stderr.decode().split())
+
+
+def test_a_job_is_predicted(path):
+    ended = process("predict", path, "--json")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out)["step_time_s"] > 0
+
+
+def test_a_wrong_job_ends_with_1_and_says_nothing_on_stdout(path):
+    ended = process("predict", path, "plan.data_parallel=3")
+
+    assert (ended.code, ended.out) == (1, "")
+    assert "fix:" in ended.err
+
+
+def test_help_needs_neither_numpy_nor_pydantic_and_lists_all_commands():
+    ended = process("--help")
+
+    assert ended.code == 0
+    assert all(name in ended.out for name in COMMANDS)
+    assert modules("--help") & {"numpy", "pydantic", "yaml", "rich"} == set()
+
+
+def test_the_package_alone_imports_nothing_heavy():
+    made = subprocess.run(
+        [sys.executable, "-c", "import sys, flopcast; print(*sys.modules)"],
+        capture_output=True,
+        check=True,
+        env=environment(),
+    )
+
+    assert set(made.stdout.decode().split()) & {"numpy", "pydantic", "yaml", "click"} == set()
+
+
+def test_memory_needs_no_measured_curves(path):
+    loaded = modules("memory", path)
+
+    assert "flopcast.memory.peak" in loaded
+    assert "flopcast.io.curves" not in loaded
+
+
+def test_the_catalogue_is_listed_without_the_core():
+    assert "flopcast.prediction" not in modules("catalog", "devices")
+
+
+def test_a_reader_who_leaves_early_is_no_fault():
+    command = [sys.executable, "-m", "flopcast", "schema"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as started:
+        started.stdout.close()
+        said = started.stderr.read().decode()
+
+    assert said == ""
+    assert started.returncode == 0
+
+
+def test_a_file_larger_than_memory_is_refused_unread(tmp_path):
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as file:
+        file.truncate(1 << 33)  # a hole of 8 GiB: takes no room on disk
+
+    ended = process("predict", path, preexec_fn=with_little_memory)
+
+    assert ended.code == 1
+    assert "at most 1000000 bytes" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_report_is_printed_on_a_terminal_of_any_encoding(path, encoding):
+    made = subprocess.run(
+        [sys.executable, "-m", "flopcast", "predict", str(path)],
+        capture_output=True,
+        check=False,
+        env=environment(PYTHONIOENCODING=encoding),
+    )
+
+    assert made.returncode == 0
+    assert b"megatron-1.7b on dgx-a100" in made.stdout
+
+
+def test_a_job_in_a_path_of_foreign_letters_is_told_by_that_path(tmp_path):
+    path = tmp_path / "тест-模型.yaml"
+    path.write_text(JOB.replace("global_batch: 16", "global_batch: 17"), encoding="utf-8")
+
+    ended = process("predict", path)
+
+    assert ended.code == 1
+    assert "тест-模型.yaml:8: plan.global_batch = 17" in ended.err
+
+
+def test_a_path_may_hold_an_equals_sign(tmp_path):
+    path = tmp_path / "dp=8.yaml"
+    path.write_text(JOB, encoding="utf-8")
+
+    assert process("predict", path).code == 0

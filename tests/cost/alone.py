@@ -1,0 +1,169 @@
+"""Items priced by themselves, and one operator of every kernel class from three sizes."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from conftest import make_job
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.price import price
+from flopcast.dtypes import ONE
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.site import Site, SiteFactor
+from flopcast.workload.lower import lower
+from flopcast.workload.program import Hop, Segment
+from flopcast.workload.realise import realise
+
+DEVICES = {"a100-sxm4-80gb": "dgx-a100", "gh200-96gb": "vista"}  # device → a cluster of it
+NO_HOP = Hop(forward=(), backward=())
+
+
+@cache
+def realised(stack):
+    """The programs of a small job; tests put their own items in the place of its own."""
+    job = make_job()
+    return realise(lower(job.model, one_plan(job.plan), job.batch), catalog.stack(stack))
+
+
+def programs_of(items, plans, stack="megatron-2022"):
+    """Programs that hold exactly these items, under these plans."""
+    whole = realised(stack)
+    return replace(
+        whole,
+        workload=replace(whole.workload, plans=plans),
+        forward=(Segment(items=tuple(items), repeat=ONE),),
+        backward=(),
+        hop_across=NO_HOP,
+        hop_inside=NO_HOP,
+        reduce=(),
+        synchronise=(),
+        update=(),
+    )
+
+
+def price_items(items, cluster, plans=None, site=None, stack="megatron-2022", book=None):
+    """Items priced with nothing beside them; by default with the catalogue's curves and no site."""
+    plans = one_plan(Plan(global_batch=1)) if plans is None else plans
+    book = load_book(cluster) if book is None else book
+    return price(programs_of(items, plans, stack), cluster, book, FactorBook(site or Site()))
+
+
+def seconds_of(work, cluster):
+    """Seconds of one operator alone."""
+    item = kernel("work", work, component="test")
+    return price_items([item], cluster).of(item).alone_s
+
+
+def bound_of(work, device):
+    """The roofline (Williams, Waterman, Patterson, CACM 52(4), 2009), from the data sheet."""
+    need = work.work()
+    return np.maximum(
+        need.flop / device.peak_flop_per_s[need.unit], need.moved_bytes / device.memory_bytes_per_s
+    )
+
+
+def message_item(work, name="message", phase="forward"):
+    """A message on its own stream."""
+    return Item(name=name, work=work, component="test", stream=work.axis[:2], phase=phase)
+
+
+def site_with(**ratios):
+    """A site whose named factors have these ratios; names are given with brackets, as a mapping."""
+    return Site(name="here", factors=tuple(SiteFactor(name=n, ratio=r) for n, r in ratios.items()))
+
+
+def changed_device(cluster, **fields):
+    """The cluster with other facts about its device."""
+    device = cluster.node.device.model_copy(update=fields)
+    return changed_node(cluster, device=device)
+
+
+def changed_node(cluster, **fields):
+    """The cluster with other facts about its node."""
+    node = cluster.node.model_copy(update=fields)
+    group = cluster.groups[0].model_copy(update={"node": node})
+    return cluster.model_copy(update={"groups": (group,)})
+
+
+def _gemm(layout):
+    return lambda m, n, k: Matmul(m=m, n=n, k=k, dtype="fp16", layout=layout)
+
+
+def _batched(role):
+    def make(tokens, head_size, batch):
+        return BatchedMatmul(
+            role=role,
+            batch=batch,
+            kv_batch=batch,
+            queries=tokens,
+            keys=tokens,
+            head_size=head_size,
+            dtype="fp16",
+        )
+
+    return make
+
+
+def _flash(is_gradient):
+    def make(tokens, head_size, batch):
+        return FlashAttention(
+            batch=batch,
+            kv_batch=batch,
+            queries=tokens,
+            head_size=head_size,
+            causal=False,
+            dtype="fp16",
+            is_gradient=is_gradient,
+        )
+
+    return make
+
+
+def _embedding(is_gradient):
+    return lambda tokens, vocabulary, hidden: EmbeddingLookup(
+        tokens=tokens, vocabulary=vocabulary, hidden=hidden, dtype="fp16", is_gradient=is_gradient
+    )
+
+
+def _memory_bound(kind, is_gradient):
+    return lambda rows, width, layers: MemoryBound(
+        kind=kind, elements=rows * width * layers, width=width, dtype="fp16", is_gradient=is_gradient
+    )
+
+
+TOKENS, WIDTH, HEAD = (9.0, 13.0), (10.0, 14.0), (5.0, 8.0)  # log2 of the smallest, the largest
+ONE_LAYER = (0.0, 0.0)
+OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges of the sizes
+    **{
+        f"gemm.{layout}": (_gemm(layout), ((9.0, 16.0), (8.0, 17.0), (7.0, 16.0)))
+        for layout in ("forward", "input_gradient", "weight_gradient")
+    },
+    "batched_gemm.scores": (_batched("scores"), (TOKENS, HEAD, (2.0, 10.0))),
+    "batched_gemm.context": (_batched("context"), (TOKENS, HEAD, (2.0, 10.0))),
+    "flash_attention": (_flash(False), (TOKENS, HEAD, (2.0, 10.0))),
+    "flash_attention.backward": (_flash(True), (TOKENS, HEAD, (2.0, 10.0))),
+    "embedding": (_embedding(False), (TOKENS, (12.0, 17.0), WIDTH)),
+    "embedding.backward": (_embedding(True), (TOKENS, (12.0, 17.0), WIDTH)),
+    "adam": (
+        lambda rows, width, layers: OptimizerUpdate(
+            parameters=rows * width * layers, bytes_per_parameter=np.array(16.0), dtype="fp16"
+        ),
+        (WIDTH, WIDTH, (0.0, 6.0)),
+    ),
+    **{kind: (_memory_bound(kind, False), ((10.0, 20.0), WIDTH, ONE_LAYER)) for kind in KINDS},
+    **{
+        f"{kind}.backward": (_memory_bound(kind, True), ((10.0, 20.0), WIDTH, ONE_LAYER))
+        for kind, facts in KINDS.items()
+        if facts.backward
+    },
+}

@@ -1,0 +1,130 @@
+"""Bytes and hops of collectives, against rings and trees that are played out chunk by chunk."""
+
+import numpy as np
+import pytest
+
+from flopcast.cost.collectives.formulas import FORMULAS
+
+RANKS = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 12.0, 16.0, 72.0, 1024.0])
+BUS_FACTORS = {  # bus bandwidth / algorithm bandwidth on 2, 4, 8 ranks: nccl-tests, doc/PERFORMANCE.md
+    "all_reduce": (1.0, 1.5, 1.75),
+    "all_gather": (0.5, 0.75, 0.875),
+    "reduce_scatter": (0.5, 0.75, 0.875),
+    "all_to_all": (0.5, 0.75, 0.875),
+}
+
+
+def ring_all_gather(ranks):
+    """Chunks that one rank sends until every rank holds every chunk."""
+    held = [{rank} for rank in range(ranks)]
+    newest = list(range(ranks))
+    sent = 0
+    while any(len(chunks) < ranks for chunks in held):
+        newest = [newest[rank - 1] for rank in range(ranks)]
+        for rank in range(ranks):
+            held[rank].add(newest[rank])
+        sent += 1
+    return sent
+
+
+def ring_reduce_scatter(ranks):
+    """Chunks that one rank sends until every rank holds one chunk that all have added to."""
+    added = [[{rank} for _ in range(ranks)] for rank in range(ranks)]
+    sent = 0
+    while not all(any(len(chunk) == ranks for chunk in mine) for mine in added):
+        travelling = [set(added[rank][(rank - sent) % ranks]) for rank in range(ranks)]
+        for rank in range(ranks):
+            added[rank][(rank - 1 - sent) % ranks] |= travelling[rank - 1]
+        sent += 1
+    return sent
+
+
+def rounds_of_doubling(ranks):
+    """Rounds until one rank's news has reached all, each informed rank telling one other a round."""
+    informed, rounds = 1, 0
+    while informed < ranks:
+        informed, rounds = 2 * informed, rounds + 1
+    return rounds
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 16])
+def test_a_ring_all_gather_sends_the_share_of_the_formula(ranks):
+    share = FORMULAS["all_gather"].share(np.array([float(ranks)]))
+
+    assert share * ranks == pytest.approx(ring_all_gather(ranks))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 16])
+def test_a_ring_reduce_scatter_sends_the_share_of_the_formula(ranks):
+    share = FORMULAS["reduce_scatter"].share(np.array([float(ranks)]))
+
+    assert share * ranks == pytest.approx(ring_reduce_scatter(ranks))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_an_all_to_all_sends_everything_but_the_ranks_own_part(ranks):
+    matrix = np.ones((ranks, ranks)) / ranks  # part of its message that a rank has for each rank
+
+    share = FORMULAS["all_to_all"].share(np.array([float(ranks)]))
+
+    assert share == pytest.approx(matrix.sum(axis=1)[0] - matrix[0, 0])
+
+
+@pytest.mark.parametrize("name", BUS_FACTORS)
+def test_shares_are_the_bus_bandwidth_factors_of_nccl_tests(name):
+    share = FORMULAS[name].share(np.array([2.0, 4.0, 8.0]))
+
+    assert tuple(share) == BUS_FACTORS[name]
+
+
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather():
+    parts = FORMULAS["reduce_scatter"].share(RANKS) + FORMULAS["all_gather"].share(RANKS)
+
+    np.testing.assert_allclose(FORMULAS["all_reduce"].share(RANKS), parts, rtol=1e-15)
+
+
+def test_a_transfer_between_two_ranks_sends_the_message_once():
+    formula = FORMULAS["send_receive"]
+
+    assert formula.share(np.array([2.0])) == 1.0
+    assert formula.hops(np.array([2.0])) == 1.0
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 9, 64, 72])
+def test_a_small_all_gather_takes_the_rounds_of_a_doubling_tree(ranks):
+    hops = FORMULAS["all_gather"].hops(np.array([float(ranks)]))
+
+    assert hops == rounds_of_doubling(ranks)
+
+
+def test_a_small_all_reduce_goes_up_a_tree_and_down_again():
+    np.testing.assert_array_equal(
+        FORMULAS["all_reduce"].hops(RANKS), 2 * FORMULAS["all_gather"].hops(RANKS)
+    )
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_collective_over_one_rank_sends_nothing_and_waits_for_nobody(name):
+    one = np.array([1.0])
+
+    assert FORMULAS[name].share(one) == 0.0
+    assert FORMULAS[name].hops(one) == 0.0
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_more_ranks_never_send_less_nor_take_fewer_hops(name):
+    assert (np.diff(FORMULAS[name].share(RANKS)) >= 0).all()
+    assert (np.diff(FORMULAS[name].hops(RANKS)) >= 0).all()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_no_rank_sends_its_message_more_than_twice(name):
+    assert (FORMULAS[name].share(RANKS) <= 2.0).all()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_keep_the_shape_of_their_ranks(name):
+    ranks = np.array([[1.0, 2.0], [4.0, 8.0], [16.0, 3.0]])
+
+    assert FORMULAS[name].share(ranks).shape == (3, 2)
+    assert FORMULAS[name].hops(ranks).shape == (3, 2)

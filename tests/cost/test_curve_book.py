@@ -1,0 +1,144 @@
+"""Which curve prices a kernel class, and what replaces a missing one."""
+
+import numpy as np
+import pytest
+from alone import DEVICES, OPERATORS
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.cost.kernels.relatives import RELATIVES
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.operators.memory_bound import KINDS
+
+BORROWED = RELATIVES["bias_gelu"]  # of gelu
+PLACES = [("ours", "bias_gelu"), ("ours", "gelu"), ("cousin", "bias_gelu"), ("cousin", "gelu")]
+
+
+def curve_of(owner, name):
+    """A curve that tells itself apart by owner and name."""
+    return Curve(
+        name=name,
+        owner=owner,
+        axes=(),
+        table=np.array(-0.1),
+        launch_s=1e-6,
+        evidence=Evidence(source="made up", rows=1, rejected=0, relative_error=0.01),
+    )
+
+
+def book_of(*places):
+    """A book with a curve at each (owner, name)."""
+    return CurveBook(curves={place: curve_of(*place) for place in places})
+
+
+def find(book):
+    """What prices a bias_gelu on `ours`, whose relative is `cousin`."""
+    return book.find("ours", "bias_gelu", 3e-6, ("cousin",))
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_the_nearest_curve_that_exists_is_used(first):
+    """In order: own, own relative class, the cousin's, the cousin's relative class."""
+    found = find(book_of(*PLACES[first:]))
+
+    assert (found.curve.owner, found.curve.name) == PLACES[first]
+    assert found.calibrated
+
+
+def test_a_curve_of_ones_own_adds_no_doubt():
+    assert find(book_of(*PLACES)).log_sigma_factor == 0.0
+
+
+def test_a_relative_class_adds_its_sigma():
+    assert find(book_of(("ours", "gelu"))).log_sigma_factor == pytest.approx(BORROWED.log_sigma_factor)
+
+
+def test_sigmas_of_another_device_and_another_class_add_in_quadrature():
+    foreign = find(book_of(("cousin", "bias_gelu"))).log_sigma_factor
+
+    both = find(book_of(("cousin", "gelu"))).log_sigma_factor
+
+    assert both**2 == pytest.approx(foreign**2 + BORROWED.log_sigma_factor**2)
+
+
+def test_without_any_curve_a_data_sheet_estimate_with_a_wide_sigma_is_used():
+    found = find(book_of(("stranger", "gelu"), ("ours", "softmax")))
+
+    assert not found.calibrated
+    assert found.curve.axes == ()
+    assert found.curve.launch_s == 3e-6
+    assert found.log_sigma_factor >= 0.3
+    assert found.curve.evidence.rows == 0
+    assert "uncalibrated" in found.curve.evidence.source
+
+
+def test_a_data_sheet_estimate_is_the_same_fraction_of_every_bound():
+    found = find(book_of())
+
+    assert 0 < float(np.exp(found.curve.table)) < 1
+
+
+def test_the_first_of_two_cousins_comes_first():
+    book = book_of(("second", "gelu"), ("first", "gelu"))
+
+    found = book.find("ours", "gelu", 3e-6, ("first", "second"))
+
+    assert found.curve.owner == "first"
+
+
+def test_exact_finds_only_what_was_asked():
+    book = book_of(("ours", "gelu"))
+
+    assert book.exact("ours", "gelu") is book.curves["ours", "gelu"]
+    assert book.exact("ours", "bias_gelu") is None
+    assert book.exact("cousin", "gelu") is None
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_relative_is_another_class_with_some_doubt(name):
+    relative = RELATIVES[name]
+
+    assert relative.name != name
+    assert 0.02 <= relative.log_sigma_factor <= 0.3
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_relative_was_itself_measured_on_every_device(name):
+    for device, cluster in DEVICES.items():
+        book = load_book(catalog.cluster(cluster))
+
+        assert book.exact(device, RELATIVES[name].name) is not None
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_only_kernel_classes_that_exist_have_relatives(name):
+    kind = name.removesuffix(".backward")
+
+    assert name == "adam" or (kind in KINDS and (name == kind or KINDS[kind].backward > 0))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kernel", OPERATORS)
+def test_every_kernel_class_is_priced_by_measurements_on_every_measured_device(kernel, device):
+    """A new kind of operator needs a curve, or a relative, before it may run."""
+    facts = catalog.device(device)
+    name = "gemm" if kernel.startswith("gemm.") else kernel
+    book = load_book(catalog.cluster(DEVICES[device]))
+
+    found = book.find(device, name, facts.kernel_launch_s, facts.relatives)
+
+    assert found.calibrated
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kernel", OPERATORS)
+def test_every_kernel_class_tells_its_curve_enough_coordinates(kernel, device):
+    make, ranges = OPERATORS[kernel]
+    facts = catalog.device(device)
+    name = "gemm" if kernel.startswith("gemm.") else kernel
+    found = load_book(catalog.cluster(DEVICES[device])).find(device, name, 0.0, facts.relatives)
+
+    coordinates = make(*(np.array([2.0**high]) for _, high in ranges)).coordinates()
+
+    assert len(coordinates) >= len(found.curve.axes)

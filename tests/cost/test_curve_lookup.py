@@ -1,0 +1,151 @@
+"""Looking up a curve, against a slow interpolation that walks over the corners of a cell."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency, outside
+
+NO_EVIDENCE = Evidence(source="made up", rows=0, rejected=0, relative_error=0.0)
+FEW = settings(max_examples=60, deadline=None)
+
+
+def curve_of(axes, table):
+    """A curve over log2 nodes."""
+    return Curve(
+        name="made_up",
+        owner="nobody",
+        axes=tuple(np.array(axis, dtype=np.float64) for axis in axes),
+        table=np.array(table, dtype=np.float64),
+        launch_s=0.0,
+        evidence=NO_EVIDENCE,
+    )
+
+
+def slow_lookup(axes, table, point):
+    """Multilinear interpolation of one point in plain Python, clamped to the axes."""
+    choices = []
+    for axis, coordinate in zip(axes, point, strict=True):
+        position = min(max(float(np.log2(coordinate)), axis[0]), axis[-1])
+        if len(axis) == 1:
+            choices.append([(0, 1.0)])
+            continue
+        below = max(i for i in range(len(axis) - 1) if axis[i] <= position)
+        share = (position - axis[below]) / (axis[below + 1] - axis[below])
+        choices.append([(below, 1 - share), (below + 1, share)])
+    total = 0.0
+    for corner in product(*choices):
+        weight = 1.0
+        for _, part in corner:
+            weight *= part
+        total += weight * float(table[tuple(index for index, _ in corner)])
+    return total
+
+
+@st.composite
+def cases(draw):
+    """A table of one to three dimensions, axes of one to five nodes, and points in and around it."""
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    axes = []
+    for size in sizes:
+        steps = draw(st.lists(st.floats(0.1, 3.0), min_size=size, max_size=size))
+        axes.append(list(4.0 + np.cumsum(steps)))
+    table = draw(arrays.arrays(np.float64, tuple(sizes), elements=st.floats(-5.0, 0.0)))
+    points = draw(
+        st.lists(st.tuples(*[st.floats(1.0, 2.0**22) for _ in sizes]), min_size=1, max_size=6, unique=True)
+    )
+    return axes, table, points
+
+
+@given(cases())
+@FEW
+def test_the_look_up_is_multilinear_interpolation(case):
+    axes, table, points = case
+    coordinates = tuple(np.array(column) for column in zip(*points, strict=True))
+
+    found = log_efficiency(curve_of(axes, table), coordinates)
+
+    expected = [slow_lookup(axes, table, point) for point in points]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@given(cases())
+@FEW
+def test_no_look_up_leaves_the_range_of_the_table(case):
+    axes, table, points = case
+    coordinates = tuple(np.array(column) for column in zip(*points, strict=True))
+
+    found = log_efficiency(curve_of(axes, table), coordinates)
+
+    assert (found >= table.min() - 1e-12).all()
+    assert (found <= table.max() + 1e-12).all()
+
+
+@given(cases())
+@FEW
+def test_every_node_gives_back_its_own_value(case):
+    axes, table, _ = case
+    mesh = np.meshgrid(*[np.exp2(axis) for axis in axes], indexing="ij")
+
+    found = log_efficiency(curve_of(axes, table), tuple(part.ravel() for part in mesh))
+
+    np.testing.assert_allclose(found, table.ravel(), atol=1e-9)
+
+
+def test_half_way_in_the_logarithm_is_the_mean_of_two_nodes():
+    curve = curve_of([[4.0, 6.0]], [-1.0, -3.0])
+
+    assert log_efficiency(curve, (np.array([32.0]),)) == pytest.approx(-2.0)
+
+
+def test_outside_of_the_measured_range_the_edge_holds():
+    curve = curve_of([[4.0, 6.0]], [-1.0, -3.0])
+
+    found = log_efficiency(curve, (np.array([1e-3, 1.0, 1e12]),))
+
+    assert found.tolist() == [-1.0, -1.0, -3.0]
+
+
+def test_a_curve_of_one_node_is_the_same_everywhere():
+    curve = curve_of([[10.0]], [-0.5])
+
+    assert log_efficiency(curve, (np.array([1.0, 1e3, 1e9]),)).tolist() == [-0.5, -0.5, -0.5]
+
+
+def test_coordinates_that_a_relatives_curve_does_not_know_change_nothing():
+    curve = curve_of([[4.0, 6.0]], [-1.0, -3.0])
+    size = np.array([20.0, 40.0])
+
+    with_width = log_efficiency(curve, (size, np.array([1.0, 1e6])))
+
+    np.testing.assert_array_equal(with_width, log_efficiency(curve, (size,)))
+
+
+def test_looking_up_many_points_is_looking_up_each():
+    curve = curve_of([[0.0, 5.0, 7.0], [1.0, 2.0]], [[-1.0, -2.0], [-0.5, -0.1], [-0.7, 0.0]])
+    first, second = np.logspace(0, 3, 40), np.linspace(1.0, 6.0, 40)
+
+    together = log_efficiency(curve, (first, second))
+
+    alone = [log_efficiency(curve, (a[None], b[None]))[0] for a, b in zip(first, second, strict=True)]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest", "extrapolates"),
+    [(16.0, 64.0, False), (15.5, 66.0, False), (15.0, 64.0, True), (16.0, 68.0, True)],
+)
+def test_five_per_cent_beyond_the_measured_range_is_still_measured(smallest, largest, extrapolates):
+    curve = curve_of([[4.0, 6.0]], [-1.0, -3.0])
+
+    assert outside(curve, (np.array([smallest, largest]),)) is extrapolates
+
+
+def test_one_point_of_one_axis_is_enough_to_extrapolate():
+    curve = curve_of([[4.0, 6.0], [1.0, 2.0]], np.zeros((2, 2)))
+
+    assert outside(curve, (np.array([20.0, 20.0]), np.array([3.0, 9.0])))

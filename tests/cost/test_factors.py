@@ -1,0 +1,64 @@
+"""Named factors: one each, scaled by the site, made when first asked for."""
+
+import pytest
+from alone import site_with
+
+from flopcast.cost.factors import FactorBook
+from flopcast.spec.site import Site, SiteFactor
+
+
+def test_a_factor_without_a_site_changes_nothing():
+    factor = FactorBook(Site()).get("host", 0.3)
+
+    assert (factor.name, factor.ratio, factor.log_sigma_factor) == ("host", 1.0, 0.3)
+
+
+def test_a_site_scales_the_factors_that_it_names():
+    book = FactorBook(site_with(host=1.5))
+
+    assert book.get("host", 0.3).ratio == 1.5
+    assert book.get("nvlink", 0.1).ratio == 1.0
+
+
+def test_a_sites_ratio_multiplies_what_the_stack_says():
+    book = FactorBook(site_with(derate=1.5))
+
+    assert book.get("derate", 0.3, ratio=1.2).ratio == pytest.approx(1.8)
+
+
+def test_a_site_that_gives_no_sigma_leaves_it():
+    assert FactorBook(site_with(host=1.5)).get("host", 0.3).log_sigma_factor == 0.3
+
+
+@pytest.mark.parametrize("known", [0.0, 0.05])
+def test_a_site_that_has_measured_a_factor_is_surer_of_it(known):
+    site = Site(factors=(SiteFactor(name="host", ratio=1.0, log_sigma_factor=known),))
+
+    assert FactorBook(site).get("host", 0.3).log_sigma_factor == known
+
+
+def test_a_factor_is_made_once():
+    book = FactorBook(Site())
+
+    assert book.get("host", 0.3) is book.get("host", 0.3)
+    assert list(book.all()) == ["host"]
+
+
+def test_factors_that_nothing_asked_for_are_not_listed():
+    assert FactorBook(site_with(host=1.5)).all() == {}
+
+
+def test_the_list_of_factors_does_not_change_the_book():
+    book = FactorBook(Site())
+    book.get("host", 0.3)
+
+    dict(book.all()).clear()
+    book.all().clear()
+
+    assert list(book.all()) == ["host"]
+
+
+def test_two_predictions_do_not_share_factors():
+    FactorBook(Site()).get("host", 0.3)
+
+    assert FactorBook(Site()).all() == {}

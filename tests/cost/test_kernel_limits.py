@@ -1,0 +1,155 @@
+"""Physics that no kernel may break: the data sheet's peaks, and time that grows with work."""
+
+import numpy as np
+import pytest
+from alone import DEVICES, OPERATORS, bound_of, changed_device, seconds_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flopcast.io import catalog
+from flopcast.io.curves import load_owner
+
+MEASURED = [
+    (device, kernel)
+    for device in DEVICES
+    for kernel in OPERATORS
+    if (device, kernel.replace("gemm.forward", "gemm")) in load_owner(device)
+]
+ALLOWED_FALL = 0.02
+FALLS = {  # (device, kernel class, size): how much less more work may take, at worst
+    # head sizes between tiles run padded: measured, 56 takes up to a quarter longer than 64
+    ("a100-sxm4-80gb", "flash_attention", 1): 0.22,
+    ("a100-sxm4-80gb", "flash_attention.backward", 1): 0.07,
+    ("gh200-96gb", "batched_gemm.scores", 1): 0.03,
+    ("gh200-96gb", "flash_attention", 1): 0.19,
+    ("gh200-96gb", "flash_attention.backward", 1): 0.04,
+    # corners of the table without measurements
+    ("a100-sxm4-80gb", "batched_gemm.scores", 1): 1.45,
+    ("a100-sxm4-80gb", "embedding.backward", 1): 0.14,
+    ("a100-sxm4-80gb", "cross_entropy", 1): 0.04,
+    ("gh200-96gb", "gemm.forward", 2): 0.31,
+    # the smallest tensors measured slower than larger ones
+    ("gh200-96gb", "mask_fill.backward", 0): 1.1,
+    ("gh200-96gb", "mask_fill.backward", 1): 1.1,
+    ("gh200-96gb", "unfused_rmsnorm", 0): 0.17,
+    ("gh200-96gb", "unfused_rmsnorm", 1): 0.17,
+    ("gh200-96gb", "unfused_rmsnorm.backward", 0): 0.04,
+    ("gh200-96gb", "unfused_rmsnorm.backward", 1): 0.04,
+    ("gh200-96gb", "unfused_rope.backward", 0): 0.03,
+    ("gh200-96gb", "unfused_rope.backward", 1): 0.03,
+}
+
+
+def random_work(kernel, rows=4000, seed=0):
+    """Operators of one class over its sizes, two octaves beyond them on each side."""
+    make, ranges = OPERATORS[kernel]
+    draw = np.random.default_rng(seed).uniform
+    return make(*(np.exp2(draw(low - 2, high + 2, (rows, 1))) for low, high in ranges))
+
+
+def worst_fall(kernel, cluster, axis):
+    """How much less time more work takes, at worst, along one size; the others on a coarse grid."""
+    make, ranges = OPERATORS[kernel]
+    lines = [
+        np.exp2(np.arange(low, high + 1e-9, 1 / 16 if index == axis else 1 / 3))
+        for index, (low, high) in enumerate(ranges)
+    ]
+    mesh = np.meshgrid(*lines, indexing="ij")
+    flat = seconds_of(make(*(part.reshape(-1, 1) for part in mesh)), cluster)
+    seconds = np.moveaxis(flat.reshape(mesh[0].shape), axis, 0)
+    return float((np.maximum.accumulate(seconds, axis=0) / seconds - 1).max())
+
+
+def axes_of_work(kernel):
+    """Sizes that add work: not the table of a look-up, which reads only the rows it needs."""
+    fixed = [index for index, (low, high) in enumerate(OPERATORS[kernel][1]) if low == high]
+    return [axis for axis in range(3) if axis not in fixed and (kernel, axis) != ("embedding", 1)]
+
+
+def test_every_curve_of_a_device_prices_a_kernel_class_that_is_tested_here():
+    for device in DEVICES:
+        names = {name.replace("gemm", "gemm.forward", name == "gemm") for _, name in load_owner(device)}
+
+        assert names <= set(OPERATORS)
+
+
+@pytest.mark.parametrize("device", catalog.names("devices"))
+def test_every_device_of_the_catalogue_is_tested_here(device):
+    assert device in DEVICES
+
+
+@pytest.mark.parametrize("kernel", OPERATORS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_kernel_is_faster_than_the_data_sheet_allows(device, kernel):
+    cluster = catalog.cluster(DEVICES[device])
+    work = random_work(kernel)
+
+    seconds = seconds_of(work, cluster)
+
+    assert (seconds >= bound_of(work, cluster.node.device) * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("kernel", OPERATORS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_kernel_is_shorter_than_a_launch(device, kernel):
+    cluster = catalog.cluster(DEVICES[device])
+    work = random_work(kernel)
+
+    seconds = seconds_of(work, cluster)
+
+    least_s = 0.9 * cluster.node.device.kernel_launch_s  # gradients of products: times their ratio
+    assert (seconds[bound_of(work, cluster.node.device) > 0] >= least_s).all()
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "axis"), [(d, k, axis) for d, k in MEASURED for axis in axes_of_work(k)]
+)
+def test_more_work_never_takes_less_time_but_where_the_measurements_say_so(device, kernel, axis):
+    """On a grid of sixteenths of an octave; FALLS lists every fall of more than 2 %."""
+    fall = worst_fall(kernel, catalog.cluster(DEVICES[device]), axis)
+
+    assert fall <= FALLS.get((device, kernel, axis), ALLOWED_FALL)
+
+
+@pytest.mark.parametrize(("device", "kernel", "axis"), FALLS)
+def test_a_fall_that_is_excused_exists(device, kernel, axis):
+    """An excuse that nothing needs is taken off the list."""
+    fall = worst_fall(kernel, catalog.cluster(DEVICES[device]), axis)
+
+    assert fall > ALLOWED_FALL
+
+
+@given(
+    kernel=st.sampled_from(sorted(OPERATORS)),
+    faster=st.floats(1.0, 10.0),
+    what=st.sampled_from(["peak", "memory"]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_device_with_higher_peaks_is_never_slower(kernel, faster, what, seed):
+    """With the same curves: efficiency is a fraction of the bound."""
+    slow = catalog.cluster("dgx-a100")
+    device = slow.node.device
+    peaks = {name: faster * peak for name, peak in device.peak_flop_per_s.items()}
+    fast = (
+        changed_device(slow, peak_flop_per_s=peaks)
+        if what == "peak"
+        else changed_device(slow, memory_bytes_per_s=faster * device.memory_bytes_per_s)
+    )
+    work = random_work(kernel, rows=20, seed=seed)
+
+    assert (seconds_of(work, fast) <= seconds_of(work, slow)).all()
+
+
+@given(kernel=st.sampled_from(sorted(OPERATORS)), seed=st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_operators_priced_together_cost_what_each_costs_alone(kernel, seed):
+    cluster = catalog.cluster("vista")
+    make, ranges = OPERATORS[kernel]
+    sizes = [np.exp2(np.random.default_rng(seed).uniform(low, high, (5, 1))) for low, high in ranges]
+
+    together = seconds_of(make(*sizes), cluster)
+
+    for row in range(5):
+        alone = seconds_of(make(*(size[row : row + 1] for size in sizes)), cluster)
+        np.testing.assert_allclose(together[row], alone[0], rtol=1e-12)

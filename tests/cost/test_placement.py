@@ -1,0 +1,173 @@
+"""Groups of ranks on nodes, against a numbering of every rank, written out and counted."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from flopcast.cost.placement import axis_group, crossings
+from flopcast.errors import InternalError
+from flopcast.spec.plan import Plan, batch_plans, one_plan
+
+ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")
+AXES = ("tp", "cp", "dp", "pp")
+VARIED = {  # which degrees the ranks of one group run over
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "dp": ("dp",),
+    "model": ("tp", "pp"),
+    "embedding": ("pp",),
+    "world": AXES,
+}
+
+
+def plan_of(order, degrees):
+    """A plan of these degrees: (tp, cp, dp, pp)."""
+    tp, cp, dp, pp = degrees
+    return Plan(
+        tensor_parallel=tp,
+        context_parallel=cp,
+        data_parallel=dp,
+        pipeline_parallel=pp,
+        global_batch=dp,
+        rank_order=order,
+    )
+
+
+def numbered(order, degrees):
+    """Rank of every (tp, cp, dp, pp) position: the first axis of the order counts fastest."""
+    size = dict(zip(AXES, degrees, strict=True))
+    names = order.split("-")
+    ranks = {}
+    counting = product(*(range(size[name]) for name in reversed(names)))
+    for rank, places in enumerate(counting):
+        place = dict(zip(reversed(names), places, strict=True))
+        ranks[tuple(place[name] for name in AXES)] = rank
+    return ranks
+
+
+def groups(order, degrees, axis):
+    """Every group of an axis as the list of its ranks."""
+    varied = [AXES.index(name) for name in VARIED[axis]]
+    found = {}
+    for place, rank in numbered(order, degrees).items():
+        if axis == "embedding" and place[3] not in (0, degrees[3] - 1):
+            continue
+        rest = tuple(-1 if index in varied else part for index, part in enumerate(place))
+        found.setdefault(rest, []).append(rank)
+    return list(found.values())
+
+
+def counted(order, degrees, axis, devices_per_node):
+    """Ranks of the widest group on its fullest node, and the nodes that it touches."""
+    spread = []
+    for group in groups(order, degrees, axis):
+        nodes = [rank // devices_per_node for rank in group]
+        spread.append((len(set(nodes)), max(nodes.count(node) for node in nodes)))
+    nodes, inside = max(spread)
+    return inside, nodes
+
+
+def cases(devices_per_node):
+    """Degrees that are powers of two and fill whole nodes."""
+    powers = (1, 2, 4, 8)
+    for degrees in product(powers, (1, 2), powers, powers):
+        if np.prod(degrees) % devices_per_node == 0:
+            yield degrees
+
+
+@pytest.mark.parametrize("devices_per_node", [1, 2, 4, 8])
+@pytest.mark.parametrize("axis", VARIED)
+@pytest.mark.parametrize("order", ORDERS)
+def test_groups_fall_on_nodes_as_counting_every_rank_says(order, axis, devices_per_node):
+    wrong = []
+    for degrees in cases(devices_per_node):
+        group = axis_group(axis, one_plan(plan_of(order, degrees)), devices_per_node)
+        found = (group.inside.item(), group.nodes.item())
+        if found != counted(order, degrees, axis, devices_per_node):
+            wrong.append((degrees, found, counted(order, degrees, axis, devices_per_node)))
+
+    assert wrong == []  # (tp, cp, dp, pp), (inside, nodes) found, (inside, nodes) counted
+
+
+@pytest.mark.parametrize("devices_per_node", [1, 2, 4, 8])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_hop_leaves_a_node_where_any_rank_finds_its_neighbour_elsewhere(order, devices_per_node):
+    for degrees in cases(devices_per_node):
+        ranks, stages = numbered(order, degrees), degrees[3]
+        expected = [0] * stages
+        for (tp, cp, dp, stage), rank in ranks.items():
+            neighbour = ranks[tp, cp, dp, (stage + 1) % stages]
+            expected[stage] |= rank // devices_per_node != neighbour // devices_per_node
+
+        found = crossings(one_plan(plan_of(order, degrees)), 0, stages, devices_per_node)
+
+        assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("axis", VARIED)
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_rank_of_an_axis_is_a_group_of_its_own(order, axis):
+    group = axis_group(axis, one_plan(plan_of(order, (1, 1, 1, 1))), 8)
+
+    assert group.ranks.item() == 1
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 6, 8, 9, 15, 24, 64])
+@pytest.mark.parametrize("devices_per_node", [1, 4, 8])
+def test_a_group_has_as_many_ranks_as_its_degree(degree, devices_per_node):
+    """Also where it is no power of two: Table 1 of arXiv:2104.04473 has 6, 9, 15 and 24 replicas."""
+    group = axis_group("dp", one_plan(plan_of(ORDERS[0], (1, 1, degree, 1))), devices_per_node)
+
+    assert group.ranks.item() == degree
+
+
+@pytest.mark.parametrize("stages", [2, 3, 8])
+def test_a_hop_joins_two_neighbours_on_two_nodes_or_on_one(stages):
+    plans = one_plan(plan_of(ORDERS[0], (2, 1, 2, stages)))
+
+    across, inside = axis_group("pp", plans, 8), axis_group("pp_inside", plans, 8)
+
+    assert (across.inside.item(), across.nodes.item()) == (1, 2)
+    assert (inside.inside.item(), inside.nodes.item()) == (2, 1)
+
+
+@pytest.mark.parametrize("axis", ["pp", "pp_inside"])
+def test_a_single_stage_has_no_neighbour(axis):
+    assert axis_group(axis, one_plan(plan_of(ORDERS[0], (8, 1, 8, 1))), 8).ranks.item() == 1
+
+
+def test_megatrons_order_keeps_tensor_parallel_ranks_in_one_node():
+    """arXiv:2104.04473, takeaway 1: tensor parallelism inside a DGX, pipeline between them."""
+    plans = one_plan(plan_of("tp-cp-dp-pp", (8, 1, 16, 8)))
+
+    tensor, data = axis_group("tp", plans, 8), axis_group("dp", plans, 8)
+
+    assert (tensor.inside.item(), tensor.nodes.item()) == (8, 1)
+    assert (data.inside.item(), data.nodes.item()) == (1, 16)
+    assert crossings(plans, 0, 8, 8).tolist() == [1] * 8
+
+
+def test_groups_of_a_batch_are_those_of_its_plans():
+    degrees = [(1, 1, 8, 4), (2, 1, 16, 1), (8, 1, 2, 2), (4, 1, 1, 8)]
+    plans = [plan_of(ORDERS[0], each) for each in degrees]
+
+    for axis in (*VARIED, "pp", "pp_inside"):
+        together = axis_group(axis, batch_plans(plans), 8)
+        alone = [axis_group(axis, one_plan(plan), 8) for plan in plans]
+
+        assert together.ranks.shape == (4, 1)
+        assert together.inside.ravel().tolist() == [group.inside.item() for group in alone]
+        assert together.nodes.ravel().tolist() == [group.nodes.item() for group in alone]
+
+
+def test_crossings_belong_to_the_plan_that_is_asked_for():
+    plans = batch_plans([plan_of(ORDERS[1], each) for each in [(1, 1, 2, 4), (8, 1, 1, 4)]])
+
+    assert crossings(plans, 0, 4, 4).tolist() == [0, 0, 0, 0]
+    assert crossings(plans, 1, 4, 4).tolist() == [1, 1, 1, 1]
+
+
+def test_an_axis_that_does_not_exist_is_a_bug_of_ours():
+    with pytest.raises(InternalError, match="expert"):
+        axis_group("expert", one_plan(Plan(global_batch=1)), 8)

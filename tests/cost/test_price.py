@@ -1,0 +1,376 @@
+"""Prices of single items: what they are made of, and which factors they name."""
+
+import numpy as np
+import pytest
+from alone import (
+    DEVICES,
+    OPERATORS,
+    bound_of,
+    changed_device,
+    changed_node,
+    message_item,
+    price_items,
+    seconds_of,
+    site_with,
+)
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.cost.kernels.relatives import RELATIVES
+from flopcast.dtypes import constant
+from flopcast.io import catalog
+from flopcast.operators.item import host_work, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import MESSAGES, AllReduce, Replicate, SendReceive
+from flopcast.spec.plan import Plan, one_plan
+
+DGX = catalog.cluster("dgx-a100")
+VISTA = catalog.cluster("vista")
+UNKNOWN = changed_device(VISTA, name="unknown", curves="", relatives=())
+DATA_PARALLEL = one_plan(Plan(data_parallel=8, global_batch=8))
+PIPELINE = one_plan(Plan(pipeline_parallel=8, global_batch=8))
+
+
+def gemm(size=4096, layout="forward", dtype="fp16"):
+    """A square product."""
+    side = constant(size)
+    return Matmul(m=side, n=side, k=side, dtype=dtype, layout=layout)
+
+
+def streaming(kind="gelu", elements=2**26, **facts):
+    """A memory-bound operator."""
+    return MemoryBound(kind=kind, elements=constant(elements), dtype="fp16", **facts)
+
+
+def item_of(work, phase="forward"):
+    """A kernel as an item of a pass."""
+    item = kernel("work", work, component="test")
+    return item.again() if phase == "recompute" else item
+
+
+def factors_of(work, cluster):
+    """The factors that an operator names, by name."""
+    item = item_of(work)
+    priced = price_items([item], cluster)
+    return {name: priced.factors[name] for name in priced.of(item).factors}
+
+
+def curve_of(owner, name, efficiency=0.5, launch_s=0.0, **facts):
+    """A curve of one efficiency, measured over every size."""
+    return Curve(
+        name=name,
+        owner=owner,
+        axes=(np.array([0.0, 60.0]),),
+        table=np.full(2, np.log(efficiency)),
+        launch_s=launch_s,
+        evidence=Evidence(source="made up", rows=9, rejected=0, relative_error=0.01),
+        **facts,
+    )
+
+
+def book_of(*curves):
+    """A book of these curves."""
+    return CurveBook(curves={(curve.owner, curve.name): curve for curve in curves})
+
+
+def test_a_kernel_takes_its_launch_and_its_bound_over_its_efficiency():
+    """2 · 2^26 · 2 bytes at half of A100's 2.039 TB/s, after 7 us."""
+    item = item_of(streaming())
+    book = book_of(curve_of("a100-sxm4-80gb", "gelu", launch_s=7e-6))
+
+    priced = price_items([item], DGX, book=book)
+
+    assert priced.of(item).alone_s.item() == pytest.approx(7e-6 + 2**28 / 2.039e12 / 0.5)
+
+
+def test_a_product_is_bound_by_its_flop_or_by_its_bytes():
+    """A100: 312 TFLOP/s and 2.039 TB/s; the roofline bends at 153 FLOP per byte."""
+    long, thin = gemm(8192), Matmul(m=constant(1), n=constant(8192), k=constant(8192), dtype="fp16")
+    book = book_of(curve_of("a100-sxm4-80gb", "gemm", efficiency=1.0))
+    items = [item_of(long), item_of(thin)]
+
+    priced = price_items(items, DGX, book=book)
+
+    assert priced.of(items[0]).alone_s.item() == pytest.approx(2 * 8192**3 / 312e12)
+    assert priced.of(items[1]).alone_s.item() == pytest.approx(2 * (8192**2 + 2 * 8192) / 2.039e12)
+
+
+def test_an_operator_that_moves_nothing_takes_no_time():
+    assert seconds_of(streaming("epilogue_bias"), DGX).item() == 0.0
+
+
+@pytest.mark.parametrize("kernel_class", OPERATORS)
+def test_an_empty_operator_takes_no_time(kernel_class):
+    make, ranges = OPERATORS[kernel_class]
+    sizes = [constant(0.0) for _ in ranges]
+
+    assert seconds_of(make(*sizes), DGX).item() == 0.0
+
+
+@pytest.mark.parametrize("layout", ["input_gradient", "weight_gradient"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_layout_ratios_scale_gradients_and_nothing_else(device, layout):
+    ratios = {"input_gradient": 0.8, "weight_gradient": 1.2}
+    book = book_of(curve_of(device, "gemm", launch_s=1e-6, layout_ratio=ratios))
+    items = [item_of(gemm(layout=name)) for name in ("forward", layout)]
+
+    priced = price_items(items, catalog.cluster(DEVICES[device]), book=book)
+
+    forward_s, gradient_s = (priced.of(item).alone_s.item() for item in items)
+    assert forward_s == pytest.approx(1e-6 + bound_of(gemm(), catalog.device(device)).item() / 0.5)
+    assert gradient_s == pytest.approx(ratios[layout] * forward_s)
+
+
+@pytest.mark.parametrize("cluster", catalog.names("clusters"))
+@pytest.mark.parametrize("kernel_class", OPERATORS)
+def test_every_kernel_names_factors_that_are_listed(kernel_class, cluster):
+    make, ranges = OPERATORS[kernel_class]
+    item = item_of(make(*(constant(2**high) for _, high in ranges)))
+
+    priced = price_items([item], catalog.cluster(cluster))
+
+    names = priced.of(item).factors
+    assert names
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(priced.factors)
+    assert all(priced.factors[name].log_sigma_factor > 0 for name in names)
+
+
+def test_only_matrix_kernels_are_derated_in_training():
+    derate = "in_training_derate[megatron-2022@2022-05]"
+
+    assert derate in factors_of(gemm(), DGX)
+    assert derate not in factors_of(streaming(), DGX)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.1])
+def test_the_stacks_derate_scales_its_products(ratio):
+    stack = {1.0: "megatron-2022", 1.1: "megatron-2021"}[ratio]  # as their files say
+    items = [item_of(gemm()), item_of(streaming())]
+    book = book_of(curve_of("a100-sxm4-80gb", "gemm"), curve_of("a100-sxm4-80gb", "gelu"))
+
+    priced = price_items(items, DGX, stack=stack, book=book)
+
+    product_s, streaming_s = (priced.of(item).alone_s.item() for item in items)
+    assert product_s == pytest.approx(ratio * 2 * bound_of(gemm(), DGX.node.device).item())
+    assert streaming_s == pytest.approx(2 * bound_of(streaming(), DGX.node.device).item())
+
+
+def test_a_device_without_curves_is_called_uncalibrated():
+    priced = price_items([item_of(gemm())], UNKNOWN)
+
+    assert any("uncalibrated" in warning and "unknown" in warning for warning in priced.warnings)
+    assert not any(used.calibrated for used in priced.used)
+
+
+def test_a_device_without_curves_is_called_uncalibrated_even_on_a_measured_fabric():
+    """The fabric's curves say nothing about the kernels."""
+    reduce = message_item(AllReduce(axis="dp", message_bytes=constant(1e8)))
+
+    priced = price_items([item_of(gemm()), reduce], UNKNOWN, DATA_PARALLEL)
+
+    assert any("uncalibrated" in warning for warning in priced.warnings)
+
+
+@pytest.mark.parametrize("cluster", catalog.names("clusters"))
+def test_a_measured_device_is_not_called_uncalibrated(cluster):
+    assert price_items([item_of(gemm())], catalog.cluster(cluster)).warnings == ()
+
+
+def test_times_without_curves_are_less_certain_than_a_factor_of_a_quarter():
+    known, guessed = factors_of(gemm(), VISTA), factors_of(gemm(), UNKNOWN)
+
+    assert max(factor.log_sigma_factor for factor in guessed.values()) >= 0.25
+    assert max(factor.log_sigma_factor for factor in known.values()) < 0.1
+
+
+def test_borrowing_is_a_factor_with_the_sigma_of_the_relative():
+    factors = factors_of(streaming("bias_gelu"), DGX)
+
+    assert factors["borrowed[bias_gelu]"].log_sigma_factor == RELATIVES["bias_gelu"].log_sigma_factor
+
+
+def test_a_curve_of_ones_own_is_not_borrowed():
+    assert not any(name.startswith("borrowed") for name in factors_of(streaming("gelu"), DGX))
+
+
+def test_the_doubt_of_borrowing_counts_once():
+    """Variances of an item's factors add up to those of the borrowing and of the curve alone."""
+    own = factors_of(streaming("gelu"), DGX)
+    borrowed = factors_of(streaming("bias_gelu"), DGX)
+
+    variance = sum(factor.log_sigma_factor**2 for factor in borrowed.values())
+
+    expected = sum(factor.log_sigma_factor**2 for factor in own.values())
+    assert variance == pytest.approx(expected + RELATIVES["bias_gelu"].log_sigma_factor ** 2)
+
+
+def test_the_sigma_of_a_level_does_not_hang_on_which_class_comes_first():
+    items = [item_of(streaming("gelu")), item_of(streaming("softmax", width=constant(2048.0)))]
+
+    forth, back = (price_items(order, DGX).factors for order in (items, items[::-1]))
+
+    level = "memory_level[a100-sxm4-80gb]"
+    assert forth[level].log_sigma_factor == back[level].log_sigma_factor
+
+
+def test_a_shape_beyond_the_measurements_names_its_extrapolation():
+    assert "extrapolated[gemm]" in factors_of(gemm(2**18), DGX)
+    assert "extrapolated[gemm]" not in factors_of(gemm(4096), DGX)
+
+
+@pytest.mark.parametrize(("elements", "extrapolates"), [(2**26, False), (2**36, True)])
+def test_the_evidence_says_whether_a_curve_was_extrapolated(elements, extrapolates):
+    priced = price_items([item_of(streaming()), item_of(streaming(elements=elements))], DGX)
+
+    assert [(used.curve.name, used.extrapolated) for used in priced.used] == [("gelu", extrapolates)]
+
+
+def test_the_evidence_says_when_a_message_is_smaller_than_any_that_was_measured():
+    """vista-ndr: all-reduces of 42 MB and more were measured; this one has 8 bytes."""
+    item = message_item(AllReduce(axis="dp", message_bytes=constant(8.0)))
+
+    priced = price_items([item], VISTA, DATA_PARALLEL)
+
+    assert [(used.curve.name, used.extrapolated) for used in priced.used] == [("all_reduce", True)]
+
+
+def test_a_precision_without_a_matrix_engine_runs_on_the_fp32_units():
+    """A100 has no 8-bit floats: 19.5 TFLOP/s."""
+    book = book_of(curve_of("a100-sxm4-80gb", "gemm", efficiency=1.0))
+    item = item_of(gemm(8192, dtype="fp8"))
+
+    priced = price_items([item], DGX, book=book)
+
+    assert priced.of(item).alone_s.item() == pytest.approx(2 * 8192**3 / 19.5e12)
+
+
+def test_a_device_that_lists_only_the_precision_of_the_plan_is_priced():
+    """What spec/checks.py accepts, pricing accepts: no plan asks for an fp32 peak."""
+    device = changed_device(VISTA, peak_flop_per_s={"fp16": 989e12})
+
+    same_s = seconds_of(gemm(), device)
+
+    np.testing.assert_array_equal(same_s, seconds_of(gemm(), VISTA))
+
+
+@pytest.mark.parametrize("collective", MESSAGES)
+@pytest.mark.parametrize("axis", ["tp", "dp", "pp", "world"])
+@pytest.mark.parametrize("stack", ["megatron-2022", "gpt-neox-deepspeed"])
+def test_a_message_to_oneself_takes_no_time(stack, axis, collective):
+    item = message_item(MESSAGES[collective](axis=axis, message_bytes=constant(1e8)))
+
+    assert price_items([item], DGX, stack=stack).of(item).alone_s.item() == 0.0
+
+
+@pytest.mark.parametrize("collective", MESSAGES)
+def test_a_message_to_oneself_is_not_launched(collective):
+    item = message_item(MESSAGES[collective](axis="tp", message_bytes=constant(1e8)))
+
+    assert price_items([item], DGX).of(item).host_s == 0.0
+
+
+def test_a_replica_sends_nothing_and_names_nothing():
+    item = message_item(Replicate(axis="dp", message_bytes=constant(1e9)))
+
+    price = price_items([item], DGX, DATA_PARALLEL).of(item)
+
+    assert (price.alone_s.item(), price.host_s, price.factors) == (0.0, 0.0, ())
+
+
+@pytest.mark.parametrize(("plan", "tier"), [({"data_parallel": 8}, 0), ({"data_parallel": 16}, 1)])
+def test_a_message_names_the_fabric_of_its_tier(plan, tier):
+    item = message_item(AllReduce(axis="dp", message_bytes=constant(1e8)))
+    names = ["fabric[a100-nvswitch]", "fabric[infiniband]"]
+
+    priced = price_items([item], DGX, one_plan(Plan(global_batch=16, **plan)))
+
+    assert priced.of(item).factors == (names[tier],)
+
+
+def test_an_unmeasured_fabric_is_less_certain_than_a_measured_one():
+    item = message_item(AllReduce(axis="dp", message_bytes=constant(1e8)))
+    sigmas = [
+        price_items([item], DGX, one_plan(Plan(data_parallel=ranks, global_batch=16))).factors
+        for ranks in (8, 16)
+    ]
+
+    assert sigmas[0]["fabric[a100-nvswitch]"].log_sigma_factor < 0.1
+    assert sigmas[1]["fabric[infiniband]"].log_sigma_factor >= 0.2
+
+
+def test_posting_a_blocking_transfer_costs_the_host_time_of_the_stack():
+    """gpt-neox-deepspeed: 0.12 ms a message; megatron-2022: none."""
+    item = message_item(SendReceive(axis="pp", message_bytes=constant(1e7)))
+
+    blocking, free = (
+        price_items([item], VISTA, PIPELINE, stack=stack).of(item).alone_s.item()
+        for stack in ("gpt-neox-deepspeed", "megatron-2022")
+    )
+
+    assert blocking - free == pytest.approx(0.12e-3)
+
+
+def test_a_slower_host_posts_transfers_more_slowly():
+    item = message_item(SendReceive(axis="pp", message_bytes=constant(1e7)))
+    stack = "gpt-neox-deepspeed"
+
+    before, after = (
+        price_items([item], VISTA, PIPELINE, site, stack).of(item).alone_s.item()
+        for site in (None, site_with(host=2.0))
+    )
+
+    assert after - before == pytest.approx(0.12e-3)
+
+
+@pytest.mark.parametrize(("phase", "launch_s"), [("forward", 30e-6), ("recompute", 30e-6)])
+def test_a_kernel_of_the_forward_costs_the_host_its_launch(phase, launch_s):
+    item = item_of(streaming(), phase)
+
+    assert price_items([item], DGX).of(item).host_s == pytest.approx(launch_s)
+
+
+def test_a_kernel_of_the_backward_is_launched_faster():
+    """megatron-2022: 30 us forward, eager Python; 15 us backward, from C++."""
+    item = message_item(AllReduce(axis="dp", message_bytes=constant(1.0)), phase="backward")
+
+    assert price_items([item], DGX, DATA_PARALLEL).of(item).host_s == pytest.approx(15e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "seconds"), [("synchronise", "host", 0.85e-3), ("step", "host_step", 5e-3)]
+)
+def test_the_hosts_own_work_takes_what_the_stack_says_and_names_its_factor(kind, name, seconds):
+    item = host_work(kind, "step")
+
+    price = price_items([item], DGX, stack="gpt-neox-deepspeed").of(item)
+
+    assert price.alone_s.item() == pytest.approx(seconds)
+    assert price.factors == (name,)
+    assert price.host_s == 0.0
+
+
+def test_a_host_twice_as_fast_launches_in_half_the_time():
+    fast = changed_node(DGX, host=DGX.node.host.model_copy(update={"speed_ratio": 2.0}))
+    items = [item_of(streaming()), host_work("step", "step")]
+
+    before, after = (price_items(items, cluster) for cluster in (DGX, fast))
+
+    assert after.of(items[0]).host_s == pytest.approx(before.of(items[0]).host_s / 2)
+    assert after.of(items[1]).alone_s.item() == pytest.approx(before.of(items[1]).alone_s.item() / 2)
+    assert after.of(items[0]).alone_s.item() == before.of(items[0]).alone_s.item()
+
+
+def test_a_curve_may_be_another_devices():
+    """`curves: NAME` in a device's file: its own name is not looked up."""
+    twin = changed_device(DGX, name="twin", curves="a100-sxm4-80gb")
+
+    np.testing.assert_array_equal(seconds_of(gemm(), twin), seconds_of(gemm(), DGX))
+
+
+def test_a_sites_word_on_the_whole_step_is_passed_on():
+    priced = price_items([item_of(gemm())], DGX, site=site_with(jitter=1.3))
+
+    assert priced.site_ratio("jitter") == 1.3
+    assert priced.site_ratio("anything else") == 1.0

@@ -1,0 +1,183 @@
+"""Whole jobs priced: site factors, batches of plans, and the same answer every time."""
+
+import numpy as np
+import pytest
+from alone import site_with
+from conftest import make_job
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.price import price
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.operators.base import AbstractOperator
+from flopcast.spec.plan import Plan, batch_plans, one_plan
+from flopcast.spec.site import Site
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+UNMEASURED = {
+    "name": "unmeasured",
+    "memory_bytes": "96 GB",
+    "memory_bytes_per_s": "3 TB/s",
+    "peak_flop_per_s": {"bf16": "800 TFLOP/s", "fp32": "50 TFLOP/s"},
+    "multiprocessors": 100,
+    "kernel_launch_s": "2 us",
+}
+JOBS = {
+    "one node": {"cluster": "dgx-a100:1", "plan": "dp=2 tp=2 pp=2 mbs=1 gbs=16 precision=fp16"},
+    "many nodes": {
+        "cluster": "selene:8",
+        "plan": "dp=2 tp=8 pp=4 mbs=1 gbs=16 precision=fp16 zero=1 recompute=full",
+    },
+    "blocking transfers": {
+        "cluster": "vista:16",
+        "stack": "gpt-neox-deepspeed",
+        "plan": "dp=2 tp=4 pp=2 mbs=1 gbs=16 precision=fp16 recompute=full",
+    },
+    "a device without curves": {
+        "cluster": {
+            "groups": [{"count": 2, "node": {"device": UNMEASURED, "devices": 4, "host": "grace"}}],
+            "tiers": [
+                {"name": "links", "devices": 4, "bytes_per_s": "450 GB/s", "latency_s": "4 us"},
+                {"name": "network", "devices": 0, "bytes_per_s": "50 GB/s", "latency_s": "8 us"},
+            ],
+        },
+        "plan": "dp=2 tp=2 pp=2 mbs=1 gbs=16 precision=bf16",
+    },
+}
+DEGREES = [(1, 1, 8), (2, 1, 4), (2, 4, 1), (8, 1, 1), (1, 8, 1), (4, 2, 1)]  # tp, pp, dp: eight devices
+
+
+def priced(job, plans=None, site=None):
+    """Every item of a job with its price."""
+    plans = one_plan(job.plan) if plans is None else plans
+    programs = realise(lower(job.model, plans, job.batch), job.stack)
+    return price(programs, job.cluster, load_book(job.cluster), FactorBook(site or Site()))
+
+
+def factor_names():
+    """Every factor of every job, as (job, factor)."""
+    return [(name, factor) for name, parts in JOBS.items() for factor in priced(make_job(**parts)).factors]
+
+
+def seconds(found):
+    """Device seconds and host seconds of every item, in the order of the step."""
+    prices = [found.of(item) for item in found.programs.items()]
+    return [each.alone_s for each in prices], [each.host_s for each in prices]
+
+
+@pytest.mark.parametrize(("job", "factor"), factor_names())
+def test_a_site_factor_of_two_doubles_exactly_the_items_that_name_it(job, factor):
+    """`host` also scales the launches, which every item has."""
+    job = make_job(**JOBS[job])
+    before, after = priced(job), priced(job, site=site_with(**{factor: 2.0}))
+    named = [factor in before.of(item).factors for item in before.programs.items()]
+
+    (before_s, launches_s), (after_s, relaunches_s) = seconds(before), seconds(after)
+
+    wrong = [
+        item.name
+        for item, old, new, scales in zip(before.programs.items(), before_s, after_s, named, strict=True)
+        if not np.allclose(new, old * (2.0 if scales else 1.0), rtol=1e-12, atol=0.0)
+    ]
+    assert wrong == []
+    assert relaunches_s == pytest.approx([each * (2.0 if factor == "host" else 1.0) for each in launches_s])
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_item_that_takes_time_names_a_factor(name):
+    found = priced(make_job(**JOBS[name]))
+
+    unnamed = [
+        item.name
+        for item in found.programs.items()
+        if (found.of(item).alone_s > 0).any() and not found.of(item).factors
+    ]
+
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_item_of_a_job_has_a_price_that_is_a_number_of_seconds(name):
+    found = priced(make_job(**JOBS[name]))
+
+    for item in found.programs.items():
+        assert np.isfinite(found.of(item).alone_s).all()
+        assert (found.of(item).alone_s >= 0).all()
+        assert found.of(item).host_s >= 0
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_priced_twice_costs_the_same(name):
+    job = make_job(**JOBS[name])
+
+    first, second = seconds(priced(job)), seconds(priced(job))
+
+    assert [each.tobytes() for each in first[0]] == [each.tobytes() for each in second[0]]
+    assert first[1] == second[1]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_curve_that_was_used_is_listed_once_with_its_evidence(name):
+    found = priced(make_job(**JOBS[name]))
+
+    keys = [(used.curve.owner, used.curve.name) for used in found.used]
+    assert keys
+    assert len(set(keys)) == len(keys)
+    assert all(used.curve.evidence.source for used in found.used)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_no_kernel_of_a_job_beats_the_data_sheet(name):
+    """Every kernel of the step: its FLOP at the peak, its bytes at the bandwidth."""
+    found = priced(make_job(**JOBS[name]))
+    device = found.cluster.node.device
+
+    for item in found.programs.items():
+        if isinstance(item.work, AbstractOperator):
+            need = item.work.work()
+            compute_s = need.flop / device.peak_flop_per_s[need.unit]
+            memory_s = need.moved_bytes / device.memory_bytes_per_s
+            assert (found.of(item).alone_s >= np.maximum(compute_s, memory_s) * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("stack", catalog.names("stacks"))
+@pytest.mark.parametrize("cluster", ["dgx-a100:1", "perlmutter-tcp:2", "vista:8"])
+def test_a_batch_of_plans_costs_what_each_plan_costs_alone(cluster, stack):
+    job = make_job(cluster=cluster, stack=stack, plan="dp=8 mbs=1 gbs=16 precision=fp16")
+    plans = [
+        Plan(
+            tensor_parallel=tp,
+            pipeline_parallel=pp,
+            data_parallel=dp,
+            micro_batch=1 + (dp == 1),
+            global_batch=16,
+            precision="fp16",
+        )
+        for tp, pp, dp in DEGREES
+    ]
+
+    together = priced(job, batch_plans(plans))
+
+    for row, plan in enumerate(plans):
+        alone = priced(job, one_plan(plan))
+        pairs = zip(together.programs.items(), alone.programs.items(), strict=True)
+        for mine, theirs in pairs:
+            expected = alone.of(theirs).alone_s[0]
+            rows = np.broadcast_to(
+                together.of(mine).alone_s, (len(plans), together.of(mine).alone_s.shape[1])
+            )
+            np.testing.assert_allclose(rows[row, : len(expected)], expected, rtol=1e-12, err_msg=mine.name)
+
+
+def test_the_order_of_the_plans_of_a_batch_does_not_matter():
+    job = make_job()
+    plans = [
+        Plan(data_parallel=8, micro_batch=size, global_batch=64, precision="fp16") for size in (1, 2, 4)
+    ]
+
+    forth, back = priced(job, batch_plans(plans)), priced(job, batch_plans(plans[::-1]))
+
+    for mine, theirs in zip(forth.programs.items(), back.programs.items(), strict=True):
+        ours, reversed_s = forth.of(mine).alone_s, back.of(theirs).alone_s[::-1]
+        np.testing.assert_array_equal(ours, np.broadcast_to(reversed_s, ours.shape))

@@ -1,0 +1,83 @@
+"""Splits and blocks that the tests of this folder share: the published shapes, small and large."""
+
+import numpy as np
+
+from flopcast.dtypes import constant
+from flopcast.layers.attention import Attention
+from flopcast.layers.base import Split
+from flopcast.layers.block import Block
+from flopcast.layers.embedding import Embedding
+from flopcast.layers.head import FinalNorm, Head
+from flopcast.layers.mlp import Mlp
+
+RESIDUALS = ("sequential", "parallel", "parallel_shared_norm")
+
+
+def split(sequences=1, length=2048, tensor=1, sequence_parallel=False, dtype="fp16"):
+    """One plan; lists give a batch of plans."""
+    columns = {
+        name: np.array(values, dtype=float).reshape(-1, 1)
+        for name, values in (("sequences", sequences), ("length", length), ("tensor", tensor))
+    }
+    return Split(sequence_parallel=sequence_parallel, dtype=dtype, **columns)
+
+
+def gpt(heads, hidden, dropout=0.1, **fields):
+    """GPT-2 and GPT-3: biases, layer norms, GELU, dropout everywhere, no rotary positions."""
+    mixer = Attention(heads=heads, qkv_bias=True, out_bias=True, rotary_fraction=0.0, dropout=dropout)
+    feed_forward = Mlp(ffn_hidden=4 * hidden, activation="gelu", bias=True)
+    return Block(mixer=mixer, feed_forward=feed_forward, dropout=dropout, **fields)
+
+
+def llama(heads, kv_heads, ffn_hidden, **fields):
+    """Llama: grouped queries, rotary positions, gated MLP, no biases, no dropout."""
+    return Block(
+        mixer=Attention(heads=heads, kv_heads=kv_heads),
+        feed_forward=Mlp(ffn_hidden=ffn_hidden, activation="swiglu"),
+        norm="rmsnorm",
+        **fields,
+    )
+
+
+HIDDEN = 64
+BLOCKS = {
+    "gpt": gpt(8, HIDDEN),
+    "gpt_without_dropout": gpt(8, HIDDEN, dropout=0.0),
+    "neox": gpt(8, HIDDEN, residual="parallel"),
+    "falcon": gpt(8, HIDDEN, residual="parallel_shared_norm"),
+    "llama": llama(8, 8, 160),
+    "grouped": llama(8, 4, 160),
+    "multi_query": llama(8, 1, 160),
+    "wide_heads": Block(
+        mixer=Attention(heads=8, head_size=32, rotary_fraction=0.25),
+        feed_forward=Mlp(ffn_hidden=256, activation="geglu"),
+    ),
+    "bidirectional": Block(
+        mixer=Attention(heads=8, causal=False), feed_forward=Mlp(ffn_hidden=256, activation="relu")
+    ),
+}
+LAYERS = {
+    **BLOCKS,
+    "attention": Attention(heads=8, kv_heads=2, qkv_bias=True, dropout=0.1),
+    "mlp": Mlp(ffn_hidden=256, activation="silu", bias=True),
+    "embedding": Embedding(vocabulary=1000, learned_positions=32, dropout=0.1),
+    "embedding_alone": Embedding(vocabulary=1000, vocabulary_multiple=1),
+    "final_norm": FinalNorm(),
+    "head": Head(vocabulary=1000),
+    "tied_head": Head(vocabulary=1000, tied=True),
+}
+
+
+def operators(items):
+    """Items that run a kernel."""
+    return [item for item in items if hasattr(item.work, "saves")]
+
+
+def messages(items):
+    """Items that send something."""
+    return [item for item in items if getattr(item.work, "collective", "")]
+
+
+def flop(items):
+    """FLOP of one rank, shape (plans, 1)."""
+    return sum((item.work.work().flop for item in operators(items)), constant(0))

@@ -1,0 +1,237 @@
+"""What a block keeps, against the formulas of arXiv:2205.05198 (Korthikanti et al.), tables 2 and 3.
+
+Notation of the paper: s tokens of a sequence, b sequences of a micro-batch, h hidden width, a heads,
+t tensor-parallel degree. Its block is GPT-3's: biases, dropout, 16-bit activations, materialised
+attention, one-byte dropout masks.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_examples import BLOCKS, HIDDEN, gpt, llama, split
+
+from flopcast.layers.embedding import Embedding
+from flopcast.layers.head import FinalNorm, Head
+from flopcast.workload.backward import WHOLE_LAYER, kept_tensors, total_bytes
+from flopcast.workload.rewrites import REWRITES
+
+PAPER = {"22B": (64, 6144), "175B": (96, 12288), "530B": (128, 20480), "1T": (160, 25600)}  # a, h
+LENGTH, TENSOR = 2048, 8
+CORE = ("core_attention",)
+
+
+def kept(layer, hidden, cut, recomputed=()):
+    return total_bytes(kept_tensors(layer.forward(hidden, cut), frozenset(recomputed))).item()
+
+
+def units(layer, hidden, cut, recomputed=()):
+    """Kept bytes in units of s·b·h."""
+    return kept(layer, hidden, cut, recomputed) / (cut.tokens.item() * hidden)
+
+
+@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
+@pytest.mark.parametrize("b", [1, 4])
+def test_a_block_keeps_what_equation_1_says(a, h, b):
+    s = LENGTH
+
+    found = kept(gpt(a, h), h, split(b, s))
+
+    assert found == pytest.approx(s * b * h * (34 + 5 * a * s / h), rel=1e-12)
+
+
+@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
+@pytest.mark.parametrize("t", [2, 8, 16])
+def test_tensor_parallelism_leaves_norms_and_masks_whole_as_equation_2_says(a, h, t):
+    s, b = LENGTH, 2
+
+    found = kept(gpt(a, h), h, split(b, s, t))
+
+    assert found == pytest.approx(s * b * h * (10 + 24 / t + 5 * a * s / (h * t)), rel=1e-12)
+
+
+@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
+@pytest.mark.parametrize("t", [2, 8, 16])
+def test_sequence_parallelism_divides_everything_as_equation_4_says(a, h, t):
+    s, b = LENGTH, 2
+
+    found = kept(gpt(a, h), h, split(b, s, t, sequence_parallel=True))
+
+    assert found == pytest.approx(s * b * h / t * (34 + 5 * a * s / h), rel=1e-12)
+
+
+@pytest.mark.parametrize(("a", "h"), PAPER.values(), ids=PAPER)
+@pytest.mark.parametrize(
+    ("sequence_parallel", "formula"),
+    [(False, lambda t: 10 + 24 / t), (True, lambda t: 34 / t)],
+    ids=["tensor", "tensor and sequence"],
+)
+def test_selective_recompute_spares_the_square_terms_as_table_2_says(a, h, sequence_parallel, formula):
+    cut = split(1, LENGTH, TENSOR, sequence_parallel)
+
+    assert units(gpt(a, h), h, cut, CORE) == pytest.approx(formula(TENSOR), rel=1e-12)
+
+
+@pytest.mark.parametrize(("model", "spared"), [("175B", 0.70), ("530B", 0.65)])
+def test_selective_recompute_spares_the_shares_that_section_5_prints(model, spared):
+    a, h = PAPER[model]
+    cut = split(1, LENGTH, TENSOR, sequence_parallel=True)
+
+    share = 1 - kept(gpt(a, h), h, cut, CORE) / kept(gpt(a, h), h, cut)
+
+    assert share == pytest.approx(spared, abs=0.005)
+
+
+def test_full_recompute_keeps_nothing_but_the_input_which_is_the_neighbours():
+    assert kept(gpt(96, 12288), 12288, split(), (WHOLE_LAYER,)) == 0
+
+
+def test_the_tensors_are_those_that_section_4_1_lists():
+    """Eleven tensors and three masks, in units of s·b·h bytes; the square ones in units of a·s²·b."""
+    a, h, s = 8, HIDDEN, 32
+    square_bytes, wide_bytes = a * s * s, s * h
+
+    found = kept_tensors(gpt(a, h).forward(h, split(1, s)), frozenset())
+
+    square = {name: found.pop(name).item() / square_bytes for name in tuple(found) if name in SQUARE}
+    assert square == SQUARE
+    assert {name: size_bytes.item() / wide_bytes for name, size_bytes in found.items()} == WIDE
+
+
+SQUARE = {"attention.weights": 2, "attention.dropout.mask": 1, "attention.dropped": 2}
+WIDE = {
+    "x": 2,  # input of the first layer norm
+    "attention.in.full": 2,  # input of q, k and v
+    "attention.q": 2,
+    "attention.k": 2,
+    "attention.v": 2,
+    "attention.joined": 2,  # input of the output projection
+    "attention.drop.mask": 1,
+    "middle": 2,  # input of the second layer norm
+    "mlp.in.full": 2,
+    "mlp.up": 8,  # input of the GELU
+    "mlp.inner": 8,  # input of the second linear
+    "mlp.drop.mask": 1,
+}
+
+
+def test_shards_are_kept_in_place_of_what_is_gathered_from_them():
+    """Section 4.2.2: the extra all-gather of the backward pass buys the t-th part of its input."""
+    h, t = HIDDEN, 4
+    forward = gpt(8, h).forward(h, split(1, 32, t, sequence_parallel=True))
+
+    found = kept_tensors(forward, frozenset())
+
+    assert not {"attention.in.full", "mlp.in.full"} & set(found)
+    assert found["attention.in"].item() == found["mlp.in"].item() == 2 * 32 * h / t
+
+
+@pytest.mark.parametrize(
+    ("residual", "factor"),
+    [
+        ("parallel", 32),  # both norms read one tensor: 34 - 2
+        ("parallel_shared_norm", 30),  # and both halves one norm's output: 34 - 2 - 2
+    ],
+)
+def test_parallel_blocks_keep_shared_tensors_once(residual, factor):
+    a, h, s = 96, 12288, LENGTH
+
+    found = units(gpt(a, h, residual=residual), h, split(1, s))
+
+    assert found == pytest.approx(factor + 5 * a * s / h)
+
+
+def test_without_dropout_there_is_no_mask_and_one_square_tensor():
+    """Softmax output and context's input are then one tensor: 34 - 2 and 5 - 1 - 2."""
+    a, h, s = 96, 12288, LENGTH
+
+    assert units(gpt(a, h, dropout=0.0), h, split(1, s)) == pytest.approx(32 + 2 * a * s / h)
+
+
+def test_a_llama_block_without_scores_keeps_norm_inputs_projections_and_a_gated_mlp():
+    """By hand, Llama-2 7B, in units of s·b·h: x, in, q, k, v, joined, middle, in: 8 · 2; f = ffn / h:
+    gate, value and their product, 3 · 2 f."""
+    h, ffn, a, s = 4096, 11008, 32, 4096
+
+    found = units(llama(a, a, ffn), h, split(1, s), CORE)
+
+    assert found == pytest.approx(16 + 6 * ffn / h)
+
+
+def test_fused_attention_keeps_nothing_that_grows_with_the_square_of_the_length():
+    a, h = 96, 12288
+    once, twice = (
+        total_bytes(
+            kept_tensors(REWRITES["flash_attention"](gpt(a, h).forward(h, split(1, s))), frozenset())
+        )
+        for s in (2048, 4096)
+    )
+
+    assert twice.item() == pytest.approx(2 * once.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "rewrite", ["fused_softmax", "bias_gelu", "bias_dropout_add", "epilogue_bias", "fused_layernorm"]
+)
+def test_megatrons_fusions_change_kernels_but_not_what_is_kept(rewrite):
+    forward = gpt(96, 12288).forward(12288, split())
+
+    fused = REWRITES[rewrite](forward)
+
+    assert fused != forward
+    before, after = (total_bytes(kept_tensors(items, frozenset())).item() for items in (forward, fused))
+    assert after == before
+
+
+@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.residual == "sequential"])
+@pytest.mark.parametrize("tensor", [2, 4, 8])
+def test_sequence_parallel_ranks_keep_together_what_one_rank_keeps_alone(name, tensor):
+    whole = kept_tensors(BLOCKS[name].forward(HIDDEN, split(2, 64)), frozenset())
+    shared = kept_tensors(
+        BLOCKS[name].forward(HIDDEN, split(2, 64, tensor, sequence_parallel=True)), frozenset()
+    )
+    repeated = {"attention.k", "attention.v"} if tensor > BLOCKS[name].mixer.groups else set()
+
+    for tensor_name, size_bytes in shared.items():
+        alone = whole[tensor_name if tensor_name in whole else f"{tensor_name}.full"]
+        if tensor_name not in repeated:
+            assert tensor * size_bytes.item() == pytest.approx(alone.item()), tensor_name
+
+
+@given(b=st.integers(1, 8), doublings=st.integers(5, 12), name=st.sampled_from(sorted(BLOCKS)))
+@settings(max_examples=60, deadline=None)
+def test_kept_bytes_are_proportional_to_the_sequences_of_a_micro_batch(b, doublings, name):
+    one, many = (kept(BLOCKS[name], HIDDEN, split(n, 2**doublings)) for n in (1, b))
+
+    assert many == b * one
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_recomputing_never_keeps_more(name):
+    everything, selective = (kept(BLOCKS[name], HIDDEN, split(2, 64), mode) for mode in ((), CORE))
+
+    assert selective < everything
+
+
+@pytest.mark.parametrize(("t", "sequence_parallel"), [(1, False), (8, True)])
+def test_the_ends_of_a_model_keep_what_section_4_3_says(t, sequence_parallel):
+    """Dropout mask of the embedding s·b·h / t; final norm and projection 2·s·b·h / t each; the ids,
+    eight bytes a token, and the fp32 logits, which depend on the stack, are apart."""
+    h, s, b, cut = 12288, LENGTH, 4, split(4, LENGTH, t, sequence_parallel)
+    embedding = kept_tensors(Embedding(vocabulary=51200, dropout=0.1).forward(h, cut), frozenset())
+
+    assert embedding["embedding.drop.mask"].item() == s * b * h / t
+    assert embedding["embedding.lookup.ids"].item() == 8 * s * b
+    assert kept(FinalNorm(), h, cut) == 2 * s * b * h / t
+    assert kept(Head(vocabulary=51200), h, cut) == 2 * s * b * h / t
+
+
+def test_a_batch_of_plans_keeps_what_its_members_keep():
+    together = kept_tensors(
+        gpt(8, HIDDEN).forward(HIDDEN, split([1, 2, 8], [32, 64, 16], [1, 4, 8])), frozenset()
+    )
+
+    for plan, (b, s, t) in enumerate([(1, 32, 1), (2, 64, 4), (8, 16, 8)]):
+        alone = kept_tensors(gpt(8, HIDDEN).forward(HIDDEN, split(b, s, t)), frozenset())
+        for name, size_bytes in together.items():
+            assert np.broadcast_to(size_bytes, (3, 1))[plan].item() == alone[name].item(), name

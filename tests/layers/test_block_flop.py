@@ -1,0 +1,163 @@
+"""FLOP of blocks and models against arXiv:2104.04473 (Narayanan et al.), section 5.1 and appendix.
+
+Its equations count two FLOP a multiply-add of matrix products, and the scores in full, masked or not.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_examples import BLOCKS, HIDDEN, RESIDUALS, flop, gpt, llama, split
+
+from flopcast.layers.attention import Attention
+from flopcast.layers.head import Head
+from flopcast.layers.mlp import Mlp
+from flopcast.spec.model import Model
+from flopcast.workload.backward import WHOLE_LAYER, derive_backward
+from flopcast.workload.rewrites import REWRITES
+
+NONE = frozenset()
+SC21 = {  # table 1: billions of parameters → hidden, layers, heads
+    "1.7": (2304, 24, 24),
+    "18.4": (6144, 40, 48),
+    "145.6": (12288, 80, 96),
+    "1008": (25600, 128, 160),
+}
+VOCABULARY, LENGTH = 51200, 2048
+
+
+def forward_and_backward(layer, hidden, cut, recomputed=NONE):
+    forward = layer.forward(hidden, cut)
+    return flop(forward).item(), flop(derive_backward(forward, recomputed)).item()
+
+
+@pytest.mark.parametrize(("h", "a"), [(2304, 24), (6144, 48), (12288, 96), (25600, 160)])
+@pytest.mark.parametrize("b", [1, 3])
+def test_a_block_needs_24_b_s_h_squared_and_4_b_s_squared_h_forward(h, a, b):
+    s = LENGTH
+
+    forward, _ = forward_and_backward(gpt(a, h), h, split(b, s))
+
+    assert forward == 24 * b * s * h**2 + 4 * b * s**2 * h
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+def test_the_backward_pass_needs_twice_the_forward(name, tensor):
+    forward, backward = forward_and_backward(BLOCKS[name], HIDDEN, split(2, 32, tensor))
+
+    assert backward == 2 * forward
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_full_recompute_makes_it_four_forwards_in_all(name):
+    forward, backward = forward_and_backward(
+        BLOCKS[name], HIDDEN, split(2, 32), recomputed=frozenset([WHOLE_LAYER])
+    )
+
+    assert forward + backward == 4 * forward
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_selective_recompute_adds_both_products_of_attention_once(name):
+    mixer = BLOCKS[name].mixer
+    s, heads, size = 32, mixer.heads, mixer.size(HIDDEN)
+    core = frozenset(["core_attention"])
+
+    _, plain = forward_and_backward(BLOCKS[name], HIDDEN, split(1, s))
+    _, selective = forward_and_backward(BLOCKS[name], HIDDEN, split(1, s), core)
+
+    assert selective - plain == 2 * (2 * heads * s * s * size)
+
+
+@pytest.mark.parametrize(("h", "layers", "a"), SC21.values(), ids=SC21)
+def test_a_models_items_add_up_to_equation_3_without_its_recompute(h, layers, a):
+    """Equation 3, 96·B·s·l·h²·(1 + s/6h + V/16lh), has one forward for recompute: 72 without it."""
+    s = LENGTH
+    model = Model(hidden=h, vocabulary=VOCABULARY, blocks=(gpt(a, h, count=layers),), tied_embeddings=True)
+
+    total = 0.0
+    for layer, count in model.sequence():
+        total += count * sum(forward_and_backward(layer, h, split(1, s)))
+
+    assert total == pytest.approx(
+        72 * s * layers * h**2 * (1 + s / (6 * h) + VOCABULARY / (12 * layers * h))
+    )
+
+
+@pytest.mark.parametrize(("h", "layers", "a"), SC21.values(), ids=SC21)
+def test_the_models_own_count_is_that_of_its_items(h, layers, a):
+    model = Model(hidden=h, vocabulary=VOCABULARY, blocks=(gpt(a, h, count=layers),))
+
+    items = sum(
+        count * flop(layer.forward(h, split(1, LENGTH))).item() for layer, count in model.sequence()
+    )
+
+    assert model.forward_flop(LENGTH) == items
+
+
+def test_a_llama_block_needs_what_its_matrices_and_scores_need():
+    """By hand, Llama-2 70B: 2 FLOP a token and element of its seven matrices, and 4·s²·h of scores."""
+    h, ffn, heads, kv_heads, s = 8192, 28672, 64, 8, 4096
+    elements = 2 * h * h + 2 * h * (h // heads) * kv_heads + 3 * h * ffn
+
+    forward, _ = forward_and_backward(llama(heads, kv_heads, ffn), h, split(1, s))
+
+    assert forward == 2 * s * elements + 4 * s**2 * h
+
+
+@given(kv_heads=st.sampled_from([1, 2, 4, 8, 16, 32]))
+@settings(max_examples=10, deadline=None)
+def test_fewer_key_value_heads_spare_their_projections_and_no_scores(kv_heads):
+    h, s = 4096, 512
+    full, grouped = (Attention(heads=32, kv_heads=n).forward(h, split(1, s)) for n in (32, kv_heads))
+
+    spared = flop(full).item() - flop(grouped).item()
+
+    assert spared == 2 * s * h * 2 * (32 - kv_heads) * 128
+
+
+@pytest.mark.parametrize(
+    ("activation", "matrices"), [("gelu", 2), ("relu", 2), ("swiglu", 3), ("geglu", 3)]
+)
+def test_a_gate_is_one_more_matrix(activation, matrices):
+    items = Mlp(ffn_hidden=11008, activation=activation).forward(4096, split(1, 128))
+
+    assert flop(items).item() == 2 * 128 * matrices * 4096 * 11008
+
+
+@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.mixer.causal])
+def test_a_fused_causal_kernel_spares_half_of_the_scores(name):
+    block, s = BLOCKS[name], 128
+    written = block.forward(HIDDEN, split(1, s))
+
+    spared = flop(written).item() - flop(REWRITES["flash_attention"](written)).item()
+
+    assert spared == 4 * s**2 * block.mixer.heads * block.mixer.size(HIDDEN) / 2
+
+
+def test_a_fused_kernel_without_a_mask_spares_no_flop():
+    written = BLOCKS["bidirectional"].forward(HIDDEN, split(1, 128))
+
+    assert flop(REWRITES["flash_attention"](written)).item() == flop(written).item()
+
+
+def test_logits_need_two_flop_a_token_row_and_column():
+    assert flop(Head(vocabulary=51200).forward(4096, split(3, 100))).item() == 2 * 300 * 51200 * 4096
+
+
+@given(b=st.integers(1, 16), s=st.integers(1, 4096), name=st.sampled_from(sorted(BLOCKS)))
+@settings(max_examples=60, deadline=None)
+def test_flop_are_linear_in_sequences_and_quadratic_in_length(b, s, name):
+    block = BLOCKS[name]
+    at = {n: flop(block.forward(HIDDEN, split(1, n))).item() for n in (s, 2 * s)}
+    square = 4 * s**2 * block.mixer.heads * block.mixer.size(HIDDEN)
+
+    assert flop(block.forward(HIDDEN, split(b, s))).item() == b * at[s]
+    assert at[2 * s] - 2 * at[s] == pytest.approx(2 * square)
+
+
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_norms_dropout_and_sums_count_no_flop(residual):
+    items = gpt(8, HIDDEN, residual=residual).forward(HIDDEN, split(1, 32))
+
+    assert flop([item for item in items if item.component in ("norm", "residual")]).item() == 0

@@ -1,0 +1,53 @@
+"""One operator of every class and kind, over a batch of three plans that differ in every size."""
+
+import numpy as np
+
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.optimizer import OptimizerUpdate
+
+PLANS = 3
+
+
+def column(*values):
+    """One value per plan, shape (plans, 1)."""
+    return np.array([[float(value)] for value in values])
+
+
+TOKENS = column(128, 4096, 10_000)
+HIDDEN = column(64, 1024, 5120)
+INNER = column(48, 4096, 1280)
+LENGTH = column(32, 2048, 1000)
+HEADS = column(4, 96, 7)
+KV_HEADS = column(4, 8, 1)
+HEAD_SIZE = column(16, 128, 80)
+
+
+def examples(rows=slice(None), dtype="bf16"):
+    """Operators by name; `rows` picks plans of the batch."""
+    heads = {"batch": HEADS[rows], "kv_batch": KV_HEADS[rows], "head_size": HEAD_SIZE[rows]}
+    square = {**heads, "queries": LENGTH[rows], "keys": LENGTH[rows]}
+    flash = {**heads, "queries": LENGTH[rows]}
+    found = {
+        "matmul": Matmul(m=TOKENS[rows], n=INNER[rows], k=HIDDEN[rows], dtype=dtype),
+        "scores": BatchedMatmul(role="scores", dtype=dtype, **square),
+        "context": BatchedMatmul(role="context", dtype=dtype, **square),
+        "flash_attention": FlashAttention(causal=False, dtype=dtype, **flash),
+        "flash_attention_causal": FlashAttention(causal=True, dtype=dtype, **flash),
+        "embedding": EmbeddingLookup(
+            tokens=TOKENS[rows], hidden=HIDDEN[rows], vocabulary=10 * INNER[rows], dtype=dtype
+        ),
+        "optimizer": OptimizerUpdate(
+            parameters=TOKENS[rows], bytes_per_parameter=HEADS[rows] + 24, dtype=dtype
+        ),
+    }
+    for kind in KINDS:
+        elements = TOKENS[rows] * HIDDEN[rows]
+        found[kind] = MemoryBound(kind=kind, elements=elements, width=HIDDEN[rows], dtype=dtype)
+    return found
+
+
+NAMES = tuple(examples())

@@ -1,0 +1,218 @@
+"""Traffic of memory-bound kernels, counted tensor by tensor.
+
+TRAFFIC says what each kernel reads and writes, forward and backward, one word a 16-bit tensor of the
+operator's elements (an fp32 tensor is two words, half a tensor starts with ½); a semicolon parts
+kernels that follow each other.
+Vectors as long as a row (scales, biases, sines) are too small to count.
+"""
+
+import numpy as np
+import pytest
+
+from flopcast.dtypes import constant
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+
+NORM = ("x -> y", "x dy -> dx")
+ACTIVATION = ("x -> y", "x dy -> dx")
+FROM_OUTPUT = ("x -> y", "y dy -> dx")
+GATED = ("gate value -> y", "gate value dy -> dgate dvalue")
+IN_PLACE = ("x -> y", "dy -> dx")
+
+TRAFFIC = {
+    "layernorm": NORM,
+    "rmsnorm": NORM,
+    "fused_layernorm": NORM,
+    "softmax": FROM_OUTPUT,
+    "scaled_masked_softmax": FROM_OUTPUT,
+    "mask_fill": IN_PLACE,
+    "gelu": ACTIVATION,
+    "silu": ACTIVATION,
+    "relu": FROM_OUTPUT,
+    "swiglu": GATED,
+    "geglu": GATED,
+    "dropout": IN_PLACE,
+    "residual_add": ("x branch -> y", "dy1 dy2 -> dx"),
+    "bias_add": ("x -> y", "dy ->"),
+    "position_add": ("x positions -> y", "dy ->"),
+    "copy": IN_PLACE,
+    "cast_to_fp32": ("x -> high low", "dhigh dlow -> dx"),
+    "rope": IN_PLACE,
+    "cross_entropy": ("high low ->", "-> dhigh dlow"),
+    "bias_gelu": ("x -> y", "x dy -> dx ; dx ->"),
+    "split_heads": ("->", "dqkv -> joined"),
+    "epilogue_bias": ("->", "dy ->"),
+    "bias_dropout_add": ("x residual -> y", "dy -> dx ; dx -> ; dy1 dy2 -> dresidual"),
+    "bias_add_residual": ("x residual -> y", "dy -> ; dy1 dy2 -> dresidual"),
+    "accumulate_gradient": ("new total -> total", ""),
+    "accumulate_main_gradient": ("new high low -> high low", ""),
+    "gradient_norm": ("gradient ->", ""),
+    "scale_gradient": ("gradient -> gradient", ""),
+    "flatten": ("gradient -> flat", ""),
+    "unflatten": ("flat -> gradient", ""),
+}
+CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forward kernels
+    "unfused_rmsnorm": "x -> ; x -> divided ; divided -> y",  # sum of squares; divide; scale
+    "unfused_rope": (  # halves negated; joined; times cosine; times sine; added
+        "½right -> ½negated ; ½negated ½left -> turned ; x -> cosine ; turned -> sine ; cosine sine -> y"
+    ),
+    "rope_join": "parts -> whole",
+}
+MASKED = {"dropout", "bias_dropout_add"}  # one byte per element, written forward and read backward
+LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
+    "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
+    "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
+}  # fmt: skip
+FUSIONS = {  # one kernel, and those that it stands for
+    "scaled_masked_softmax": ("mask_fill", "softmax"),
+    "bias_gelu": ("bias_add", "gelu"),
+    "bias_dropout_add": ("bias_add", "dropout", "residual_add"),
+    "bias_add_residual": ("bias_add", "residual_add"),
+    "epilogue_bias": ("bias_add",),
+    "fused_layernorm": ("layernorm",),
+    "rmsnorm": ("unfused_rmsnorm",),
+    "rope": ("unfused_rope",),
+}
+ELEMENTS = 6.0e6
+
+
+def operator(kind, dtype="bf16"):
+    return MemoryBound(kind=kind, elements=constant(ELEMENTS), width=constant(1000), dtype=dtype)
+
+
+def words(traffic):
+    return sum(0.5 if word[0] == "½" else 1.0 for word in traffic.split() if word not in ("->", ";"))
+
+
+def forward_bytes(kind):
+    return operator(kind).work().moved_bytes.item()
+
+
+def backward_bytes(kind):
+    return sum(g.work().moved_bytes.item() for _, g in operator(kind).gradients())
+
+
+def kept_bytes(kind):
+    return sum(tensor.size_bytes.item() for tensor in operator(kind).saves())
+
+
+def test_every_kind_has_its_traffic_written_down():
+    assert set(TRAFFIC) | set(CHAINS) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - CHAINS.keys()))
+def test_the_forward_pass_moves_the_tensors_that_it_reads_and_writes(kind):
+    mask_bytes = ELEMENTS if kind in MASKED else 0
+
+    assert forward_bytes(kind) == 2 * ELEMENTS * words(TRAFFIC[kind][0]) + mask_bytes
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - CHAINS.keys()))
+def test_the_backward_pass_moves_the_tensors_that_it_reads_and_writes(kind):
+    mask_bytes = ELEMENTS if kind in MASKED else 0
+
+    assert backward_bytes(kind) == 2 * ELEMENTS * words(TRAFFIC[kind][1]) + mask_bytes
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_a_chain_of_framework_kernels_moves_what_its_kernels_move(kind):
+    assert forward_bytes(kind) == 2 * ELEMENTS * words(CHAINS[kind])
+
+
+@pytest.mark.parametrize("fused", FUSIONS)
+def test_fusing_never_moves_more_than_the_kernels_that_it_replaces(fused):
+    parts = FUSIONS[fused]
+
+    assert forward_bytes(fused) <= sum(map(forward_bytes, parts))
+    assert backward_bytes(fused) <= sum(map(backward_bytes, parts))
+
+
+@pytest.mark.parametrize("fused", FUSIONS)
+def test_fusing_keeps_no_more_than_the_kernels_that_it_replaces(fused):
+    assert kept_bytes(fused) <= sum(map(kept_bytes, FUSIONS[fused]))
+
+
+@pytest.mark.parametrize("kind", sorted(LINEAR))
+def test_a_linear_operator_keeps_nothing_but_a_mask(kind):
+    kept = {tensor.role: tensor.size_bytes.item() for tensor in operator(kind).saves()}
+
+    assert kept == ({"mask": ELEMENTS} if kind in MASKED else {})
+
+
+@pytest.mark.parametrize("kind", ["layernorm", "rmsnorm", "fused_layernorm", "gelu", "silu", "bias_gelu"])
+def test_a_derivative_that_depends_on_the_input_keeps_the_input(kind):
+    kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
+
+    assert kept == [("input:0", 2 * ELEMENTS)]
+
+
+@pytest.mark.parametrize("kind", ["softmax", "scaled_masked_softmax", "relu"])
+def test_a_derivative_that_the_output_tells_keeps_the_output(kind):
+    kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
+
+    assert kept == [("output", 2 * ELEMENTS)]
+
+
+@pytest.mark.parametrize("kind", ["swiglu", "geglu"])
+def test_a_gated_activation_keeps_gate_and_value(kind):
+    kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
+
+    assert kept == [("input:0", 2 * 2 * ELEMENTS)]
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp8"])
+def test_a_dropout_mask_takes_one_byte_whatever_the_precision(dtype):
+    (mask,) = operator("dropout", dtype).saves()
+
+    assert mask.size_bytes.item() == ELEMENTS
+
+
+@pytest.mark.parametrize("kind", ["relu", "gelu"])
+def test_an_activation_in_16_bit_moves_four_bytes_an_element(kind):
+    """0.25 FLOP per byte for ReLU: NVIDIA, GPU Performance Background User's Guide, table 1."""
+    assert 1 / (forward_bytes(kind) / ELEMENTS) == 0.25
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_without_a_backward_pass_has_no_gradient_kernel(kind):
+    steps_of_a_whole_rank = words(TRAFFIC.get(kind, ("", "dy"))[1]) == 0
+
+    assert (operator(kind).gradients() == ()) == steps_of_a_whole_rank
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if KINDS[kind].backward))
+def test_each_pass_of_a_kind_has_its_own_curve(kind):
+    forward = operator(kind)
+    ((suffix, gradient),) = forward.gradients()
+
+    assert (forward.kernel, gradient.kernel) == (kind, f"{kind}.backward")
+    assert suffix == "dgrad"
+
+
+@pytest.mark.parametrize(
+    "kind", ["layernorm", "rmsnorm", "softmax", "scaled_masked_softmax", "cross_entropy"]
+)
+def test_the_speed_of_a_row_reduction_depends_on_the_width_of_the_row(kind):
+    moved_bytes, width = operator(kind).coordinates()
+
+    assert moved_bytes.item() == forward_bytes(kind)
+    assert width.item() == 1000
+
+
+@pytest.mark.parametrize("kind", ["gelu", "dropout", "residual_add", "copy"])
+def test_an_elementwise_kernel_is_looked_up_by_its_bytes_alone(kind):
+    assert [coordinate.item() for coordinate in operator(kind).coordinates()] == [forward_bytes(kind)]
+
+
+def test_the_gradient_is_looked_up_by_the_bytes_of_the_gradient():
+    ((_, gradient),) = operator("gelu").gradients()
+
+    assert gradient.coordinates()[0].item() == backward_bytes("gelu") > forward_bytes("gelu")
+
+
+def test_main_gradients_in_fp32_are_read_and_written_beside_a_16_bit_gradient():
+    elements = 1000
+    arrays = [np.zeros(elements, dtype) for dtype in (np.float16, np.float32, np.float32)]
+
+    work = MemoryBound(kind="accumulate_main_gradient", elements=constant(elements), dtype="bf16").work()
+
+    assert work.moved_bytes.item() == sum(array.nbytes for array in arrays)

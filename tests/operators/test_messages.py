@@ -1,0 +1,134 @@
+"""Messages as linear maps over what ranks hold, and their bytes against rings that are played out."""
+
+import numpy as np
+import pytest
+
+from flopcast.cost.collectives.formulas import FORMULAS
+from flopcast.dtypes import constant
+from flopcast.operators.messages import MESSAGES
+
+RANKS = 4
+MAPS = {  # from the list of arrays before to the list after; an array that all share stands once
+    "all_reduce": lambda parts: [np.sum(parts, axis=0)],
+    "replicate": lambda shared: shared * RANKS,
+    "all_gather": lambda shards: [np.concatenate(shards)] * RANKS,
+    "reduce_scatter": lambda parts: np.split(np.sum(parts, axis=0), RANKS),
+    "send_receive": lambda sent: sent,
+}
+HELD_BEFORE = {"all_reduce": (RANKS, 8), "replicate": (1, 8), "all_gather": (RANKS, 2)}
+HELD_BEFORE |= {"reduce_scatter": (RANKS, 8), "send_receive": (1, 8)}
+NAME_OF = {kind: name for name, kind in MESSAGES.items()}
+
+
+def message(name, message_bytes=64.0, axis="tp"):
+    return MESSAGES[name](axis=axis, message_bytes=constant(message_bytes))
+
+
+def drawn(rng, arrays):
+    return [rng.normal(size=array.shape) for array in arrays]
+
+
+def inner(left, right):
+    return sum(float(a @ b) for a, b in zip(left, right, strict=True))
+
+
+def ring_all_gather_bytes(message_bytes, ranks):
+    """Bytes that one rank sends: in each step every rank passes on the shard that it got last."""
+    newest, sent_bytes = list(range(ranks)), [0.0] * ranks
+    held = [{rank} for rank in range(ranks)]
+    while any(len(shards) < ranks for shards in held):
+        arriving = [newest[(rank - 1) % ranks] for rank in range(ranks)]
+        for rank, shard in enumerate(arriving):
+            sent_bytes[rank] += message_bytes / ranks
+            held[rank].add(shard)
+        newest = arriving
+    return max(sent_bytes)
+
+
+def ring_reduce_scatter_bytes(message_bytes, ranks):
+    """Bytes that one rank sends: partial sums travel until all ranks have added their part."""
+    added, sent_bytes = dict.fromkeys(range(ranks), 1), [0.0] * ranks
+    while any(parts < ranks for parts in added.values()):
+        for shard in range(ranks):
+            added[shard] += 1
+            sent_bytes[(shard + added[shard]) % ranks] += message_bytes / ranks
+    return max(sent_bytes)
+
+
+def ring_all_reduce_bytes(message_bytes, ranks):
+    return ring_reduce_scatter_bytes(message_bytes, ranks) + ring_all_gather_bytes(message_bytes, ranks)
+
+
+RINGS = {
+    "all_gather": ring_all_gather_bytes,
+    "reduce_scatter": ring_reduce_scatter_bytes,
+    "all_reduce": ring_all_reduce_bytes,
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_dual_is_the_adjoint_of_the_message(name):
+    """<A x, y> = <x, Aᵀ y>: the definition of what carries a gradient back."""
+    rng = np.random.default_rng(7)
+    count, length = HELD_BEFORE[name]
+    x = [rng.normal(size=length) for _ in range(count)]
+    after = MAPS[name](x)
+    y = drawn(rng, after)
+
+    back = MAPS[NAME_OF[type(message(name).dual())]](y)
+
+    assert inner(after, y) == pytest.approx(inner(x, back))
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_dual_of_the_dual_is_the_message(name):
+    sent = message(name, message_bytes=96.0, axis="dp")
+
+    again = sent.dual().dual()
+
+    assert type(again) is type(sent)
+    assert (again.axis, again.message_bytes.item()) == ("dp", 96.0)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_dual_runs_over_the_same_ranks_with_as_many_bytes(name):
+    sent = message(name, message_bytes=96.0, axis="model")
+
+    dual = sent.dual()
+
+    assert (dual.axis, dual.message_bytes.item()) == ("model", 96.0)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_every_message_that_sends_anything_can_be_priced(name):
+    collective = message(name).collective
+
+    assert collective in FORMULAS or (name, collective) == ("replicate", "")
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_is_listed_under_the_name_that_it_is_priced_by(name):
+    assert message(name).collective in (name, "")
+
+
+@pytest.mark.parametrize("collective", FORMULAS)
+def test_one_rank_sends_nothing_and_waits_for_nobody(collective):
+    one = constant(1)
+
+    assert FORMULAS[collective].share(one).item() == 0
+    assert FORMULAS[collective].hops(one).item() == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 13])
+@pytest.mark.parametrize("collective", RINGS)
+def test_message_bytes_times_the_share_is_what_each_rank_of_a_ring_sends(collective, ranks):
+    sent_bytes = RINGS[collective](1024.0, ranks)
+
+    assert FORMULAS[collective].share(constant(ranks)).item() * 1024.0 == pytest.approx(sent_bytes)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+def test_a_gather_and_a_scatter_send_what_an_all_reduce_sends(ranks):
+    share = {name: FORMULAS[name].share(constant(ranks)).item() for name in RINGS}
+
+    assert share["all_gather"] + share["reduce_scatter"] == pytest.approx(share["all_reduce"])

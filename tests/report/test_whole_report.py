@@ -1,0 +1,206 @@
+"""report/report.py: what a report holds adds up, whatever the job."""
+
+from dataclasses import replace
+
+import pytest
+from conftest import make_job
+from sample_reports import PARTS, report_of, sample_report, with_site
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.prediction import memory_of, predict
+from flopcast.report.report import BUBBLE, JITTER, LAUNCH
+
+COMPONENTS = {
+    "attention", "mlp", "norm", "residual", "embedding", "head", "gradients", "optimizer", "host",
+    "tp_communication", "pp_communication", "dp_communication", BUBBLE, JITTER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_breakdown_sums_to_the_step_jitter_included(name):
+    report = sample_report(name)
+
+    assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_largest_component_comes_first_and_none_is_empty(name):
+    seconds = list(sample_report(name).breakdown.values())
+
+    assert seconds == sorted(seconds, reverse=True)
+    assert min(seconds) > 0
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_components_have_the_names_of_the_glossary(name):
+    assert sample_report(name).breakdown.keys() <= COMPONENTS
+
+
+def test_jitter_lengthens_a_clean_step_by_its_ratio_and_is_shown():
+    report = sample_report("jitter")
+
+    assert report.step_time_s == pytest.approx(1.1 * report.clean_step_time_s)
+    assert report.breakdown[JITTER] == pytest.approx(0.1 * report.clean_step_time_s)
+
+
+def test_a_machine_without_jitter_shows_none():
+    report = sample_report("one stage")
+
+    assert report.step_time_s == report.clean_step_time_s
+    assert JITTER not in report.breakdown
+
+
+def test_one_stage_has_no_bubble_and_several_have_one():
+    assert BUBBLE not in sample_report("one stage").breakdown
+    assert sample_report("batched").breakdown[BUBBLE] > 0
+
+
+@pytest.mark.parametrize("micro_batches", [4, 8, 32])
+def test_the_bubble_shrinks_as_the_textbook_says(micro_batches):
+    # arXiv:2104.04473, section 2.2.1: bubble over ideal = (p - 1) / m; ends and unequal stages aside
+    model = {
+        "hidden": 4096,
+        "vocabulary": 128,
+        "blocks": [{"count": 32, "mixer": {"heads": 32}, "feed_forward": {"ffn_hidden": 16384}}],
+    }
+    plan = f"tp=8 pp=4 gbs={micro_batches} precision=fp16"
+    report = report_of(make_job(model=model, cluster="dgx-a100:4", plan=plan))
+
+    timeline = report.timeline
+    ideal = sum(
+        share.path_s
+        for share in timeline.bottleneck_shares
+        if share.item is None or share.item.phase != "step"
+    )
+
+    assert timeline.bottleneck_waits_s / ideal == pytest.approx(3 / micro_batches, rel=0.1)
+
+
+def test_a_host_that_cannot_feed_the_device_is_a_component():
+    host = {"forward_item_s": "10 ms", "backward_item_s": "10 ms"}
+
+    report = report_of(make_job(stack={"base": "megatron-2022", "host": host}))
+
+    assert next(iter(report.breakdown)) == LAUNCH
+    assert report.breakdown[LAUNCH] > 0.9 * report.step_time_s
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_categories_of_memory_sum_to_what_is_allocated(name):
+    memory = sample_report(name).memory
+
+    assert sum(memory.by_category.values()) == pytest.approx(memory.allocated_bytes, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_told_stage_is_the_fullest(name):
+    memory = sample_report(name).memory
+
+    assert memory.device_used_bytes == max(stage.device_used_bytes for stage in memory.per_stage)
+    assert [stage.stage for stage in memory.per_stage] == list(range(len(memory.per_stage)))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_memory_only_grows_from_resident_to_allocated_to_reserved_to_used(name):
+    memory = sample_report(name).memory
+
+    sizes = [memory.resident_bytes, memory.allocated_bytes, memory.reserved_bytes, memory.device_used_bytes]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_plan_fits_where_the_device_holds_what_the_driver_sees(name):
+    report = sample_report(name)
+
+    fits = report.memory.device_used_bytes <= report.job.cluster.node.device.memory_bytes
+
+    assert report.memory.fits == fits
+    assert any(text.startswith("does not fit") for text in report.warnings) == (not fits)
+
+
+def test_what_does_not_fit_is_told_with_how_far_it_is_off():
+    report = sample_report("too large")
+
+    share = report.memory.device_used_bytes / (80 * 2**30)
+    assert not report.memory.fits
+    assert report.warnings == (f"does not fit: the fullest stage needs {share:.0%} of the device's memory",)
+
+
+def test_memory_alone_is_the_memory_of_the_whole_prediction():
+    job = make_job(**PARTS["batched"])
+
+    assert memory_of(job) == sample_report("batched").memory
+
+
+def test_an_mfu_above_one_is_explained():
+    levels = [
+        "gemm_level[a100-sxm4-80gb]",
+        "attention_level[a100-sxm4-80gb]",
+        "memory_level[a100-sxm4-80gb]",
+    ]
+    fast = dict.fromkeys([*levels, "host", "host_step", "fabric[a100-nvswitch]"], 0.01)
+
+    report = report_of(with_site(make_job(), fast))
+
+    assert report.metrics.mfu_ratio > 1
+    assert any(text.startswith("MFU is above 1") for text in report.warnings)
+
+
+def test_without_any_curve_the_report_says_that_it_is_uncalibrated():
+    job = make_job()
+
+    report = predict(job, CurveBook(curves={}))
+
+    assert any(text.startswith("uncalibrated: no curve covers a100-sxm4-80gb") for text in report.warnings)
+    assert all("data sheet" in evidence.source for evidence in report.evidence)
+
+
+def test_an_uncalibrated_prediction_is_less_sure_than_a_calibrated_one():
+    sure, guessed = sample_report("one stage"), predict(make_job(), CurveBook(curves={}))
+
+    widths = [report.step_time_high_s / report.step_time_low_s for report in (sure, guessed)]
+
+    assert widths[1] > widths[0]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_curve_that_priced_something_is_named_once_with_its_source(name):
+    evidence = sample_report(name).evidence
+
+    assert len({entry.curve for entry in evidence}) == len(evidence) > 3
+    assert all(entry.source and entry.relative_error >= 0 for entry in evidence)
+    assert any(entry.curve.endswith("/gemm") for entry in evidence)
+
+
+def test_shapes_outside_the_measured_range_are_marked_as_extrapolated():
+    # data/operators of the A100 times GEMMs of 2048 rows and more, sums over 512 to 32768 products
+    block = {"count": 2, "mixer": {"heads": 32}, "feed_forward": {"ffn_hidden": 16384}}
+    model = {"hidden": 4096, "vocabulary": 32000, "blocks": [block]}
+    rows = {length: make_job(model=model, batch={"sequence_length": length}) for length in (1024, 2048)}
+
+    told = {length: report_of(job) for length, job in rows.items()}
+
+    marks = {n: [e.extrapolated for e in r.evidence if e.curve.endswith("/gemm")] for n, r in told.items()}
+    names = {n: {factor.name for factor in r.factors} for n, r in told.items()}
+    assert marks == {1024: [True], 2048: [False]}
+    assert "extrapolated[gemm]" in names[1024] - names[2048]
+
+
+def test_what_the_job_assumes_is_handed_on():
+    job = make_job().model_copy(update={"assumptions": ("dropout 0.1",)})
+
+    assert report_of(job).assumptions == ("dropout 0.1",)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_interval_holds_the_step(name):
+    report = sample_report(name)
+
+    assert report.step_time_low_s < report.step_time_s < report.step_time_high_s
+
+
+def test_a_job_predicted_twice_gives_the_same_numbers():
+    first, second = report_of(make_job()), report_of(make_job())
+
+    plain = {"timeline": None, "priced": None}
+    assert replace(first, **plain) == replace(second, **plain)

@@ -1,0 +1,57 @@
+"""What the tests of schedules share: orders as tuples, and an event simulation of a pipeline."""
+
+from flopcast.schedules import SCHEDULES
+from flopcast.schedules.base import FORWARD
+
+PLAIN = [(p, 1, m) for p in (1, 2, 3, 4, 7) for m in (1, 2, 3, 8, 19)]
+INTERLEAVED = [(p, v, groups * p) for p in (2, 3, 4, 6) for v in (2, 3, 5) for groups in (1, 2, 4)]
+CASES = [("1f1b", *shape) for shape in PLAIN] + [("interleaved_1f1b", *shape) for shape in INTERLEAVED]
+
+
+def rows(name, stages, virtual, micro_batches):
+    """Per stage: (kind, chunk, micro-batch) of each task, "F" or "B"."""
+    order = SCHEDULES[name].order(stages, virtual, micro_batches)
+    return [
+        [
+            ("F" if kind == FORWARD else "B", int(chunk), int(micro_batch))
+            for kind, chunk, micro_batch in zip(
+                order.kind[stage], order.chunk[stage], order.micro_batch[stage], strict=True
+            )
+        ]
+        for stage in range(stages)
+    ]
+
+
+def simulated_s(name, virtual, micro_batches, forward_s, backward_s):
+    """Seconds from the first forward to the last backward, transfers free; one task at a time a stage.
+
+    `forward_s` and `backward_s` of all layers of each stage, shared evenly by its chunks. Chunk c of stage
+    s is number c · p + s of the model: a forward needs the number before it, a backward the number after
+    it, and the last number's backward its own forward. None of the package's timing code is used.
+    """
+    stages = len(forward_s)
+    todo = rows(name, stages, virtual, micro_batches)
+    free_s, done_s = [0.0] * stages, {}
+    while any(todo):
+        progress = False
+        for stage, tasks in enumerate(todo):
+            while tasks:
+                kind, chunk, micro_batch = tasks[0]
+                number = chunk * stages + stage
+                needs = input_of(kind, number, stages * virtual, micro_batch)
+                if needs is not None and needs not in done_s:
+                    break
+                start_s = max(free_s[stage], done_s.get(needs, 0.0))
+                each_s = (forward_s if kind == "F" else backward_s)[stage] / virtual
+                free_s[stage] = done_s[kind, number, micro_batch] = start_s + each_s
+                tasks.pop(0)
+                progress = True
+        assert progress, "the order deadlocks"
+    return max(free_s)
+
+
+def input_of(kind, number, numbers, micro_batch):
+    """The task whose output a task works on; none for the model's first forward."""
+    if kind == "F":
+        return ("F", number - 1, micro_batch) if number else None
+    return ("B", number + 1, micro_batch) if number + 1 < numbers else ("F", number, micro_batch)

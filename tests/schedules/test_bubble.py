@@ -1,0 +1,111 @@
+"""Bubbles: the closed form, the papers' ratios, and an event simulation that knows neither."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from order_cases import CASES, INTERLEAVED, PLAIN, simulated_s
+
+from flopcast.schedules import SCHEDULES
+
+EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
+STAGES_S = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=6)
+
+
+def closed_form_s(name, virtual, micro, each_s):
+    """Of one plan whose stages need `each_s` for a forward and a backward."""
+    each = np.array([each_s], dtype=float)
+    busiest, total = each.max(axis=1, keepdims=True), each.sum(axis=1, keepdims=True)
+    seconds = SCHEDULES[name].closed_form_s(
+        busiest, total, np.array([[float(virtual)]]), np.array([[float(micro)]])
+    )
+    return float(seconds[0, 0])
+
+
+@EACH_CASE
+def test_equal_stages_take_exactly_the_closed_form(name, stages, virtual, micro):
+    played = simulated_s(name, virtual, micro, [1.0] * stages, [2.0] * stages)
+
+    assert played == pytest.approx(closed_form_s(name, virtual, micro, [3.0] * stages), rel=1e-12)
+
+
+@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+def test_the_bubble_of_1f1b_is_p_minus_1_over_m(stages, virtual, micro):
+    played = simulated_s("1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
+
+    assert played / (3.0 * micro) - 1 == pytest.approx(
+        (stages - 1) / micro
+    )  # arXiv:2104.04473, section 2.2.1
+
+
+@pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
+def test_interleaving_divides_the_bubble_by_the_chunks(stages, virtual, micro):
+    played = simulated_s("interleaved_1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
+
+    # arXiv:2104.04473, section 2.2.2: (p - 1) / (v m)
+    assert played / (3.0 * micro) - 1 == pytest.approx((stages - 1) / (virtual * micro))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_one_stage_has_no_bubble(name):
+    assert closed_form_s(name, 1, 7, [3.0]) == 21.0
+    assert simulated_s(name, 1, 7, [1.0], [2.0]) == 21.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(forward=STAGES_S, ratio=st.floats(0.1, 10.0), micro=st.integers(1, 12))
+def test_1f1b_never_takes_longer_than_its_closed_form_if_one_ratio_holds_for_all_stages(
+    forward, ratio, micro
+):
+    """Of backward to forward. A stage's wait for its neighbours can hide in another's slack."""
+    backward = [ratio * each for each in forward]
+
+    played = simulated_s("1f1b", 1, micro, forward, backward)
+
+    each = [f + b for f, b in zip(forward, backward, strict=True)]
+    assert played <= closed_form_s("1f1b", 1, micro, each) * (1 + 1e-9)
+
+
+def test_a_slow_first_stage_hides_its_neighbour_so_the_closed_form_is_no_lower_bound():
+    played = simulated_s("1f1b", 1, 8, [1.0, 0.1], [1.0, 0.1])
+
+    assert played == pytest.approx(16.0)  # by hand: the first stage never waits
+    assert closed_form_s("1f1b", 1, 8, [2.0, 0.2]) == pytest.approx(16.2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(sorted(SCHEDULES)),
+    stages=st.lists(st.tuples(st.floats(0.01, 10.0), st.floats(0.01, 10.0)), min_size=2, max_size=5),
+    groups=st.integers(1, 3),
+    chunks=st.integers(2, 3),
+)
+def test_a_step_is_never_shorter_than_the_busiest_stage_s_own_work(name, stages, groups, chunks):
+    micro, virtual = groups * len(stages), 1 if name == "1f1b" else chunks
+    forward, backward = zip(*stages, strict=True)
+
+    played = simulated_s(name, virtual, micro, forward, backward)
+
+    busiest = max(f + b for f, b in stages)
+    assert played >= micro * busiest * (1 - 1e-12)
+    assert closed_form_s(name, virtual, micro, [f + b for f, b in stages]) >= micro * busiest
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_closed_form_of_many_plans_is_that_of_each(name):
+    busiest = np.array([[3.0], [5.0]])
+    total = np.array([[9.0], [5.0]])
+    virtual, micro = np.array([[2.0], [1.0]]), np.array([[6.0], [4.0]])
+
+    together = SCHEDULES[name].closed_form_s(busiest, total, virtual, micro)
+
+    assert together.tolist() == [[6 * 3 + (9 - 3) / 2], [4 * 5.0]]
+
+
+@pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
+def test_interleaving_equal_stages_is_never_slower_than_not(stages, virtual, micro):
+    plain = simulated_s("1f1b", 1, micro, [1.0] * stages, [2.0] * stages)
+
+    chunked = simulated_s("interleaved_1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
+
+    assert chunked < plain

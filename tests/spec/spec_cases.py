@@ -1,0 +1,67 @@
+"""Small jobs as plain parts, the faults that they are told, and the edits that a fault advises."""
+
+import re
+
+from conftest import make_job
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.yaml_text import resolve
+
+PLAN = {"data_parallel": 8, "micro_batch": 1, "global_batch": 16, "precision": "fp16"}
+DEEPSPEED = "gpt-neox-deepspeed"  # divides layers by its own rule, not evenly
+EDIT = re.compile(r"(?:set|leave) (\w+) (?:to|at) (\w+)(?: and (\w+) to (\w+))?|use (\d+) nodes")
+
+
+def model(blocks=8, heads=16, ffn_hidden=4096, **mixer):
+    """A small GPT whose heads have 64 elements."""
+    return {
+        "hidden": 64 * heads,
+        "vocabulary": 50257,
+        "blocks": [
+            {"count": blocks, "mixer": {"heads": heads} | mixer, "feed_forward": {"ffn_hidden": ffn_hidden}}
+        ],
+    }
+
+
+def parts(**changes):
+    """Parts of a job; words that are no part of it change the plan."""
+    nouns = {
+        key: changes.pop(key) for key in ("model", "cluster", "stack", "batch", "site") if key in changes
+    }
+    return nouns | {"plan": PLAN | changes}
+
+
+def faults(whole):
+    """What the job is told; nothing where it is right."""
+    try:
+        make_job(**whole)
+    except SpecError as error:
+        return error.problems
+    return ()
+
+
+def key(problem: Problem):
+    """What names the rule behind a fault."""
+    return problem.field, problem.because
+
+
+def edits(problem):
+    """The alternatives of a fault's advice that name a value, each as {name: value}."""
+    found = []
+    for name, value, other, its_value, nodes in EDIT.findall(problem.fix):
+        edit = {"nodes": nodes} if nodes else {name: resolve(value.lower())}
+        found.append(edit | ({other: resolve(its_value)} if other else {}))
+    return found
+
+
+def edited(whole, edit):
+    """The parts after an edit, as a user would write it."""
+    result = dict(whole)
+    for name, value in edit.items():
+        if name == "nodes":
+            result["cluster"] = f"{whole.get('cluster', 'dgx-a100:1').partition(':')[0]}:{value}"
+        elif name == "packed":
+            result["batch"] = whole["batch"] | {"packed": value}
+        else:
+            result["plan"] = result["plan"] | {name: value}
+    return result

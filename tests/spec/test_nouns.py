@@ -1,0 +1,217 @@
+"""What holds for every noun that a user writes: frozen, strict, bounded, hashable, in the schema."""
+
+import json
+from typing import get_args
+
+import pytest
+from conftest import make_job
+from pydantic import BaseModel, ValidationError
+
+from flopcast.io import catalog
+from flopcast.spec.batch import Batch
+from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Tier
+from flopcast.spec.job import Job
+from flopcast.spec.model import Model, Source
+from flopcast.spec.plan import Plan
+from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.stack import Derate, Gradients, HostCost, Memory, Optimizer, Pipeline, Stack
+
+JOB = make_job()
+CLUSTER = catalog.cluster("selene", 2)
+TIER, GROUP = CLUSTER.tiers[0], CLUSTER.groups[0]
+EXAMPLES = {
+    Batch: JOB.batch,
+    Cluster: CLUSTER,
+    Derate: Derate(),
+    Device: CLUSTER.node.device,
+    Gradients: Gradients(),
+    Host: CLUSTER.node.host,
+    HostCost: HostCost(),
+    Jitter: Jitter(),
+    Job: JOB,
+    Memory: Memory(),
+    Model: JOB.model,
+    Node: CLUSTER.node,
+    NodeGroup: GROUP,
+    Optimizer: Optimizer(),
+    Pipeline: Pipeline(),
+    Plan: JOB.plan,
+    Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
+    SiteFactor: SiteFactor(name="host", ratio=1.1),
+    Source: Source(title="a data sheet"),
+    Stack: JOB.stack,
+    Tier: TIER,
+}
+NOUNS = pytest.mark.parametrize("noun", EXAMPLES, ids=lambda noun: noun.__name__)
+
+
+def as_data(value):
+    """The noun as the mapping that a user would write."""
+    return json.loads(value.model_dump_json())
+
+
+def numbers_of(noun, kind):
+    """Fields of one number."""
+    return [
+        name for name, field in noun.model_fields.items() if kind in (field.annotation, *get_args(field))
+    ]
+
+
+def refuses(noun, changes):
+    try:
+        noun.model_validate(as_data(EXAMPLES[noun]) | changes)
+    except ValidationError:
+        return True
+    return False
+
+
+def accepted(value):
+    """Every number, of whatever noun, that takes this value."""
+    return [
+        f"{noun.__name__}.{name}"
+        for noun in EXAMPLES
+        for name in numbers_of(noun, float) + numbers_of(noun, int)
+        if not refuses(noun, {name: value})
+    ]
+
+
+def hashes(value):
+    try:
+        return isinstance(hash(value), int)
+    except TypeError:
+        return False
+
+
+def parts_of(noun):
+    """A noun's class and those of its parts."""
+    found = {noun}
+    for field in noun.model_fields.values():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in found:
+                found |= parts_of(kind)
+    return found
+
+
+def test_every_part_of_a_job_is_looked_at_here():
+    layers = {kind for kind in parts_of(Job) if kind.__module__.startswith("flopcast.layers")}
+
+    assert parts_of(Job) - layers == set(EXAMPLES)
+
+
+@NOUNS
+def test_a_noun_survives_being_written_and_read(noun):
+    value = EXAMPLES[noun]
+
+    assert noun.model_validate(as_data(value)) == value
+
+
+@NOUNS
+def test_a_noun_refuses_a_key_that_it_does_not_know(noun):
+    assert refuses(noun, {"colour": "red"})
+
+
+@NOUNS
+def test_a_noun_cannot_be_changed(noun):
+    value = EXAMPLES[noun]
+    name = next(iter(noun.model_fields))
+
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(value, name, getattr(value, name))
+
+
+def test_every_noun_can_be_the_key_of_a_cache():
+    bare = [noun.__name__ for noun, value in EXAMPLES.items() if not hashes(value)]
+
+    assert bare == []
+
+
+@NOUNS
+def test_no_number_of_a_noun_may_be_negative(noun):
+    numbers = numbers_of(noun, float) + numbers_of(noun, int)
+
+    assert [name for name in numbers if not refuses(noun, {name: -1})] == []
+
+
+@pytest.mark.parametrize("endless", [float("inf"), "inf", "Infinity"], ids=repr)
+def test_no_number_of_any_noun_may_be_infinite(endless):
+    assert accepted(endless) == []
+
+
+@pytest.mark.parametrize("hole", [float("nan"), "nan", "NaN"], ids=repr)
+def test_no_number_of_any_noun_may_be_a_hole(hole):
+    assert accepted(hole) == []
+
+
+def test_no_number_of_any_noun_may_be_a_truth_value():
+    assert accepted(True) == []
+
+
+@pytest.mark.parametrize(
+    ("noun", "name"),
+    [
+        (Device, "memory_bytes"),
+        (Device, "memory_bytes_per_s"),
+        (Device, "multiprocessors"),
+        (Device, "kernel_launch_s"),
+        (Tier, "bytes_per_s"),
+        (Tier, "attained_fraction"),
+        (Host, "speed_ratio"),
+        (Node, "devices"),
+        (NodeGroup, "count"),
+        (Optimizer, "moved_bytes"),
+        (Gradients, "bucket_elements"),
+        (Derate, "ratio"),
+        (SiteFactor, "ratio"),
+        (Jitter, "ratio"),  # the mean is never below the best
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_what_divides_or_scales_a_time_is_not_zero(noun, name):
+    assert refuses(noun, {name: 0})
+
+
+def test_a_device_has_positive_finite_peaks():
+    wrong = [0, -312e12, float("inf"), float("nan")]
+
+    assert [peak for peak in wrong if not refuses(Device, {"peak_flop_per_s": {"bf16": peak}})] == []
+
+
+def test_a_link_attains_no_more_than_its_bandwidth():
+    assert refuses(Tier, {"attained_fraction": 1.01})
+
+
+@pytest.mark.parametrize("empty", ["groups", "tiers"])
+def test_a_cluster_has_nodes_and_links(empty):
+    assert refuses(Cluster, {empty: []})
+
+
+def test_the_devices_of_a_cluster_are_those_of_all_its_nodes():
+    mixed = CLUSTER.model_copy(update={"groups": (GROUP, GROUP.model_copy(update={"count": 3}))})
+
+    assert CLUSTER.num_devices == 2 * 8
+    assert mixed.num_devices == 2 * 8 + 3 * 8
+
+
+def test_the_schema_of_jobs_is_plain_json_and_knows_every_part():
+    schema = json.loads(json.dumps(Job.model_json_schema()))
+
+    assert set(schema["properties"]) == set(Job.model_fields)
+    assert set(schema["required"]) == {"model", "cluster", "plan", "stack", "batch"}
+
+
+def test_the_schema_lets_parts_be_named_as_job_files_do():
+    parts = Job.model_json_schema()["properties"]
+
+    deaf = [
+        part
+        for part in ("model", "cluster", "stack", "plan", "site")
+        if "string" not in [branch.get("type") for branch in parts[part].get("anyOf", [parts[part]])]
+    ]
+
+    assert deaf == []
+
+
+def test_the_schema_knows_the_short_names_of_a_plan():
+    known = Job.model_json_schema()["$defs"]["Plan"]["properties"]
+
+    assert {"dp", "tp", "pp", "vpp", "mbs", "gbs", "sp"} <= set(known)

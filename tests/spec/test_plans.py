@@ -1,0 +1,227 @@
+"""Plans: names long and short, degrees and what follows from them, batches of plans as arrays."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from flopcast.errors import InternalError
+from flopcast.io.edits import plan_words
+from flopcast.spec.batch import Batch
+from flopcast.spec.plan import NUMERIC, Plan, batch_plans, defaults, one_plan, structure_of
+
+SHORT_NAMES = {  # the field's abbreviations, as Megatron-LM and its users write them
+    "dp": "data_parallel",
+    "dp_shard": "data_shard",
+    "tp": "tensor_parallel",
+    "sp": "sequence_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+    "etp": "expert_tensor_parallel",
+    "pp": "pipeline_parallel",
+    "vpp": "virtual_stages",
+    "mbs": "micro_batch",
+    "gbs": "global_batch",
+}
+DEGREES = st.integers(1, 64)
+BUILT = st.builds(
+    Plan,
+    data_parallel=DEGREES,
+    tensor_parallel=DEGREES,
+    pipeline_parallel=DEGREES,
+    virtual_stages=DEGREES,
+    micro_batch=DEGREES,
+    global_batch=st.integers(1, 4096),
+    zero=st.integers(0, 1),
+    sequence_parallel=st.booleans(),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    precision=st.sampled_from(["fp16", "bf16"]),
+)
+
+
+@pytest.mark.parametrize(("short", "long"), SHORT_NAMES.items())
+def test_a_short_name_means_its_long_name(short, long):
+    value = long == "sequence_parallel" or 2
+
+    assert Plan.model_validate({short: value}) == Plan.model_validate({long: value})
+    assert getattr(Plan.model_validate({short: value}), long) == value
+
+
+@pytest.mark.parametrize(("short", "long"), SHORT_NAMES.items())
+def test_a_degree_is_not_given_under_both_of_its_names(short, long):
+    with pytest.raises(ValidationError):
+        Plan.model_validate({short: 1, long: 1})
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+@pytest.mark.parametrize("value", [0, -1, 1.5, "many", None, float("nan"), float("inf"), [1], {}])
+def test_a_degree_is_a_whole_number_from_one(name, value):
+    with pytest.raises(ValidationError):
+        Plan.model_validate({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("zero", 4),
+        ("zero", -1),
+        ("schedule", "1F1B"),
+        ("recompute", "some"),
+        ("precision", "fp32"),
+        ("rank_order", "dp-tp-pp-cp"),
+        ("context_exchange", "mesh"),
+        ("sequence_parallel", "maybe"),
+    ],
+)
+def test_a_mode_is_one_of_its_words(name, value):
+    with pytest.raises(ValidationError):
+        Plan.model_validate({name: value})
+
+
+def test_a_plan_that_says_nothing_runs_one_sequence_on_one_device():
+    silent = Plan()
+
+    assert (silent.devices, silent.num_micro_batches) == (1, 1)
+    assert all(getattr(silent, name) == 1 for name in NUMERIC)
+
+
+def test_the_plan_of_gpt3_on_selene_uses_1024_devices_and_96_micro_batches():
+    plan = Plan.model_validate(plan_words("dp=16 tp=8 pp=8 mbs=1 gbs=1536"))  # arXiv:2104.04473, 5.1
+
+    assert plan.devices == 1024
+    assert plan.num_micro_batches == 96
+
+
+@pytest.mark.parametrize(
+    ("words", "schedule"),
+    [
+        ("pp=4", "1f1b"),
+        ("pp=4 vpp=2", "interleaved_1f1b"),
+        ("pp=4 schedule=1f1b", "1f1b"),
+        ("pp=4 vpp=2 schedule=gpipe", "gpipe"),
+        ("pp=1", "1f1b"),
+    ],
+)
+def test_the_schedule_that_is_left_to_us_is_1f1b_interleaved_where_there_are_chunks(words, schedule):
+    assert Plan.model_validate(plan_words(words)).pipeline_schedule == schedule
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=BUILT)
+def test_the_short_form_of_a_plan_means_the_plan(plan):
+    assert Plan.model_validate(plan_words(plan.short())) == plan
+
+
+def test_the_short_form_leaves_out_nothing_but_defaults():
+    choices = [
+        {"partition_activations": True},
+        {"rank_order": "tp-cp-pp-dp"},
+        {"schedule": "gpipe"},
+        {"context_parallel": 2},
+        {"data_shard": 8},
+        {"expert_parallel": 8},
+        {"expert_tensor_parallel": 2},
+        {"offload": True},
+    ]
+
+    silent = [choice for choice in choices if Plan.model_validate(choice).short() == Plan().short()]
+
+    assert silent == []
+
+
+def test_the_short_form_always_says_micro_batch_global_batch_and_precision():
+    assert Plan().short() == "mbs=1 gbs=1 bf16"
+
+
+def test_a_batch_holds_its_plans_in_order_and_one_row_each():
+    plans = [Plan(data_parallel=d, global_batch=8 * d, micro_batch=2) for d in (4, 1, 2)]
+
+    batch = batch_plans(plans)
+
+    assert batch.size == 3
+    assert batch.data_parallel.tolist() == [[4], [1], [2]]
+    assert batch.num_micro_batches.tolist() == [[4], [4], [4]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans=st.lists(st.builds(Plan, **dict.fromkeys(NUMERIC, DEGREES), schedule=st.just("1f1b"))))
+def test_every_number_of_a_batch_is_that_of_its_plan(plans):
+    if not plans:
+        with pytest.raises(InternalError, match="got 0"):
+            batch_plans(plans)
+        return
+
+    batch = batch_plans(plans)
+
+    for name in NUMERIC:
+        column = getattr(batch, name)
+        assert column.dtype == np.float64
+        assert column[:, 0].tolist() == [getattr(plan, name) for plan in plans]
+    assert batch.num_micro_batches[:, 0].tolist() == [plan.num_micro_batches for plan in plans]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"zero": 1},
+        {"precision": "fp16"},
+        {"recompute": "full"},
+        {"sequence_parallel": True},
+        {"virtual_stages": 2},
+        {"rank_order": "tp-cp-pp-dp"},
+    ],
+    ids=str,
+)
+def test_plans_of_different_structure_form_no_batch(other):
+    with pytest.raises(InternalError, match="one structure, got 2"):
+        batch_plans([Plan(), Plan.model_validate(other)])
+
+
+def test_naming_the_schedule_that_would_be_chosen_changes_no_structure():
+    assert structure_of(Plan(schedule="1f1b")) == structure_of(Plan(schedule="auto", tensor_parallel=8))
+    assert structure_of(Plan(virtual_stages=2)) == structure_of(
+        Plan(virtual_stages=4, schedule="interleaved_1f1b")
+    )
+
+
+def test_numbers_and_structure_together_are_all_there_is_to_a_plan():
+    kept = structure_of(Plan(**dict.fromkeys(NUMERIC, 3), schedule="gpipe"))
+
+    assert kept == Plan(schedule="gpipe")
+    assert set(NUMERIC) <= set(defaults())
+
+
+def test_a_layer_sees_micro_batch_sequence_and_tensor_ranks_and_nothing_of_replicas():
+    plan = Plan(micro_batch=4, tensor_parallel=8, data_parallel=16, pipeline_parallel=2, global_batch=64)
+
+    split = one_plan(plan).split(Batch(sequence_length=2048))
+
+    assert split.tokens.tolist() == [[4 * 2048]]
+    assert split.own_tokens.tolist() == [[4 * 2048]]
+    assert split.tensor.tolist() == [[8]]
+
+
+def test_sequence_parallel_ranks_own_their_share_of_the_tokens():
+    plan = Plan(micro_batch=4, tensor_parallel=8, sequence_parallel=True)
+
+    split = one_plan(plan).split(Batch(sequence_length=2048))
+
+    assert split.own_tokens.tolist() == [[4 * 2048 / 8]]
+
+
+def test_context_parallel_ranks_see_their_share_of_the_sequence():
+    split = one_plan(Plan(context_parallel=4)).split(Batch(sequence_length=8192))
+
+    assert split.length.tolist() == [[2048]]
+
+
+@pytest.mark.parametrize("name", ["seq", "sequence_length"])
+def test_a_batch_is_told_its_sequence_length_by_either_name(name):
+    assert Batch.model_validate({name: 4096}).sequence_length == 4096
+
+
+@pytest.mark.parametrize("length", [0, -1, 1.5, None, "long"])
+def test_a_sequence_has_at_least_one_token(length):
+    with pytest.raises(ValidationError):
+        Batch.model_validate({"sequence_length": length})

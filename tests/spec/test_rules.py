@@ -1,0 +1,374 @@
+"""Every rule is broken by an example, told as one fault with a remedy, and the remedy helps."""
+
+import pytest
+from spec_cases import DEEPSPEED, edited, edits, faults, key, model, parts
+
+from flopcast.errors import Problem
+from flopcast.io import catalog
+from flopcast.spec.checks import RULES
+
+ONE_NODE = {"node": {"device": "a100-sxm4-80gb", "devices": 8, "host": "epyc-7763"}, "count": 1}
+BFLOAT_ONLY = {
+    "name": "bfloat-only",
+    "memory_bytes": "80 GB",
+    "memory_bytes_per_s": "2 TB/s",
+    "peak_flop_per_s": {"bf16": "300 TFLOP/s"},
+    "multiprocessors": 100,
+    "kernel_launch_s": "3 us",
+}
+BFLOAT_NODES = {
+    "base": "dgx-a100",
+    "groups": [{"node": {"device": BFLOAT_ONLY, "devices": 8, "host": "epyc-7763"}, "count": 1}],
+}
+
+BROKEN = {  # (field, because) → the job that breaks this rule alone, its value, a part of what is allowed
+    ("plan.tensor_parallel", "each tensor-parallel rank holds whole attention heads"): (
+        parts(model=model(heads=12, kv_heads=4), data_parallel=1, tensor_parallel=8),
+        8,
+        "a divisor of heads = 12: 1, 2, 3, 4, 6, 12",
+    ),
+    ("plan.tensor_parallel", "key/value heads are split whole or repeated whole"): (
+        parts(model=model(heads=24, kv_heads=6), data_parallel=2, tensor_parallel=4),
+        4,
+        "kv_heads = 6",
+    ),
+    ("plan.tensor_parallel", "the inner width of the MLP is cut evenly"): (
+        parts(model=model(ffn_hidden=4095), data_parallel=4, tensor_parallel=2),
+        2,
+        "a divisor of ffn_hidden = 4095",
+    ),
+    ("plan.sequence_parallel", "norms are cut along the sequence"): (
+        parts(batch={"seq": 1023}, data_parallel=4, tensor_parallel=2, sequence_parallel=True),
+        True,
+        "tensor_parallel divides sequence_length",
+    ),
+    ("plan.pipeline_parallel", "this stack gives every chunk the same number of blocks"): (
+        parts(model=model(blocks=12), data_parallel=1, pipeline_parallel=8),
+        "8 stages × 1 virtual",
+        "divide 12 blocks: 1, 2, 3, 4, 6, 12",
+    ),
+    ("plan.pipeline_parallel", "a stage needs at least one layer"): (
+        parts(model=model(blocks=2), stack=DEEPSPEED, data_parallel=1, pipeline_parallel=8),
+        8,
+        "at most 5",  # embedding, two blocks, final norm, head
+    ),
+    ("plan.virtual_stages", "chunks are interleaved over stages"): (
+        parts(virtual_stages=2),
+        2,
+        "1 without",
+    ),
+    ("plan.virtual_stages", "its rule for dividing layers knows no virtual stages"): (
+        parts(
+            stack={"base": DEEPSPEED, "pipeline": {"transfers": "batched"}},
+            data_parallel=4,
+            pipeline_parallel=2,
+            virtual_stages=2,
+        ),
+        2,
+        "1 on this stack",
+    ),
+    (
+        "plan.virtual_stages",
+        "interleaved stages that block on one message after the other wait for each other forever",
+    ): (
+        parts(
+            stack={"base": "megatron-2022", "pipeline": {"transfers": "sequential"}},
+            data_parallel=4,
+            pipeline_parallel=2,
+            virtual_stages=2,
+        ),
+        2,
+        "1 on a stack with sequential transfers",
+    ),
+    ("plan.schedule", "the schedule and the number of chunks must agree"): (
+        parts(schedule="interleaved_1f1b"),
+        "interleaved_1f1b",
+        "exactly where virtual_stages > 1",
+    ),
+    ("plan.global_batch", "every pipeline takes whole micro-batches"): (
+        parts(global_batch=36, micro_batch=2),
+        36,
+        "a multiple of data_parallel · micro_batch = 16",
+    ),
+    ("plan.global_batch", "interleaved chunks take micro-batches in groups of that size"): (
+        parts(data_parallel=2, pipeline_parallel=4, virtual_stages=2, global_batch=12),
+        "6 micro-batches",
+        "a multiple of pipeline_parallel = 4",
+    ),
+    ("plan", "every device has exactly one rank"): (
+        parts(data_parallel=4),
+        "4 devices",
+        "dp · tp · pp · cp = 8",
+    ),
+    ("plan.precision", "the device has no such matrix engine"): (
+        parts(cluster=BFLOAT_NODES),
+        "fp16",
+        "bf16",
+    ),
+    ("plan.partition_activations", "it cuts the checkpoints that full recompute keeps"): (
+        parts(partition_activations=True, recompute="selective"),
+        True,
+        "recompute: full",
+    ),
+    ("cluster.groups", "more than one rank class is not built yet"): (
+        parts(cluster={"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, data_parallel=16),
+        "2 groups",
+        "one group",
+    ),
+    ("plan.context_parallel", "context parallelism is not built yet"): (
+        parts(data_parallel=4, context_parallel=2),
+        2,
+        "1",
+    ),
+    ("plan.expert_parallel", "expert parallelism is not built yet"): (parts(expert_parallel=2), 2, "1"),
+    ("plan.expert_tensor_parallel", "expert tensor parallelism is not built yet"): (
+        parts(expert_tensor_parallel=4),
+        4,
+        "1",
+    ),
+    ("plan.data_shard", "sharded data parallelism (FSDP) is not built yet"): (parts(data_shard=8), 8, "1"),
+    ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
+    ("plan.zero", "ZeRO-2, ZeRO-3 and FSDP are not built yet"): (parts(zero=3), 3, "0 or 1"),
+    ("plan.schedule", "the schedule is not built yet"): (parts(schedule="gpipe"), "gpipe", "auto, 1f1b"),
+    ("plan.precision", "8-bit recipes are not built yet"): (
+        parts(cluster="vista:8", precision="fp8"),
+        "fp8",
+        "fp16, bf16",
+    ),
+    ("batch.packed", "packing of unequal sequences is not built yet"): (
+        parts(batch={"seq": 1024, "packed": True}),
+        True,
+        "false",
+    ),
+}
+NAMES = [f"{field}: {because}" for field, because in BROKEN]
+EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]
+
+
+def test_every_rule_has_an_example_that_breaks_it():
+    rules = [(rule.field, rule.because) for rule in RULES]
+
+    assert sorted(rules) == sorted(BROKEN)
+
+
+@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+def test_an_example_is_told_as_the_fault_of_its_rule_and_as_nothing_else(rule, whole, value, allowed):
+    told = faults(whole)
+
+    assert [key(problem) for problem in told] == [rule]
+
+
+@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+def test_a_fault_shows_the_value_and_what_would_be_allowed(rule, whole, value, allowed):
+    (problem,) = faults(whole)
+
+    assert problem.value == value
+    assert allowed in problem.allowed
+
+
+@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+def test_the_first_advised_edit_keeps_the_rule(rule, whole, value, allowed):
+    (problem,) = faults(whole)
+    advised = edits(problem)[:1]
+
+    for edit in advised:
+        assert rule not in [key(left) for left in faults(edited(whole, edit))], edit
+    assert advised or "choose" in problem.fix or "describe" in problem.fix
+
+
+@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, allowed):
+    (problem,) = faults(whole)
+
+    lines = str(problem).splitlines()
+
+    assert len(lines) == 4
+    assert rule[0] in lines[0]
+    assert repr(value) in lines[0]
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["allowed", "because", "fix"]
+    assert all(line.partition(":")[2].strip() for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    "unbuilt",
+    [
+        {"context_parallel": 2, "data_parallel": 4},
+        {"expert_parallel": 8},
+        {"expert_tensor_parallel": 2},
+        {"data_shard": 2},
+        {"zero": 2},
+        {"zero": 3},
+        {"schedule": "gpipe"},
+        {"schedule": "zero_bubble"},
+        {"schedule": "zero_bubble", "pipeline_parallel": 2, "data_parallel": 4},
+        {"offload": True},
+        {"precision": "fp8", "cluster": "vista:8"},
+        {"batch": {"seq": 1024, "packed": True}},
+        {"cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, "data_parallel": 16},
+    ],
+    ids=str,
+)
+def test_what_is_not_built_is_refused_rather_than_ignored(unbuilt):
+    told = faults(parts(**unbuilt))
+
+    assert any(p.because.endswith(("not built yet", "are not built yet")) for p in told)
+
+
+def test_the_plain_job_keeps_every_rule():
+    assert faults(parts()) == ()
+
+
+def test_all_faults_of_a_job_are_told_at_once():
+    whole = parts(
+        batch={"seq": 1023, "packed": True},
+        tensor_parallel=3,
+        pipeline_parallel=5,
+        sequence_parallel=True,
+        global_batch=17,
+        zero=2,
+        offload=True,
+        schedule="gpipe",
+        partition_activations=True,
+    )
+
+    fields = {problem.field for problem in faults(whole)}
+
+    assert fields == {
+        "batch.packed",
+        "plan",
+        "plan.global_batch",
+        "plan.offload",
+        "plan.partition_activations",
+        "plan.pipeline_parallel",
+        "plan.schedule",
+        "plan.tensor_parallel",
+        "plan.zero",
+    }
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8, 16])
+def test_key_value_heads_may_be_repeated_over_ranks(tensor):
+    whole = parts(
+        model=model(heads=16, kv_heads=4),
+        cluster="selene:2",
+        tensor_parallel=tensor,
+        data_parallel=16 // tensor,
+    )
+
+    assert faults(whole) == ()
+
+
+def test_a_uniform_deepspeed_pipeline_need_not_divide_the_blocks():
+    whole = parts(model=model(blocks=10), stack=DEEPSPEED, data_parallel=2, pipeline_parallel=4)
+
+    assert faults(whole) == ()
+
+
+@pytest.mark.parametrize("schedule", ["auto", "1f1b"])
+def test_a_pipeline_of_one_chunk_may_name_its_schedule_or_not(schedule):
+    assert faults(parts(data_parallel=4, pipeline_parallel=2, schedule=schedule)) == ()
+
+
+def test_plain_1f1b_is_refused_with_virtual_stages():
+    told = faults(
+        parts(data_parallel=2, pipeline_parallel=4, virtual_stages=2, global_batch=32, schedule="1f1b")
+    )
+
+    assert [problem.field for problem in told] == ["plan.schedule"]
+
+
+def test_heads_that_differ_between_runs_of_blocks_are_all_cut_whole():
+    runs = model(heads=16)
+    runs["blocks"] = [model(heads=heads)["blocks"][0] for heads in (16, 12)]
+    runs["hidden"] = 48 * 16
+
+    told = faults(parts(model=runs, tensor_parallel=8, data_parallel=1))
+
+    assert "a divisor of heads = 4: 1, 2, 4" in [problem.allowed for problem in told]
+
+
+def test_the_width_that_cannot_be_cut_is_the_one_that_is_named():
+    runs = model(ffn_hidden=4096)
+    runs["blocks"] += model(ffn_hidden=4095)["blocks"]
+
+    (told,) = faults(parts(model=runs, tensor_parallel=2, data_parallel=4))
+
+    assert "4095" in told.allowed
+
+
+def test_the_key_value_heads_that_cannot_be_cut_are_the_ones_that_are_named():
+    runs = model(heads=24, kv_heads=4)
+    runs["blocks"] += model(heads=24, kv_heads=6)["blocks"]
+
+    (told,) = faults(parts(model=runs, tensor_parallel=4, data_parallel=2))
+
+    assert "kv_heads = 6" in told.allowed
+
+
+@pytest.mark.parametrize("device", catalog.names("devices"))
+def test_every_precision_that_is_called_allowed_can_be_chosen(device):
+    node = {"device": device, "devices": 8, "host": "epyc-7763"}
+    whole = parts(cluster={"base": "dgx-a100", "groups": [{"node": node, "count": 1}]}, precision="fp8")
+
+    told = faults(whole)
+    named = {word for problem in told for word in problem.allowed.split(", ")}
+
+    assert told
+    for precision in named:
+        assert "plan.precision" not in [p.field for p in faults(edited(whole, {"precision": precision}))]
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    odd = model(heads=16) | {"hidden": 1000}  # 62.5 elements a head
+
+    told = faults(parts(model=odd))
+
+    assert any("heads" in problem.field for problem in told)
+
+
+def test_more_heads_than_width_are_refused():
+    empty = model(heads=2048) | {"hidden": 1024}  # a head of no elements: every time would be 0/0
+
+    told = faults(parts(model=empty))
+
+    assert any("heads" in problem.field for problem in told)
+
+
+def test_query_heads_that_cannot_share_key_value_heads_are_refused():
+    told = faults(parts(model=model(heads=16, kv_heads=5)))
+
+    assert any("kv_heads" in problem.field for problem in told)
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_refused():
+    short = model() | {"learned_positions": 1024}  # Megatron-LM: max_position_embeddings >= seq_length
+
+    told = faults(parts(model=short, batch={"seq": 2048}))
+
+    assert any("sequence_length" in p.field or "learned_positions" in p.field for p in told)
+
+
+def test_a_rewrite_that_does_not_exist_is_refused():
+    told = faults(parts(stack={"base": "megatron-2022", "rewrites": ["fused_sofmax"]}))
+
+    assert any("rewrites" in problem.field for problem in told)
+
+
+def test_a_gradient_copy_that_does_not_exist_is_refused():
+    told = faults(parts(stack={"base": "megatron-2022", "gradients": {"copies": ["flaten"]}}))
+
+    assert any("copies" in problem.field for problem in told)
+
+
+def test_a_group_to_recompute_that_does_not_exist_is_refused():
+    told = faults(
+        parts(stack={"base": "megatron-2022", "selective_groups": ["atention"]}, recompute="selective")
+    )
+
+    assert any("selective_groups" in problem.field for problem in told)
+
+
+def test_a_problem_shows_only_the_beginning_of_a_huge_value():
+    problem = Problem(field="f", value="x" * 10_000, allowed="less", because="of its size", fix="cut it")
+
+    assert len(str(problem).splitlines()[0]) < 120

@@ -1,0 +1,151 @@
+"""Errors: what a reader is told, what a caller may catch, and that all faults are told at once."""
+
+import ast
+import copy
+from dataclasses import FrozenInstanceError
+
+import pytest
+from conftest import PACKAGE
+
+from flopcast import errors
+from flopcast.errors import FlopcastError, InfeasibleError, InternalError, Problem, SpecError
+
+DELIBERATE = (SpecError, InfeasibleError, InternalError)
+
+
+def problem(**changes):
+    fields = {
+        "field": "plan.tensor_parallel",
+        "value": 6,
+        "allowed": "a divisor of kv_heads = 8: 1, 2, 4, 8",
+        "because": "each rank holds whole key/value heads",
+        "fix": "set tensor_parallel to 4",
+    }
+    return Problem(**(fields | changes))
+
+
+def test_a_problem_names_field_value_allowed_reason_and_fix_in_four_lines():
+    assert str(problem()).splitlines() == [
+        "plan.tensor_parallel = 6 is not allowed",
+        "  allowed: a divisor of kv_heads = 8: 1, 2, 4, 8",
+        "  because: each rank holds whole key/value heads",
+        "  fix:     set tensor_parallel to 4",
+    ]
+
+
+def test_a_fault_that_is_not_a_value_is_told_in_its_own_words():
+    told = str(problem(fault="is missing", where="job.yaml:12")).splitlines()
+
+    assert told[0] == "job.yaml:12: plan.tensor_parallel is missing"
+    assert told[1:] == str(problem()).splitlines()[1:]
+
+
+def test_a_problem_with_a_place_starts_with_it():
+    assert str(problem(where="job.yaml:12")).startswith("job.yaml:12: plan.tensor_parallel = 6")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("bf32", "'bf32'"), (None, "None"), (True, "True"), ([1, 2], "[1, 2]")]
+)
+def test_a_value_is_shown_so_that_text_and_numbers_differ(value, shown):
+    assert f"= {shown} is" in str(problem(value=value))
+
+
+@pytest.mark.parametrize("length", [1_000, 10**6])
+def test_a_huge_value_does_not_bury_the_message(length):
+    first = str(problem(value="x" * length)).splitlines()[0]
+
+    assert len(first) < 120
+    assert "…" in first
+
+
+def test_a_value_of_eighty_characters_is_shown_whole():
+    value = "x" * 78
+
+    assert repr(value) in str(problem(value=value))
+
+
+@pytest.mark.parametrize("missing", ["field", "value", "allowed", "because", "fix"])
+def test_a_problem_without_one_of_its_parts_cannot_be_made(missing):
+    fields = {"field": "a", "value": 1, "allowed": "b", "because": "c", "fix": "d"}
+    del fields[missing]
+
+    with pytest.raises(TypeError, match=missing):
+        Problem(**fields)
+
+
+def test_problems_are_values():
+    assert problem() == problem()
+    assert problem(value=7) != problem()
+    with pytest.raises(FrozenInstanceError):
+        problem().value = 7
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_every_fault_is_told_not_only_the_first(count):
+    faults = [problem(field=f"plan.field_{number}") for number in range(count)]
+
+    error = SpecError(faults)
+
+    assert error.problems == tuple(faults)
+    assert all(f"plan.field_{number} = 6" in str(error) for number in range(count))
+
+
+def test_faults_may_come_from_a_generator_and_are_kept():
+    error = SpecError(problem(value=value) for value in (3, 5))
+
+    assert [fault.value for fault in error.problems] == [3, 5]
+    assert len(str(error).splitlines()) == 8
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_a_copied_error_says_what_the_original_says(make):
+    """Errors are copied on their way out of a process pool."""
+    error = SpecError([problem()])
+
+    again = make(error)
+
+    assert again.problems == error.problems
+    assert str(again) == str(error)
+
+
+def test_wrong_input_can_be_caught_as_a_value_error():
+    with pytest.raises(ValueError, match="tensor_parallel"):
+        raise SpecError([problem()])
+
+
+@pytest.mark.parametrize("kind", DELIBERATE)
+def test_every_deliberate_error_can_be_caught_as_one(kind):
+    assert issubclass(kind, FlopcastError)
+    assert not issubclass(FlopcastError, kind)
+
+
+def test_an_infeasible_job_and_a_bug_of_ours_are_not_wrong_input():
+    assert not issubclass(InfeasibleError, ValueError)
+    assert not issubclass(InternalError, (ValueError, SpecError))
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes():
+    classes = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
+
+    drawn = {word.strip("├└─ ") for line in errors.__doc__.splitlines() for word in line.split()[:2]}
+
+    assert {word for word in drawn if word.endswith("Error")} == classes
+
+
+def test_nothing_is_raised_that_a_caller_cannot_catch_as_ours_or_as_a_value_error():
+    """In the core; the edge may also raise what files and numbers raise in Python."""
+    allowed = {kind.__name__ for kind in DELIBERATE} | {"ValueError"}
+    raised = {
+        (path.name, node.exc.func.id)
+        for folder in ("operators", "layers", "spec", "workload", "schedules", "memory", "cost", "timeline")
+        for path in (PACKAGE / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and hasattr(node.exc.func, "id")
+    }
+
+    assert {pair for pair in raised if pair[1] not in allowed} == set()

@@ -1,0 +1,189 @@
+"""prediction.py: the whole spine against physical laws, limits, and faults in the input."""
+
+import pytest
+from conftest import make_job
+
+import flopcast
+from flopcast.errors import SpecError
+from flopcast.io.curves import load_book
+from flopcast.prediction import memory_of, predict
+from flopcast.spec.plan import Plan
+
+WIDE = {
+    "hidden": 4096,
+    "vocabulary": 51200,
+    "blocks": [{"count": 8, "mixer": {"heads": 32}, "feed_forward": {"ffn_hidden": 16384}}],
+}
+ONE_DEVICE = {
+    "base": "dgx-a100",
+    "groups": [{"count": 1, "node": {"device": "a100-sxm4-80gb", "devices": 1, "host": "epyc-7763"}}],
+}
+STACKS = ("megatron-2021", "megatron-2022", "gpt-neox-deepspeed")
+
+
+def step_of(job):
+    return predict(job, load_book(job.cluster))
+
+
+def changed(job, **plan):
+    return job.model_copy(update={"plan": job.plan.model_copy(update=plan)})
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_one_rank_sends_nothing(stack):
+    job = make_job(cluster=ONE_DEVICE, stack=stack, plan="dp=1 mbs=2 gbs=8 precision=fp16")
+
+    report = step_of(job)
+
+    assert not any("communication" in component for component in report.breakdown)
+    assert not any(factor.name.startswith("fabric") for factor in report.factors)
+    assert "pipeline_bubble" not in report.breakdown
+
+
+@pytest.mark.parametrize(("plan", "kinds"), [
+    ("dp=8 gbs=16", {"dp"}),
+    ("tp=8 gbs=2", {"tp", "dp"}),
+    ("pp=8 gbs=8", {"pp", "dp"}),
+])  # fmt: skip
+def test_each_axis_pays_for_its_own_messages(plan, kinds):
+    # gradient norms are agreed on by all ranks of a model: counted with the data-parallel messages
+    job = make_job(model=WIDE, plan=f"{plan} precision=fp16")
+
+    components = {name for name in step_of(job).breakdown if name.endswith("_communication")}
+
+    assert components == {f"{kind}_communication" for kind in kinds}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_no_step_is_faster_than_its_flop_at_the_peak(stack, recompute):
+    job = make_job(
+        model=WIDE, stack=stack, plan=f"dp=4 tp=2 mbs=2 gbs=32 recompute={recompute} precision=fp16"
+    )
+
+    report = step_of(job)
+
+    assert report.clean_step_time_s * 8 * 312e12 > report.metrics.hardware_flop
+    assert 0 < report.metrics.mfu_ratio <= report.metrics.hfu_ratio < 1
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_doubling_replicas_and_batch_changes_nothing_but_their_communication(stack):
+    small = make_job(model=WIDE, cluster="dgx-a100:2", stack=stack, plan="dp=2 tp=8 gbs=16 precision=fp16")
+    large = make_job(model=WIDE, cluster="dgx-a100:4", stack=stack, plan="dp=4 tp=8 gbs=32 precision=fp16")
+
+    reports = [step_of(job) for job in (small, large)]
+
+    rest = [r.clean_step_time_s - r.breakdown["dp_communication"] for r in reports]
+    gain = reports[1].metrics.tokens_per_s / reports[0].metrics.tokens_per_s
+    assert rest[0] == pytest.approx(rest[1], rel=1e-9)
+    assert gain == pytest.approx(2 * reports[0].step_time_s / reports[1].step_time_s)
+    assert 1 < gain < 2
+
+
+def test_micro_batches_after_the_second_cost_the_same_each():
+    job = make_job(model=WIDE, stack="megatron-2021", plan="dp=8 gbs=16 precision=fp16")
+
+    steps = [step_of(changed(job, global_batch=8 * number)).clean_step_time_s for number in (2, 3, 4, 9)]
+
+    each = steps[1] - steps[0]
+    assert [steps[2] - steps[1], (steps[3] - steps[2]) / 5] == pytest.approx([each, each])
+
+
+def test_more_layers_take_longer_by_the_same_each():
+    def with_blocks(count):
+        return step_of(
+            make_job(model=WIDE | {"blocks": [WIDE["blocks"][0] | {"count": count}]})
+        ).clean_step_time_s
+
+    four, five, nine = with_blocks(4), with_blocks(5), with_blocks(9)
+
+    assert five > four
+    assert nine - five == pytest.approx(
+        4 * (five - four), rel=0.02
+    )  # gradient buckets come in whole numbers
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_full_recompute_adds_between_a_fifth_and_two_fifths_to_a_large_model(stack):
+    # one more forward of every block: a third of forward and backward, less what is not recomputed
+    job = make_job(
+        model=WIDE, stack=stack, batch={"sequence_length": 2048}, plan="dp=8 mbs=2 gbs=128 precision=fp16"
+    )
+
+    plain, again = step_of(job), step_of(changed(job, recompute="full"))
+
+    assert 1.2 < again.clean_step_time_s / plain.clean_step_time_s < 1.4
+    assert again.memory.allocated_bytes < plain.memory.allocated_bytes
+
+
+def test_zero_keeps_the_optimizer_on_fewer_bytes():
+    # arXiv:1910.02054, section 5.1: stage 1 divides 12 of 16 bytes a parameter by the replicas
+    job = make_job(model=WIDE, plan="dp=8 gbs=16 precision=fp16")
+
+    plain, sharded = (memory_of(changed(job, zero=zero)).by_category["optimizer_states"] for zero in (0, 1))
+
+    assert plain == pytest.approx(8 * sharded)
+
+
+def test_every_fault_is_told_at_once_with_what_would_mend_it():
+    job = changed(make_job(), tensor_parallel=3, global_batch=17, precision="fp8")
+
+    with pytest.raises(SpecError) as caught:
+        step_of(job)
+
+    told = caught.value.problems
+    heads = next(problem for problem in told if "heads" in problem.allowed)
+    assert {p.field for p in told} >= {
+        "plan.tensor_parallel",
+        "plan.global_batch",
+        "plan",
+        "plan.precision",
+    }
+    assert (heads.field, heads.value) == ("plan.tensor_parallel", 3)
+    assert heads.allowed == "a divisor of heads = 16: 1, 2, 4, 8, 16"
+    assert heads.fix == "set tensor_parallel to 2"
+    assert all(problem.because and problem.fix and problem.allowed for problem in told)
+    assert "plan.tensor_parallel = 3 is not allowed" in str(caught.value)
+
+
+def test_memory_alone_refuses_the_same_jobs():
+    job = changed(make_job(), tensor_parallel=3, global_batch=17)
+
+    with pytest.raises(SpecError) as of_memory:
+        memory_of(job)
+    with pytest.raises(SpecError) as of_all:
+        step_of(job)
+
+    assert of_memory.value.problems == of_all.value.problems
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"zero": 3},
+        {"context_parallel": 2},
+        {"schedule": "zero_bubble"},
+        {"offload": True},
+        {"data_shard": 2},
+    ],
+    ids=str,
+)
+def test_what_is_not_built_is_refused_and_never_ignored(change):
+    with pytest.raises(SpecError, match="not built yet"):
+        step_of(changed(make_job(), **change))
+
+
+def test_the_public_function_predicts_with_the_curves_of_the_catalogue():
+    job = make_job()
+
+    assert flopcast.predict(job).step_time_s == step_of(job).step_time_s
+
+
+def test_the_job_is_part_of_its_report_unchanged():
+    job = make_job(plan="dp=4 tp=2 gbs=16 precision=fp16")
+
+    report = step_of(job)
+
+    assert report.job == job
+    assert report.job.plan == Plan(dp=4, tp=2, gbs=16, precision="fp16")

@@ -1,0 +1,38 @@
+"""Jobs that between them use every transfer style, schedule and way to reduce gradients."""
+
+from functools import cache
+
+from conftest import make_job
+from workbench import priced_job
+
+OVERLAPPED = {
+    "base": "megatron-2022",
+    "gradients": {"overlap": True},
+    "pipeline": {"transfers": "overlapped"},
+}
+PARTS = {
+    "one device a replica": {"plan": "dp=8 mbs=1 gbs=16 precision=fp16"},
+    "one micro-batch": {"plan": "dp=4 tp=2 mbs=2 gbs=8 zero=1 precision=fp16", "stack": "megatron-2021"},
+    "batched": {"cluster": "dgx-a100:4", "plan": "tp=8 pp=4 sp gbs=16 recompute=selective precision=fp16"},
+    "batched, interleaved": {"cluster": "dgx-a100:4", "plan": "tp=8 pp=4 vpp=2 gbs=16 precision=fp16"},
+    "sequential": {
+        "cluster": "perlmutter:8",
+        "stack": "gpt-neox-deepspeed",
+        "plan": "dp=2 tp=4 pp=4 zero=1 recompute=full gbs=32 precision=fp16",
+    },
+    "overlapped": {
+        "cluster": "dgx-a100:4",
+        "stack": OVERLAPPED,
+        "plan": "dp=4 tp=2 pp=4 gbs=32 precision=fp16",
+    },
+    "overlapped, interleaved": {
+        "cluster": "dgx-a100:4",
+        "stack": OVERLAPPED,
+        "plan": "dp=8 pp=4 vpp=2 gbs=64 precision=fp16",
+    },
+}
+
+
+@cache
+def sample_priced(name):
+    return priced_job(make_job(**PARTS[name]))

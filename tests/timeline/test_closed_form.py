@@ -1,0 +1,127 @@
+"""timeline/closed_form.py against the exact play, and against the textbook."""
+
+import pytest
+from conftest import make_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workbench import only, priced_job, priced_plans, repriced
+
+from flopcast.io import catalog
+from flopcast.io.suites import load_suite
+from flopcast.spec.plan import Plan
+from flopcast.timeline.closed_form import step_seconds
+from flopcast.timeline.step import run_step
+
+BLOCK = {("mlp.up", "forward"): 1.0, ("mlp.up.dgrad", "backward"): 2.0}
+EVEN_NEOX = {"base": "gpt-neox-deepspeed", "pipeline": {"partition": "even", "host_s": "0 s"}}
+OVERLAPPED = {"base": "megatron-2022", "pipeline": {"transfers": "overlapped"}}
+STACKS = {"batched": "megatron-2022", "sequential": EVEN_NEOX, "overlapped": OVERLAPPED}
+ACCUMULATING = [name for name in catalog.names("stacks") if catalog.stack(name).gradients.accumulate_passes]
+
+
+def both(priced):
+    return float(step_seconds(priced)[0]), run_step(priced).step_time_s
+
+
+@pytest.mark.parametrize("style", STACKS)
+@pytest.mark.parametrize("micro_batches", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("degrees", ["dp=8", "dp=4 pp=2", "dp=2 pp=4", "pp=8"])
+def test_equal_stages_with_free_transfers_are_exact(style, micro_batches, degrees):
+    words = dict(word.split("=") for word in degrees.split())
+    batch = int(words.get("dp", 1)) * micro_batches
+    job = make_job(stack=STACKS[style], plan=f"{degrees} gbs={batch} precision=fp16")
+
+    screened, played = both(repriced(priced_job(job), only(BLOCK)))
+
+    assert screened == pytest.approx(played, rel=1e-9)
+
+
+@pytest.mark.parametrize("style", ["batched", "overlapped"])
+@pytest.mark.parametrize("micro_batches", [8, 16, 64])
+@pytest.mark.parametrize("virtual", [2, 4])
+def test_equal_chunks_with_free_transfers_are_within_one_percent(style, micro_batches, virtual):
+    plan = f"dp=4 pp=2 vpp={virtual} gbs={4 * micro_batches} precision=fp16"
+    job = make_job(stack=STACKS[style], plan=plan)
+
+    screened, played = both(repriced(priced_job(job), only(BLOCK)))
+
+    assert screened == pytest.approx(played, rel=0.01)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    embedding_s=st.floats(0, 20),
+    head_s=st.floats(0, 20),
+    degrees=st.sampled_from([(2, 1), (4, 1), (8, 1), (2, 2), (4, 2)]),
+    groups=st.integers(2, 6),
+)
+def test_unequal_stages_stay_within_one_fill_of_the_slowest_stage(embedding_s, head_s, degrees, groups):
+    # both lie between m and m + (p - 1) turns of the slowest stage: with chunks, its turn is their sum
+    stages, virtual = degrees
+    extra = {("embedding.lookup", "forward"): embedding_s, ("head.logits", "forward"): head_s}
+    plan = f"dp={8 // stages} pp={stages} vpp={virtual} gbs={8 * groups} precision=fp16"
+    job = make_job(stack=OVERLAPPED, plan=plan)
+    slowest = 3.0 * 8 / stages + max(embedding_s, head_s)
+
+    screened, played = both(repriced(priced_job(job), only(BLOCK | extra)))
+
+    assert screened >= stages * groups * slowest - 1e-9
+    assert abs(screened - played) <= (stages - 1) * slowest + 1e-9
+
+
+@pytest.mark.parametrize("name", ["sc21", "korthikanti"])
+def test_published_megatron_runs_are_screened_within_one_percent(name):
+    for row in load_suite(name).rows:
+        screened, played = both(priced_job(row.job))
+
+        assert screened == pytest.approx(played, rel=0.01), row.id
+
+
+def test_the_papers_runs_on_deepspeed_are_screened_within_six_percent():
+    for row in load_suite("paper").rows:
+        screened, played = both(priced_job(row.job))
+
+        assert screened == pytest.approx(played, rel=0.06), row.id
+
+
+@pytest.mark.parametrize("name", catalog.names("stacks"))
+@pytest.mark.parametrize("plan", ["dp=8 gbs=64", "dp=8 gbs=8", "dp=4 tp=2 mbs=2 gbs=64"])
+def test_without_a_pipeline_the_closed_form_is_exact(name, plan):
+    priced = priced_job(make_job(stack=name, plan=f"{plan} precision=fp16"))
+
+    screened, played = both(priced)
+
+    assert screened == pytest.approx(played, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ACCUMULATING)
+def test_a_plan_among_deeper_pipelines_takes_as_long_as_alone(name):
+    job = make_job(stack=name)
+    plans = [Plan(dp=8 // stages, pp=stages, gbs=32, precision="fp16") for stages in (1, 2, 4, 8)]
+
+    together = step_seconds(priced_plans(job, plans)).tolist()
+
+    alone = [float(step_seconds(priced_plans(job, [plan]))[0]) for plan in plans]
+    assert together == pytest.approx(alone, rel=1e-12)
+
+
+def test_what_follows_the_backward_is_added_once():
+    ends = {
+        ("optimizer.update", "step"): 10.0,
+        ("gradients.overflow_check_0", "step"): 5.0,
+        ("gradients.overflow_0", "step"): 0.5,
+    }
+    job = make_job(plan="dp=2 pp=4 gbs=16 precision=fp16")
+
+    screened, _ = both(repriced(priced_job(job), only(BLOCK | ends)))
+
+    assert screened == pytest.approx((8 + 3) * 2 * 3.0 + 10.0 + 5.0 + 0.5)
+
+
+def test_more_micro_batches_cost_the_busiest_stage_each():
+    job = make_job()
+    plans = [Plan(dp=2, pp=4, gbs=2 * number, precision="fp16") for number in (8, 9, 17)]
+
+    step_s = step_seconds(repriced(priced_plans(job, plans), only(BLOCK)))
+
+    assert (step_s - step_s[0]).tolist() == pytest.approx([0.0, 6.0, 9 * 6.0])

@@ -1,0 +1,45 @@
+"""Real programs with invented prices: what the timeline's tests play."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from conftest import make_job
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.price import Price, price
+from flopcast.io.curves import load_book
+from flopcast.spec.plan import batch_plans
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+
+def priced_plans(job, plans):
+    """The programs of a batch of plans, priced with the curves of the catalogue."""
+    programs = realise(lower(job.model, batch_plans(plans), job.batch), job.stack)
+    return price(programs, job.cluster, load_book(job.cluster), FactorBook(job.site))
+
+
+def priced_job(job):
+    return priced_plans(job, [job.plan])
+
+
+@cache
+def any_priced():
+    """Some priced programs, to hang other prices on."""
+    return priced_job(make_job())
+
+
+def repriced(priced, seconds_of):
+    """The same programs where `seconds_of(item)` gives each item's seconds; nothing is launched."""
+    prices = {}
+    for item in priced.programs.items():
+        known = priced.of(item)
+        seconds = np.zeros_like(known.alone_s) + seconds_of(item)
+        prices[id(item)] = Price(alone_s=seconds, host_s=0.0, factors=known.factors)
+    return replace(priced, prices=prices)
+
+
+def only(seconds):
+    """A rule for `repriced`: seconds by (item name, phase), nothing for all others."""
+    return lambda item: seconds.get((item.name, item.phase), 0.0)

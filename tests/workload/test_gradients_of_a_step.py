@@ -1,0 +1,313 @@
+"""What follows the backward pass: accumulated, reduced, checked, applied, gathered."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workload_cases import (
+    GPT,
+    HIDDEN,
+    LLAMA,
+    MEGATRON,
+    VOCABULARY,
+    at,
+    block_of,
+    messages,
+    moved_bytes_of,
+    named,
+    operators,
+    plans_of,
+    realised,
+    stack_with,
+)
+
+from flopcast.dtypes import constant
+from flopcast.errors import FlopcastError
+from flopcast.spec.stack import Gradients
+from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
+from flopcast.workload.program import POSITIONS, WHEN
+
+OVERLAPPED = stack_with(MEGATRON, gradients={"overlap": True, "bucket_elements": 1_000_000})
+SEPARATE = stack_with(MEGATRON, gradients={"accumulate_passes": 1})
+BLOCK_PARAMETERS = 12 * HIDDEN**2 + 13 * HIDDEN  # of GPT: four h² and eight h², and their 13 vectors of h
+
+
+def total_bytes(item, plan=0, column=0):
+    """Bytes that an item sends over all of its repetitions."""
+    return at(item.work.message_bytes, plan, column) * at(item.count, plan, column)
+
+
+def first_stage(programs, plan=0):
+    return int(programs.stages.of(plan).stage_class[0])
+
+
+def last_stage(programs, plan=0):
+    return int(programs.stages.of(plan).stage_class[-1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element_bytes", "precision"), [("fp32", 4, "bf16"), ("bf16", 2, "bf16"), ("fp16", 2, "fp16")]
+)
+@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter"])
+def test_the_reduction_carries_every_gradient_once(dtype, element_bytes, precision, collective):
+    stack = stack_with(MEGATRON, gradients={"dtype": dtype, "collective": collective})
+
+    programs = realised(GPT, stack, f"dp=4 tp=2 pp=2 gbs=4 precision={precision}")
+
+    reduction = named(programs.reduce, "gradients.reduce")
+    assert (reduction.work.collective, reduction.work.axis, reduction.stream) == (collective, "dp", "dp")
+    for column in (0, 1):
+        gradients = at(programs.parameters, 0, column) * element_bytes
+        assert total_bytes(reduction, 0, column) == pytest.approx(gradients, rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(parameters=st.floats(1.0, 5e9), bucket=st.integers(1_000, 2_000_000_000))
+def test_buckets_are_equal_no_fuller_than_allowed_and_no_more_than_needed(parameters, bucket):
+    stack = stack_with(MEGATRON, gradients={"bucket_elements": bucket})
+
+    items = reduce_items(stack, plans_of("dp=4"), constant(parameters), constant(0))
+
+    reduction = named(items, "gradients.reduce")
+    count, bucket_bytes = at(reduction.count), at(reduction.work.message_bytes)
+    assert count == int(count)
+    assert bucket_bytes / 4 <= bucket * (1 + 1e-12)
+    assert (count - 1) * bucket < parameters
+    assert count * bucket_bytes == pytest.approx(4 * parameters, rel=1e-12)
+
+
+def test_an_overlapped_reduction_runs_under_the_last_micro_batch_alone():
+    block = block_of(realised(GPT, OVERLAPPED, "dp=4 gbs=16"))
+
+    reduction = named(block.backward, "gradients.reduce")
+    runs = dict(zip(POSITIONS, WHEN[reduction.when], strict=True))
+    assert runs == {"first": 0.0, "middle": 0.0, "last": 1.0, "only": 1.0}
+    assert reduction.stream == "dp"  # beside compute, in order behind other reductions
+
+
+def test_an_overlapped_reduction_is_not_made_again_at_the_end():
+    programs = realised(GPT, OVERLAPPED, "dp=4 gbs=16")
+
+    assert [item.name for item in programs.reduce if item.name == "gradients.reduce"] == []
+
+
+@pytest.mark.parametrize("bucket", [1_000, 1_000_000, 10_000_000_000])
+def test_overlapped_or_not_a_layer_s_gradients_weigh_the_same(bucket):
+    stack = stack_with(OVERLAPPED, gradients={"bucket_elements": bucket})
+
+    programs = realised(GPT, stack, "dp=4 gbs=16")
+
+    reduction = named(block_of(programs).backward, "gradients.reduce")
+    assert total_bytes(reduction) == pytest.approx(4 * BLOCK_PARAMETERS, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["dp=2 pp=1 gbs=8", "dp=2 pp=4 gbs=8", "dp=2 tp=4 pp=2 gbs=8"])
+def test_overlapped_reductions_carry_every_gradient_of_every_stage(text):
+    programs = realised(LLAMA, OVERLAPPED, text)
+    plan = programs.plans
+
+    sent = sum(
+        total_bytes(named(layer.backward, "gradients.reduce")) * layer.count for layer in programs.layers
+    )
+
+    held = (programs.parameters * programs.stages.multiplicity).sum()
+    assert sent == pytest.approx(4 * float(held), rel=1e-12)
+    assert at(plan.data_parallel) == 2
+
+
+def test_a_tied_table_s_copy_on_the_last_stage_is_reduced_over_its_replicas_too():
+    programs = realised(GPT, OVERLAPPED, "dp=4 pp=4 gbs=16")
+
+    head = programs.layers[-1]
+    assert total_bytes(named(head.backward, "gradients.reduce")) == pytest.approx(4 * VOCABULARY * HIDDEN)
+
+
+def test_gradients_are_accumulated_in_every_micro_batch_but_the_first():
+    block = block_of(realised(GPT, SEPARATE, "gbs=4"))
+
+    accumulation = named(block.backward, "gradients.accumulate")
+    runs = dict(zip(POSITIONS, WHEN[accumulation.when], strict=True))
+    assert runs == {"first": 0.0, "middle": 1.0, "last": 1.0, "only": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bytes_each"),
+    [("bf16", 2 + 2 + 2), ("fp32", 4 + 2 + 4)],  # read the sum, read the gradient, write the sum
+)
+def test_accumulation_reads_sum_and_gradient_and_writes_the_sum(dtype, bytes_each):
+    stack = stack_with(SEPARATE, gradients={"dtype": dtype})
+
+    block = block_of(realised(GPT, stack, "gbs=4"))
+
+    moved = moved_bytes_of([named(block.backward, "gradients.accumulate")])
+    assert moved == pytest.approx(bytes_each * BLOCK_PARAMETERS)
+
+
+def test_accumulation_inside_the_weight_gradient_gemm_needs_no_kernel():
+    inside = stack_with(MEGATRON, gradients={"accumulate_passes": 0})
+
+    block = block_of(realised(GPT, inside, "gbs=4"))
+
+    assert not [item for item in block.backward if item.component == "gradients"]
+
+
+@pytest.mark.parametrize("text", ["pp=1 gbs=4", "pp=4 gbs=4"])
+def test_a_tied_table_s_gradient_is_added_up_like_any_other(text):
+    """Either to the copy's own sum, or, on one stage, to what the embedding's look-up has left there."""
+    head = realised(GPT, SEPARATE, text).layers[-1]
+
+    moved = moved_bytes_of([named(head.backward, "gradients.accumulate")])
+    assert moved == pytest.approx((4 + 2 + 4) * VOCABULARY * HIDDEN)
+
+
+def test_what_follows_one_layer_s_backward_is_little_or_nothing():
+    silent = Gradients(accumulate_passes=0, overlap=False)
+
+    items = micro_batch_items(
+        MEGATRON.model_copy(update={"gradients": silent}), plans_of("dp=2"), constant(10)
+    )
+
+    assert items == ()
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_tied_embeddings_are_summed_between_the_first_and_the_last_stage_alone(stages):
+    programs = realised(GPT, MEGATRON, f"pp={stages} tp=2 gbs=8")
+
+    sent = named(programs.reduce, "tied_embeddings").work
+    table_bytes = 4 * VOCABULARY * HIDDEN / 2  # fp32 gradients, rows cut over two ranks
+    classes = programs.stages.of(0).stage_class
+    assert sent.axis == "embedding"
+    assert [at(sent.message_bytes, 0, column) for column in classes] == [
+        table_bytes,
+        *[0.0] * (stages - 2),
+        table_bytes,
+    ]
+
+
+@pytest.mark.parametrize(("model", "text"), [(GPT, "pp=1 gbs=8"), (LLAMA, "pp=4 gbs=8")])
+def test_a_table_with_one_copy_is_summed_with_nobody(model, text):
+    programs = realised(model, MEGATRON, text)
+
+    assert float(named(programs.reduce, "tied_embeddings").work.message_bytes.max()) == 0.0
+
+
+def test_zero_1_updates_one_share_and_gathers_all_parameters_once():
+    plain, sharded = (realised(GPT, MEGATRON, f"dp=8 zero={stage} gbs=8") for stage in (0, 1))
+
+    updates = [at(named(p.update, "optimizer.update").work.parameters) for p in (plain, sharded)]
+    gather = named(sharded.update, "gather_parameters")
+    assert updates == [at(plain.parameters), at(plain.parameters) / 8]
+    assert (gather.work.collective, gather.work.axis) == ("all_gather", "dp")
+    assert total_bytes(gather) == pytest.approx(2 * at(plain.parameters))  # the 16-bit weights
+    assert messages(plain.update) == []
+
+
+def test_zero_1_reduces_as_many_bytes_as_no_zero():
+    plain, sharded = (realised(GPT, MEGATRON, f"dp=8 zero={stage} gbs=8") for stage in (0, 1))
+
+    sent = [total_bytes(named(p.reduce, "gradients.reduce")) for p in (plain, sharded)]
+    assert sent[0] == sent[1]  # whole gradients: the stack names the collective, ZeRO-1 what follows it
+
+
+def test_zero_1_over_one_replica_is_no_zero():
+    plain, sharded = (realised(GPT, MEGATRON, f"dp=1 zero={stage} gbs=8") for stage in (0, 1))
+
+    updates = [at(named(p.update, "optimizer.update").work.work().moved_bytes) for p in (plain, sharded)]
+    assert updates[0] == updates[1]
+
+
+def test_the_update_moves_the_stack_s_bytes_per_parameter():
+    stack = stack_with(MEGATRON, optimizer={"moved_bytes": 30.0})
+
+    programs = realised(GPT, stack, "dp=4 zero=1 gbs=4")
+
+    moved = moved_bytes_of([named(programs.update, "optimizer.update")])
+    assert moved == pytest.approx(30.0 * at(programs.parameters) / 4)
+
+
+@pytest.mark.parametrize("checks", [0, 1, 2])
+def test_every_check_and_the_norm_reads_the_shard_and_agrees_on_one_number(checks):
+    stack = stack_with(MEGATRON, gradients={"overflow_checks": checks})
+    programs = realised(GPT, stack, "dp=4 zero=1 gbs=4")
+
+    norms = [item for item in operators(programs.reduce) if item.work.kind == "gradient_norm"]
+
+    shard_bytes = 4 * at(programs.parameters) / 4
+    assert [at(item.work.work().moved_bytes) for item in norms] == [shard_bytes] * (checks + 1)
+    assert len(synchronise_items(stack)) == checks + 1
+    assert {at(item.work.message_bytes) for item in synchronise_items(stack)} == {8.0}
+    assert {item.work.axis for item in synchronise_items(stack)} == {"model"}
+
+
+def test_copies_stand_around_the_reduction_as_the_stack_names_them():
+    stack = stack_with(MEGATRON, gradients={"copies": ("flatten", "scale_gradient", "unflatten")})
+
+    names = [item.name for item in realised(GPT, stack, "dp=4 gbs=4").reduce]
+
+    place = names.index("gradients.reduce")
+    assert names[place - 2 : place + 2] == [
+        "gradients.flatten",
+        "gradients.scale_gradient",
+        "gradients.reduce",
+        "gradients.unflatten",
+    ]
+
+
+def test_the_end_of_a_step_runs_in_this_order():
+    programs = realised(GPT, MEGATRON, "dp=4 pp=2 zero=1 gbs=8")
+
+    names = [i.name for part in (programs.reduce, programs.synchronise, programs.update) for i in part]
+
+    assert names == [
+        "gradients.tied_embeddings",
+        "gradients.scale_gradient",
+        "gradients.reduce",
+        "gradients.overflow_check_0",
+        "gradients.norm",
+        "host.step",
+        "gradients.overflow_0",
+        "gradients.norm",
+        "optimizer.unscale",
+        "optimizer.update",
+        "gradients.gather_parameters",
+    ]
+
+
+@pytest.mark.parametrize("part", ["reduce", "update"])
+def test_each_stage_ends_its_step_over_its_own_parameters(part):
+    programs = realised(GPT, MEGATRON, "dp=2 pp=4 zero=1 gbs=8")
+
+    moved = [i.work.work().moved_bytes for i in operators(getattr(programs, part))]
+
+    first, last = first_stage(programs), last_stage(programs)
+    share = programs.parameters[0, first] / programs.parameters[0, last]
+    assert share != 1.0  # the first stage has the positions, the last the final norm
+    for bytes_of in moved:
+        assert bytes_of[0, first] / bytes_of[0, last] == pytest.approx(share)
+
+
+def test_stages_that_pad_a_batch_end_no_step():
+    programs = realised(LLAMA, MEGATRON, "dp=2 pp=4 zero=1 gbs=8", "dp=2 pp=1 zero=1 gbs=8")
+
+    padded = int(programs.stages.multiplicity[1].argmin())
+    reduction = named(programs.reduce, "gradients.reduce")
+    assert at(reduction.count, 1, padded) == 0.0
+    assert at(named(programs.update, "gather_parameters").count, 1, padded) == 0.0
+    assert at(named(programs.update, "optimizer.update").work.work().moved_bytes, 1, padded) == 0.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(replicas=st.sampled_from([1, 2, 16, 512]), parameters=st.floats(1e3, 1e11))
+def test_the_replicas_of_zero_1_update_every_parameter_once_between_them(replicas, parameters):
+    plans = plans_of(f"dp={replicas} zero=1")
+
+    items = update_items(MEGATRON, plans, constant(parameters))
+
+    assert replicas * at(named(items, "update").work.parameters) == pytest.approx(parameters)
+
+
+def test_an_unknown_copy_is_refused_by_name():
+    misspelt = stack_with(MEGATRON, gradients={"copies": ("flaten",)})
+
+    with pytest.raises(FlopcastError, match="flaten"):
+        realised(GPT, misspelt, "dp=2 gbs=2")

@@ -1,0 +1,417 @@
+"""Rewrites: laws that every entry of the registry keeps, and what each one does to the layer it is for."""
+
+import pytest
+from workload_cases import (
+    BARE,
+    GPT,
+    HEADS,
+    HIDDEN,
+    LENGTH,
+    LLAMA,
+    MEGATRON,
+    MODELS,
+    NEOX,
+    at,
+    block_of,
+    flop_of,
+    logical_block,
+    moved_bytes_of,
+    named,
+    operators,
+    realised,
+    stack_with,
+)
+
+from flopcast.dtypes import constant
+from flopcast.errors import FlopcastError, InternalError
+from flopcast.io.suites import load_suite
+from flopcast.operators.item import kernel
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.spec.plan import one_plan
+from flopcast.workload.backward import derive_backward, kept_tensors, total_bytes
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise, rewrite_names
+from flopcast.workload.rewrites import REWRITES
+from flopcast.workload.rewrites.base import change_kind, fuse_runs, kind_of
+
+FUSIONS = ["bias_dropout_add", "bias_gelu", "epilogue_bias", "flash_attention", "fused_softmax"]
+INSERTING = ["layout_copies"]  # adds a kernel in front of one that stays: asked twice, it copies twice
+RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
+EACH_MODEL = pytest.mark.parametrize("model", MODELS)
+EACH_REWRITE = pytest.mark.parametrize("name", REWRITES)
+
+
+def shown(items):
+    """What a reader sees of items: name, kind of kernel, tensors."""
+    return [(item.name, kind_of(item), item.inputs, item.output) for item in items]
+
+
+def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
+    """Forward items that the rewrite may meet: one that works on fused attention gets it."""
+    items = logical_block(MODELS[model], text)
+    return REWRITES["flash_attention"](items) if name == "layout_copies" else items
+
+
+def a_norm(name="norm", kind="layernorm"):
+    work = MemoryBound(kind=kind, elements=constant(64), dtype="bf16")
+    return kernel(name, work, ("x",), "y", component="norm")
+
+
+def chain(*kinds):
+    """Memory-bound items in a row, each reading what the one before wrote."""
+    return tuple(
+        kernel(
+            f"part.{number}",
+            MemoryBound(kind=kind, elements=constant(64), dtype="bf16"),
+            (f"t{number}",),
+            f"t{number + 1}",
+            component="mlp",
+        )
+        for number, kind in enumerate(kinds)
+    )
+
+
+@EACH_REWRITE
+def test_every_rewrite_leaves_a_layer_without_its_pattern_alone(name):
+    items = (a_norm(kind="residual_add"), a_norm("copy", "copy"))
+
+    rewritten = REWRITES[name](items)
+
+    assert all(new is old for new, old in zip(rewritten, items, strict=True))
+
+
+@EACH_REWRITE
+def test_every_rewrite_accepts_a_layer_without_items(name):
+    assert REWRITES[name](()) == ()
+
+
+@EACH_MODEL
+@EACH_REWRITE
+def test_every_rewrite_conserves_flop_unless_its_kernel_skips_the_masked_half(name, model):
+    before = prepared(name, model)
+
+    after = REWRITES[name](before)
+
+    skipped = 0.0
+    if (
+        name == "flash_attention"
+    ):  # arXiv:2307.08691, section 3.1.1: blocks above the diagonal are not computed
+        square = [item for item in operators(before) if item.group == "core_attention"]
+        skipped = flop_of(square) / 2
+    assert flop_of(after) == pytest.approx(flop_of(before) - skipped, rel=1e-12)
+
+
+@EACH_MODEL
+@pytest.mark.parametrize("name", FUSIONS)
+def test_a_fusion_never_moves_more_bytes_in_either_pass(name, model):
+    before = prepared(name, model)
+
+    after = REWRITES[name](before)
+
+    passes = [(moved_bytes_of(i), moved_bytes_of(derive_backward(i, frozenset()))) for i in (before, after)]
+    assert passes[1][0] <= passes[0][0]
+    assert passes[1][1] <= passes[0][1]
+
+
+@EACH_MODEL
+@pytest.mark.parametrize("name", FUSIONS)
+def test_a_fusion_never_keeps_more_for_the_backward(name, model):
+    before = prepared(name, model)
+
+    after = REWRITES[name](before)
+
+    kept = [at(total_bytes(kept_tensors(items, frozenset()))) for items in (before, after)]
+    flash_keeps = LENGTH * 2 * HIDDEN * 2 / 2 + 4 * HEADS * 2 * LENGTH / 2  # its output and log-sums, tp 2
+    assert kept[1] <= kept[0] + (flash_keeps if name == "flash_attention" else 0.0)
+
+
+@EACH_MODEL
+@pytest.mark.parametrize("name", [name for name in REWRITES if name not in INSERTING])
+def test_a_rewrite_applied_twice_does_what_it_does_once(name, model):
+    once = REWRITES[name](prepared(name, model))
+
+    twice = REWRITES[name](once)
+
+    assert shown(twice) == shown(once)
+
+
+@EACH_MODEL
+@EACH_REWRITE
+def test_no_rewrite_loses_what_a_later_item_reads(name, model):
+    before = prepared(name, model)
+    outside = {t for i in before for t in i.inputs} - {i.output for i in before}  # the layer's input; k, v
+
+    after = REWRITES[name](before)
+
+    made = set(outside)
+    for item in after:
+        assert set(item.inputs) <= made, item.name
+        made.add(item.output)
+
+
+@EACH_MODEL
+@EACH_REWRITE
+def test_every_rewrite_keeps_names_apart(name, model):
+    names = [item.name for item in REWRITES[name](prepared(name, model))]
+
+    assert len(set(names)) == len(names)
+
+
+@EACH_MODEL
+@EACH_REWRITE
+def test_every_rewrite_keeps_the_layer_s_input_and_output(name, model):
+    before = prepared(name, model)
+
+    after = REWRITES[name](before)
+
+    assert "x" in {tensor for item in after for tensor in item.inputs}
+    assert (before[-1].output, after[-1].output) == ("y", "y")
+
+
+@EACH_MODEL
+@EACH_REWRITE
+def test_every_rewrite_leaves_messages_as_they_are(name, model):
+    before = prepared(name, model, "tp=4 sp mbs=2 gbs=2")
+
+    after = REWRITES[name](before)
+
+    sent = [[item for item in items if item.stream == "tp"] for items in (before, after)]
+    assert all(new is old for new, old in zip(sent[1], sent[0], strict=True))
+
+
+@EACH_REWRITE
+def test_every_rewrite_leaves_some_trace_on_one_of_three_architectures(name):
+    changed = [shown(REWRITES[name](prepared(name, m))) != shown(prepared(name, m)) for m in MODELS]
+
+    assert any(changed)
+
+
+def test_a_run_is_replaced_wherever_it_stands_and_only_whole():
+    items = chain("bias_add", "gelu", "bias_add", "copy", "bias_add", "gelu")
+
+    fused = fuse_runs(items, ("bias_add", "gelu"), "bias_gelu")
+
+    assert [kind_of(item) for item in fused] == ["bias_gelu", "bias_add", "copy", "bias_gelu"]
+
+
+def test_a_fused_item_reads_what_its_run_read_from_outside_and_writes_what_the_last_wrote():
+    bias, drop, add = chain("bias_add", "dropout", "residual_add")
+    add = kernel("part.2", add.work, ("t2", "x"), "y", component="residual")
+
+    (fused,) = fuse_runs((bias, drop, add), ("bias_add", "dropout", "residual_add"), "bias_dropout_add")
+
+    assert (fused.name, fused.inputs, fused.output) == ("part.0+1+2", ("t0", "x"), "y")
+    assert at(fused.work.elements) == 64
+
+
+def test_a_kind_is_changed_without_touching_anything_else():
+    norm, copy = a_norm(), a_norm("copy", "copy")
+
+    changed, same = change_kind((norm, copy), "layernorm", "fused_layernorm")
+
+    assert same is copy
+    assert (changed.name, changed.inputs, changed.output) == (norm.name, norm.inputs, norm.output)
+    assert changed.work.kind == "fused_layernorm"
+
+
+def test_attention_becomes_one_kernel_and_its_dropout_happens_inside():
+    before = logical_block(GPT, "tp=2 mbs=2 gbs=2")
+
+    after = REWRITES["flash_attention"](before)
+
+    kernels = [item.name for item in after if item.group == "core_attention"]
+    assert kernels == ["attention.flash"]
+    assert len(before) - len(after) == 4  # scores, mask, softmax, dropout, context → one
+
+
+def test_flash_attention_computes_heads_and_groups_of_one_rank():
+    work = named(REWRITES["flash_attention"](logical_block(LLAMA, "tp=4 mbs=3 gbs=3")), "flash").work
+
+    # sixteen query heads and eight key/value heads over four ranks, three sequences
+    assert (at(work.batch), at(work.kv_batch)) == (3 * 4, 3 * 2)
+    assert (at(work.queries), at(work.head_size), work.causal) == (LENGTH, 64, True)
+
+
+def test_attention_without_a_mask_computes_the_whole_square():
+    bidirectional = [item for item in logical_block(GPT, "gbs=1") if kind_of(item) != "mask_fill"]
+
+    work = named(REWRITES["flash_attention"](tuple(bidirectional)), "flash").work
+
+    assert not work.causal
+    assert at(work.work().flop) == 4 * LENGTH**2 * HIDDEN
+
+
+def test_the_mask_is_applied_inside_the_fused_softmax():
+    after = REWRITES["fused_softmax"](logical_block(GPT, "gbs=1"))
+
+    item = next(item for item in after if kind_of(item) == "scaled_masked_softmax")
+    assert (item.inputs, item.output, item.group) == (
+        ("attention.scores",),
+        "attention.weights",
+        "core_attention",
+    )
+
+
+def test_bias_dropout_and_sum_read_two_tensors_and_write_one():
+    after = REWRITES["bias_dropout_add"](logical_block(GPT, "gbs=1"))
+
+    fused = next(item for item in after if kind_of(item) == "bias_dropout_add")
+    assert fused.inputs == ("attention.sum", "x")
+    assert moved_bytes_of([fused]) == LENGTH * HIDDEN * (3 * 2 + 1)  # two in, one out, a byte of mask
+
+
+def test_without_dropout_bias_and_sum_are_one_kernel():
+    items = chain("bias_add", "residual_add")
+
+    (fused,) = REWRITES["bias_dropout_add"](items)
+
+    assert kind_of(fused) == "bias_add_residual"
+
+
+def test_the_gemm_s_epilogue_adds_the_bias_of_q_k_and_v_for_nothing_forward():
+    (qkv,) = [
+        item
+        for item in REWRITES["epilogue_bias"](logical_block(GPT, "gbs=1"))
+        if item.name == "attention.qkv_bias"
+    ]
+
+    gradients = [work for _, work in qkv.work.gradients()]
+    assert moved_bytes_of([qkv]) == 0.0
+    assert [at(work.work().moved_bytes) for work in gradients] == [
+        LENGTH * 3 * HIDDEN * 2
+    ]  # sum over tokens
+
+
+@pytest.mark.parametrize(("model", "bias"), [("gpt", "mlp.up_bias"), ("neox", "mlp.up_bias")])
+def test_the_bias_before_an_activation_is_no_epilogue(model, bias):
+    """Megatron-LM and GPT-NeoX build the MLP's first linear with `skip_bias_add=True`: a kernel adds it."""
+    after = REWRITES["epilogue_bias"](logical_block(MODELS[model], "gbs=1"))
+
+    assert kind_of(named(after, bias)) == "bias_add"
+
+
+@pytest.mark.parametrize("bias", ["attention.bias", "mlp.bias"])
+def test_the_bias_of_a_row_parallel_linear_is_no_epilogue(bias):
+    """GPT-NeoX's `dense` and `dense_4h_to_h` skip it too: ranks hold summands, to which it belongs once."""
+    after = REWRITES["epilogue_bias"](logical_block(NEOX, "tp=2"))
+
+    assert kind_of(named(after, bias)) == "bias_add"
+
+
+def test_rotary_embedding_of_whole_heads_needs_nothing_joined():
+    after = REWRITES["unfused_rope"](logical_block(LLAMA, "gbs=1"))
+
+    assert [kind_of(item) for item in after if "rope" in kind_of(item)] == ["unfused_rope"]
+
+
+def test_a_quarter_of_each_head_is_turned_and_joined_with_the_rest():
+    after = REWRITES["unfused_rope"](logical_block(NEOX, "tp=2 mbs=3 gbs=3"))
+
+    turned, joined = (item.work for item in after if "rope" in kind_of(item))
+    queries_and_keys = 3 * LENGTH * 2 * HIDDEN / 2
+    assert at(turned.elements) == queries_and_keys / 4
+    assert (joined.kind, at(joined.elements)) == ("rope_join", queries_and_keys)
+
+
+def test_the_layout_of_q_k_and_v_is_copied_once_before_the_kernel():
+    items = REWRITES["layout_copies"](prepared("layout_copies", "llama", "tp=4 mbs=2 gbs=2"))
+
+    place = items.index(named(items, "attention.flash"))
+    copy = items[place - 1]
+    assert (copy.name, kind_of(copy)) == ("attention.layout", "copy")
+    assert at(copy.work.elements) == 2 * LENGTH * (4 + 2 + 2) * 64  # q, k, v heads of one rank
+
+
+def test_the_attention_kernel_reads_the_copy():
+    items = REWRITES["layout_copies"](prepared("layout_copies", "gpt"))
+
+    assert named(items, "attention.layout").output in named(items, "attention.flash").inputs
+
+
+def test_a_stack_s_attention_kernel_comes_before_its_other_rewrites():
+    flash = stack_with(MEGATRON, attention_kernel="flash", rewrites=("layout_copies", "bias_gelu"))
+
+    assert rewrite_names(flash) == ("flash_attention", "layout_copies", "bias_gelu")
+    assert rewrite_names(MEGATRON) == MEGATRON.rewrites
+
+
+def test_a_stack_without_rewrites_runs_the_logical_items():
+    programs = realised(GPT, BARE, "tp=2")
+
+    assert programs.accounting == ()
+    assert shown(block_of(programs).forward) == shown(logical_block(GPT, "tp=2"))
+
+
+def test_the_accounts_of_flash_attention_show_half_of_the_two_square_products():
+    flash = stack_with(BARE, attention_kernel="flash")
+
+    (account,) = realised(GPT, flash, "mbs=2 gbs=2").accounting
+
+    assert (account.rewrite, account.layer) == ("flash_attention", "block")
+    assert at(account.before_flop) == 2 * 4 * LENGTH**2 * HIDDEN
+    assert at(account.after_flop) == at(account.before_flop) / 2
+    assert at(account.after_bytes) < at(account.before_bytes)
+
+
+def test_the_accounts_of_a_fusion_count_what_was_replaced_and_nothing_else():
+    (account,) = realised(GPT, stack_with(BARE, rewrites=("bias_gelu",)), "gbs=1").accounting
+
+    wide_bytes = LENGTH * 4 * HIDDEN * 2
+    assert (at(account.before_flop), at(account.after_flop)) == (0.0, 0.0)
+    assert at(account.before_bytes) == 4 * wide_bytes  # each kernel reads and writes once
+    assert at(account.after_bytes) == 2 * wide_bytes
+
+
+def test_a_rewrite_that_changes_nothing_is_not_accounted_for():
+    unfitting = stack_with(BARE, rewrites=("unfused_rmsnorm", "layout_copies"))
+
+    assert realised(GPT, unfitting, "gbs=1").accounting == ()
+
+
+def test_a_rewrite_that_loses_a_matmul_is_told_by_name_as_a_bug_of_ours(monkeypatch):
+    monkeypatch.setitem(
+        REWRITES, "careless", lambda items: tuple(i for i in items if not i.name.endswith(".out"))
+    )
+
+    with pytest.raises(InternalError, match=r"'careless' changed the FLOP of a block"):
+        realised(GPT, stack_with(BARE, rewrites=("careless",)), "gbs=1")
+
+
+def test_a_stack_that_names_an_unknown_rewrite_is_refused_with_the_names_that_exist():
+    misspelt = stack_with(BARE, rewrites=("bias_gleu",))
+
+    with pytest.raises(FlopcastError, match=r"bias_gleu[\s\S]*bias_gelu"):
+        realised(GPT, misspelt, "gbs=1")
+
+
+@EACH_REWRITE
+def test_every_kind_that_a_rewrite_makes_has_passes(name):
+    kinds = {
+        item.work.kind
+        for model in MODELS
+        for item in REWRITES[name](prepared(name, model))
+        if isinstance(item.work, MemoryBound)
+    }
+
+    assert kinds <= KINDS.keys()
+
+
+@pytest.mark.parametrize("model", RUNS)
+def test_every_rewrite_that_a_published_run_names_takes_effect(model):
+    job = RUNS[model]
+
+    programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
+
+    effective = {account.rewrite for account in programs.accounting}
+    assert [name for name in rewrite_names(job.stack) if name not in effective] == []
+
+
+def test_rewrites_see_all_plans_of_a_batch_at_once():
+    flash = stack_with(MEGATRON, attention_kernel="flash")
+    texts = ("tp=2 mbs=2 gbs=2", "tp=8 mbs=1 gbs=1")
+
+    together = block_of(realised(LLAMA, flash, *texts)).forward
+
+    for plan, text in enumerate(texts):
+        alone = block_of(realised(LLAMA, flash, text)).forward
+        assert moved_bytes_of(together, plan) == pytest.approx(moved_bytes_of(alone), rel=1e-12)
