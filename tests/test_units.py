@@ -10,6 +10,7 @@ from flopcast.units import SUFFIXES, parse_quantity, show, show_seconds, units_o
 
 BYTES, RATE, SECONDS = ("B",), ("B/s", "bit/s"), ("s", "min", "h", "d")
 ALL_UNITS = sorted({unit for units in SUFFIXES.values() for unit in units})
+PLAIN = [unit for unit in ALL_UNITS if unit not in ("bit/s", "min", "h", "d", "Wh", "USD/h")]
 SI = {"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}  # BIPM, SI brochure, table 7
 IEC = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}  # IEC 80000-13, powers of two
 NUMBERS = ["80", "80.", ".5", "0.5", "1e3", "1.5E-3", "+2", "-2"]
@@ -81,6 +82,11 @@ def test_a_field_takes_each_unit_of_its_suffix(field):
         assert parse_quantity(f"2 {unit}", units_of(f"some{field}")) > 0
 
 
+@pytest.mark.parametrize("field", SUFFIXES)
+def test_a_suffix_alone_is_a_field_of_that_unit_too(field):
+    assert units_of(field.removeprefix("_")) == SUFFIXES[field]
+
+
 @pytest.mark.parametrize(
     ("field", "units"),
     [
@@ -93,6 +99,7 @@ def test_a_field_takes_each_unit_of_its_suffix(field):
         ("power_w", ("W",)),
         ("energy_j", ("J", "Wh")),
         ("price_usd_per_hour", ("USD/h",)),
+        ("s", ("s", "min", "h", "d")),
         ("hidden", ()),
         ("heads", ()),
         ("bias", ()),
@@ -120,6 +127,7 @@ def test_a_rate_of_things_is_not_a_time(field):
         "80 GBps",
         "80 GB/s",  # a rate is no amount
         "80 G",
+        "80 _iB",
         "80 G B",
         "1,000 GB",
         "1_000 GB",
@@ -148,8 +156,18 @@ def test_the_examples_of_a_refusal_would_pass(units):
     with pytest.raises(ValueError, match="such as") as caught:
         parse_quantity("1.5", units)
 
-    for example in str(caught.value).partition("such as ")[2].split(" or "):
-        assert parse_quantity(example, units) > 0
+    examples = str(caught.value).partition("such as ")[2].split(" or ")
+    assert len(examples) == len(units)
+    assert all(parse_quantity(example, units) > 0 for example in examples)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "example"),
+    [("_flop_per_s", "TFLOP/s"), ("_bytes_per_s", "GB/s"), ("_bytes", "GB"), ("_s", "us"), ("_w", "W")],
+)
+def test_the_examples_have_the_prefix_that_people_write(suffix, example):
+    with pytest.raises(ValueError, match=rf"such as 1\.5 {example}"):
+        parse_quantity("1.5", SUFFIXES[suffix])
 
 
 @pytest.mark.parametrize("text", ["80 mB", "80 uB", "80 nB"])
@@ -158,12 +176,7 @@ def test_a_thousandth_of_a_byte_is_refused_because_megabytes_were_meant(text):
         parse_quantity(text, BYTES)
 
 
-@given(
-    value=st.floats(1e-8, 9e20, allow_nan=False),
-    unit=st.sampled_from(
-        [unit for unit in ALL_UNITS if unit not in ("bit/s", "min", "h", "d", "Wh", "USD/h")]
-    ),
-)
+@given(value=st.floats(1e-8, 9e20, allow_nan=False), unit=st.sampled_from(PLAIN))
 @settings(max_examples=60, deadline=None)
 def test_what_is_shown_is_read_back_to_the_digits_shown(value, unit):
     assert parse_quantity(show(value, unit), (unit,)) == pytest.approx(value, rel=0.0051)
@@ -187,6 +200,24 @@ def test_what_is_shown_is_read_back_to_the_digits_shown(value, unit):
 )
 def test_quantities_are_shown_with_three_digits_and_a_prefix(value, unit, text):
     assert show(value, unit) == text
+
+
+@pytest.mark.parametrize(("prefix", "power"), [("n", -9), ("µ", -6), ("m", -3), *SI.items()])
+def test_each_prefix_is_shown_for_its_power_of_ten(prefix, power):
+    assert show(3 * 10.0**power, "W") == f"3.00 {prefix}W"
+
+
+@pytest.mark.parametrize("unit", ["B", "B/s", "FLOP", "FLOP/s"])
+def test_bytes_and_flop_are_never_shown_in_thousandths(unit):
+    """Nobody has half a byte: a small number of them is a mean, not a unit of its own."""
+    assert show(0.0025, unit) == f"0.00250 {unit}"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(5e-13, "0.000500 ns"), (1e-10, "0.100 ns"), (2.5e21, "2.50e+03 EJ")]
+)
+def test_beyond_the_last_prefix_the_last_one_stays(value, text):
+    assert show(value, text.split()[1][1:]) == text
 
 
 @pytest.mark.parametrize(("digits", "text"), [(2, "1.6 TB/s"), (4, "1.555 TB/s"), (5, "1.5550 TB/s")])

@@ -9,10 +9,10 @@ from flopcast.cost.price import price
 from flopcast.errors import SpecError
 from flopcast.memory.peak import peak_memory
 from flopcast.report.report import MemoryReport, Report, memory_report, summarise
-from flopcast.spec.checks import check
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.timeline.step import run_step
+from flopcast.workload.checks import check
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 

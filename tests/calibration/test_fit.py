@@ -35,7 +35,7 @@ def grid(rows=150, seed=0):
     draw = np.random.default_rng(seed)
     return {
         "tp": draw.choice([1.0, 2.0], rows),
-        "micro_batch": draw.choice([2.0, 4.0], rows),
+        "micro_batch": np.full(rows, 2.0),
         "seq_len": np.full(rows, 1024.0),
         "hidden": draw.choice([2048.0, 4096.0], rows),
     }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flopcast.calibration.table import NODE_SPACING, fit_table, interpolation_matrix, nodes
 from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
 
-MOST_NODES = {1: (12,), 2: (10, 7), 3: (7, 7, 7)}
+MOST_NODES = {1: (12,), 2: (10, 7), 3: (5, 4, 4)}
 NO_EVIDENCE = Evidence(source="made up", rows=0, rejected=0, relative_error=0.0)
 
 
@@ -43,7 +43,7 @@ def samples_of(dimensions, noise=0.0, seed=0, rows=1000):
 
 
 def fit(coordinates, logs):
-    """A fit with as many nodes as the kernels' fits use."""
+    """A fit with at most MOST_NODES."""
     return fit_table(coordinates, logs, MOST_NODES[len(coordinates)])
 
 

@@ -13,8 +13,8 @@ from flopcast.io.curves import load_book, load_owner
 from flopcast.io.jobs import job_of, load_catalog_job
 from flopcast.io.yaml_text import Document
 from flopcast.prediction import memory_of, predict
-from flopcast.spec.checks import check
 from flopcast.spec.model import WHOLE
+from flopcast.workload.checks import check
 from flopcast.workload.rewrites import REWRITES
 
 LOAD = {

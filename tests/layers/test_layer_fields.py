@@ -14,7 +14,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import Head
 from flopcast.layers.mlp import Mlp
-from flopcast.spec.checks import check
+from flopcast.workload.checks import check
 
 
 def job_with(hidden=1024, **mixer):
@@ -22,11 +22,10 @@ def job_with(hidden=1024, **mixer):
     return make_job(model={"hidden": hidden, "vocabulary": 50257, "blocks": [block]})
 
 
-def faults_of(mixer):
-    """What is told of a model whose one block has this mixer, by the place of the fault."""
-    block = {"mixer": mixer, "feed_forward": {"ffn_hidden": 4096}}
+def faults_of(**fields):
+    """What is told of a model whose blocks have such a mixer, by the place of the fault."""
     with pytest.raises(SpecError) as caught:
-        make_job(model={"hidden": 1024, "vocabulary": 50257, "blocks": [block]})
+        job_with(**fields)
     return {problem.field: problem for problem in caught.value.problems}
 
 
@@ -107,15 +106,39 @@ def test_an_impossible_value_is_refused_by_name(layer, field, value):
     assert caught.value.errors()[0]["input"] == value
 
 
+def test_the_smallest_layers_that_there_can_be_are_possible():
+    one = {"vocabulary": 1, "vocabulary_multiple": 1}
+    mixer, mlp = Attention(heads=1, kv_heads=1, head_size=1), Mlp(ffn_hidden=1)
+
+    layers = (Block(mixer=mixer, feed_forward=mlp, count=1), Embedding(**one), Head(**one))
+
+    assert [sum(w.total for w in layer.weights(1, split())) for layer in layers] == [4 + 2 + 2 * 2, 1, 1]
+
+
+def test_left_out_fields_describe_the_plainest_layer():
+    mixer, mlp = Attention(heads=8), Mlp(ffn_hidden=256)
+    block = Block(mixer=mixer, feed_forward=mlp)
+
+    assert (mixer.causal, mixer.dropout, mixer.qkv_bias, mixer.out_bias) == (True, 0, False, False)
+    assert (mlp.activation, mlp.bias) == ("gelu", False)
+    assert (block.norm, block.norm_bias, block.residual, block.dropout) == (
+        "layernorm",
+        True,
+        "sequential",
+        0,
+    )
+    assert block.count == 1
+
+
 def test_heads_that_are_not_a_number_are_told_with_their_place_and_what_would_pass():
-    problem = faults_of({"heads": 0})["model.blocks[0].mixer.heads"]
+    problem = faults_of(heads=0)["model.blocks[0].mixer.heads"]
 
     assert (problem.value, problem.allowed) == (0, "greater than or equal to 1")
     assert "heads" in problem.fix
 
 
 def test_a_misspelt_field_is_told_with_the_field_that_was_meant():
-    problem = faults_of({"heads": 16, "rotary_fractoin": 0.25})["model.blocks[0].mixer.rotary_fractoin"]
+    problem = faults_of(rotary_fractoin=0.25)["model.blocks[0].mixer.rotary_fractoin"]
 
     assert "rotary_fraction" in problem.allowed
     assert problem.fix == "did you mean rotary_fraction?"
@@ -123,7 +146,7 @@ def test_a_misspelt_field_is_told_with_the_field_that_was_meant():
 
 def test_one_wrong_field_of_a_block_is_one_fault():
     """A block that could not be read is not missing: the list of blocks is not empty."""
-    assert set(faults_of({"heads": 0})) == {"model.blocks[0].mixer.heads"}
+    assert set(faults_of(heads=0)) == {"model.blocks[0].mixer.heads"}
 
 
 def test_a_possible_model_is_not_refused():
@@ -132,17 +155,19 @@ def test_a_possible_model_is_not_refused():
 
 def test_a_hidden_width_that_heads_do_not_divide_is_refused():
     """16 heads cannot share 1000 elements: without a head_size the layer would drop 8 of them."""
-    problems = check(job_with(hidden=1000))
+    problem = faults_of(hidden=1000)["model.blocks[0].mixer.heads"]
 
-    assert any("head" in problem.field or "hidden" in problem.field for problem in problems)
+    assert problem.value == 16
+    assert "1000" in problem.allowed
 
 
 @pytest.mark.parametrize("kv_heads", [5, 32])
 def test_key_value_heads_that_do_not_divide_the_heads_are_refused(kv_heads):
     """Each key/value head serves the same number of query heads: arXiv:2305.13245, section 2.2."""
-    problems = check(job_with(kv_heads=kv_heads))
+    problem = faults_of(kv_heads=kv_heads)["model.blocks[0].mixer.kv_heads"]
 
-    assert any("kv_heads" in problem.field for problem in problems)
+    assert problem.value == kv_heads
+    assert "16" in problem.allowed
 
 
 def test_left_out_key_value_heads_and_head_size_are_those_of_multi_head_attention():
@@ -228,6 +253,13 @@ def test_the_number_of_equal_blocks_changes_nothing_inside_a_block():
         w.total for w in many.weights(HIDDEN, split())
     ]
     assert len(one.forward(HIDDEN, split())) == len(many.forward(HIDDEN, split()))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_only_a_head_may_reuse_a_tensor_of_another_layer(name):
+    tied = {weight.name for weight in LAYERS[name].weights(HIDDEN, split()) if weight.tied}
+
+    assert tied == ({"head.table"} if name == "tied_head" else set())
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

@@ -124,12 +124,56 @@ def test_the_gradient_of_a_cut_table_is_as_large_as_the_cut_table():
     assert whole - part == 2 * HIDDEN * (1024 - 1024 / 4)
 
 
-def test_every_rank_computes_its_columns_of_the_logits():
-    items = {item.name: item.work for item in Head(vocabulary=1024).forward(HIDDEN, split(2, 32, 4))}
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_every_rank_computes_its_columns_of_the_logits_of_all_tokens(sequence_parallel):
+    forward = Head(vocabulary=1024).forward(HIDDEN, split(2, 32, 4, sequence_parallel))
+    items = {item.name: item.work for item in forward}
     logits = items["head.logits"]
 
     assert (logits.m.item(), logits.n.item(), logits.k.item()) == (2 * 32, 1024 / 4, HIDDEN)
     assert items["head.cast"].elements.item() == items["head.loss"].elements.item() == 2 * 32 * 1024 / 4
+
+
+ENDS = {  # name → what is read, what is written, the line of the breakdown
+    Embedding(vocabulary=1024, learned_positions=64, dropout=0.1): {
+        "embedding.lookup": (("ids",), "partial", "embedding"),
+        "embedding.leave": (("partial",), "y", "tp_communication"),
+        "embedding.positions": (("y",), "y", "embedding"),
+        "embedding.drop": (("y",), "y", "embedding"),
+    },
+    FinalNorm(): {"final_norm": (("x",), "y", "norm")},
+    Head(vocabulary=1024): {
+        "head.enter": (("x",), "x.full", "tp_communication"),
+        "head.logits": (("x.full",), "logits", "head"),
+        "head.cast": (("logits",), "logits.fp32", "head"),
+        "head.maximum": (("logits",), "logits", "tp_communication"),
+        "head.target_logit": (("logits",), "logits", "tp_communication"),
+        "head.sum_of_exponentials": (("logits",), "logits", "tp_communication"),
+        "head.loss": (("logits.fp32",), "loss", "head"),
+    },
+}
+
+
+@pytest.mark.parametrize("layer", ENDS, ids=lambda layer: layer.kind)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_the_ends_of_a_model_run_these_items_in_this_order(layer, sequence_parallel):
+    items = layer.forward(HIDDEN, split(2, 32, 4, sequence_parallel))
+
+    found = {item.name: (item.inputs, item.output, item.component) for item in items}
+
+    assert list(found.items()) == list(ENDS[layer].items())
+
+
+@pytest.mark.parametrize("layer", ENDS, ids=lambda layer: layer.kind)
+def test_weights_of_the_ends_are_named_after_their_layer(layer):
+    names = {weight.name.partition(".")[0] for weight in layer.weights(HIDDEN, split())}
+
+    assert names == {layer.kind}
+
+
+@pytest.mark.parametrize("layer", ENDS, ids=lambda layer: layer.kind)
+def test_messages_of_the_ends_stay_inside_the_tensor_parallel_group(layer):
+    assert {item.work.axis for item in messages(layer.forward(HIDDEN, split(2, 32, 4)))} <= {"tp"}
 
 
 def test_the_loss_follows_its_sums_and_the_sums_follow_the_logits():

@@ -125,8 +125,9 @@ def test_a_drained_device_has_finished_every_stream():
     item = host_work("synchronise", "backward")
 
     assert isinstance(item.work, HostWork)
-    assert set(item.waits) == set(EVERY_STREAM) >= {"compute", "tp", "dp", "pp"}
+    assert set(item.waits) == set(EVERY_STREAM) == {"compute", "tp", "dp", "pp", "host"}
     assert (item.work.kind, item.stream, item.phase) == ("synchronise", "host", "backward")
+    assert (item.name, item.component) == ("host.synchronise", "host")
 
 
 def test_running_an_item_again_changes_its_phase_and_nothing_else():

@@ -109,6 +109,16 @@ def test_square_products_in_16_bit_reach_a_third_of_their_size_in_flop_per_byte(
     assert (work.flop / work.moved_bytes).item() == pytest.approx(size / 3)
 
 
+def test_a_product_is_looked_up_by_rows_columns_and_length_of_the_sum():
+    rows_columns_sum = [coordinate.item() for coordinate in matmul(8, 16, 32).coordinates()]
+
+    assert rows_columns_sum == [8, 16, 32]
+
+
+def test_the_gradients_of_input_and_weight_are_told_apart_by_name():
+    assert [suffix for suffix, _ in matmul(8, 16, 32).gradients()] == ["dgrad", "wgrad"]
+
+
 def test_sizes_of_the_largest_models_do_not_overflow():
     tokens, hidden = 2**31, 2**20
 

@@ -160,6 +160,18 @@ def test_memory_comes_and_goes_with_micro_batches_and_ends_where_it_began(name):
         assert (steps != 0).all()
 
 
+@pytest.mark.parametrize("name", PIPELINES)
+def test_activations_come_when_a_forward_starts_and_go_when_its_backward_ends(name):
+    report = sample_report(name)
+    found = tasks(rows(name))
+
+    for stage in range(len(report.memory.per_stage)):
+        mine = [row for row in found if row.stage == stage]
+        moments, _ = memory_over_time(report, stage)
+        expected = sorted(row.end_s if row.phase == "backward" else row.start_s for row in mine)
+        assert moments.tolist() == expected
+
+
 @pytest.mark.parametrize("name", ["batched", "sequential"])
 def test_a_stage_keeps_as_many_micro_batches_as_1f1b_says(name):
     # arXiv:2104.04473, section 2.2.1: stage s of p keeps at most p - s

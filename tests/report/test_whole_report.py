@@ -126,6 +126,17 @@ def test_what_does_not_fit_is_told_with_how_far_it_is_off():
     assert report.warnings == (f"does not fit: the fullest stage needs {share:.0%} of the device's memory",)
 
 
+@pytest.mark.parametrize(("update_bytes", "moment"), [("0 B", "backward"), ("500 B", "update")])
+def test_a_stage_is_fullest_where_it_needs_most(update_bytes, moment):
+    # 500 bytes a parameter while the optimizer runs are more than any activation of the small GPT
+    job = make_job(stack={"base": "megatron-2022", "memory": {"update_bytes": update_bytes}})
+
+    memory = memory_of(job)
+
+    assert [stage.moment for stage in memory.per_stage] == [moment]
+    assert ("update" in memory.by_category) == (moment == "update")
+
+
 def test_memory_alone_is_the_memory_of_the_whole_prediction():
     job = make_job(**PARTS["batched"])
 

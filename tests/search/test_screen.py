@@ -12,8 +12,9 @@ from flopcast.io.curves import load_book
 from flopcast.prediction import memory_of, predict
 from flopcast.report.metrics import measure
 from flopcast.search.screen import screen
-from flopcast.spec.checks import check
 from flopcast.spec.plan import Plan
+from flopcast.spec.site import Site, SiteFactor
+from flopcast.workload.checks import check
 
 SINGLES = 150  # of each batch, looked at alone
 STACKS = {"megatron-2022": "selene:64", "gpt-neox-deepspeed": "perlmutter:128"}
@@ -173,6 +174,18 @@ def test_a_faster_host_is_never_slower():
 
     kept = before.possible
     assert (after.step_time_s[kept] <= before.step_time_s[kept] * (1 + 1e-12)).all()
+
+
+def test_a_site_scales_what_is_screened():
+    # twice as slow a fabric makes every plan slower that sends over it, by its messages alone
+    job = job_on("megatron-2022")
+    site = Site(name="here", factors=(SiteFactor(name="fabric[infiniband]", ratio=2.0),))
+    plans, together = ten_thousand("megatron-2022")
+
+    slower = screened(job.model_copy(update={"site": site}), plans[:500])
+
+    ratio = (slower.step_time_s / together.step_time_s[:500])[slower.possible]
+    assert ((ratio > 1) & (ratio < 2)).all()
 
 
 @pytest.mark.parametrize("mode", RECOMPUTE[1:])

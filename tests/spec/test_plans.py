@@ -131,7 +131,7 @@ def test_the_short_form_leaves_out_nothing_but_defaults():
 
 
 def test_the_short_form_always_says_micro_batch_global_batch_and_precision():
-    assert Plan().short() == "mbs=1 gbs=1 bf16"
+    assert Plan().short() == "mbs=1 gbs=1 precision=bf16"
 
 
 def test_a_batch_holds_its_plans_in_order_and_one_row_each():

@@ -8,8 +8,9 @@ import pytest
 from conftest import make_job
 from spec_cases import DEEPSPEED, model
 
-from flopcast.spec.checks import Case, check, valid
+from flopcast.spec.checks import Case
 from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.workload.checks import check, valid
 
 GRID = {
     "tensor_parallel": (1, 2, 3, 4, 8),

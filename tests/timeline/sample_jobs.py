@@ -10,6 +10,11 @@ OVERLAPPED = {
     "gradients": {"overlap": True},
     "pipeline": {"transfers": "overlapped"},
 }
+WIDE = {  # large gradients: a chunk's reduction lasts longer than its backward
+    "hidden": 8192,
+    "vocabulary": 51200,
+    "blocks": [{"count": 8, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
+}
 PARTS = {
     "one device a replica": {"plan": "dp=8 mbs=1 gbs=16 precision=fp16"},
     "one micro-batch": {"plan": "dp=4 tp=2 mbs=2 gbs=8 zero=1 precision=fp16", "stack": "megatron-2021"},
@@ -24,6 +29,12 @@ PARTS = {
         "cluster": "dgx-a100:4",
         "stack": OVERLAPPED,
         "plan": "dp=4 tp=2 pp=4 gbs=32 precision=fp16",
+    },
+    "reductions that queue": {
+        "model": WIDE,
+        "cluster": "dgx-a100:4",
+        "stack": OVERLAPPED,
+        "plan": "dp=16 pp=2 vpp=4 gbs=64 precision=fp16",
     },
     "overlapped, interleaved": {
         "cluster": "dgx-a100:4",

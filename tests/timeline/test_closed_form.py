@@ -69,6 +69,21 @@ def test_unequal_stages_stay_within_one_fill_of_the_slowest_stage(embedding_s, h
     assert abs(screened - played) <= (stages - 1) * slowest + 1e-9
 
 
+@pytest.mark.parametrize("style", ["batched", "sequential"])
+@pytest.mark.parametrize("degrees", ["dp=2 pp=4", "pp=8"])
+@pytest.mark.parametrize("hop_s", [0.03, 0.3])
+def test_transfers_that_block_lengthen_the_estimate_as_they_lengthen_the_play(style, degrees, hop_s):
+    # a stage between two others waits twice a micro-batch where messages are posted together, four times
+    # where they block one by one
+    job = make_job(stack=STACKS[style], plan=f"{degrees} gbs=256 precision=fp16")
+    hops = {("hop.activation", "forward"): hop_s, ("hop.gradient", "backward"): hop_s}
+
+    free = both(repriced(priced_job(job), only(BLOCK)))
+    blocked = both(repriced(priced_job(job), only(BLOCK | hops)))
+
+    assert blocked[0] - free[0] == pytest.approx(blocked[1] - free[1], rel=0.03)
+
+
 @pytest.mark.parametrize("name", ["sc21", "korthikanti"])
 def test_published_megatron_runs_are_screened_within_one_percent(name):
     for row in load_suite(name).rows:

@@ -10,7 +10,7 @@ from workbench import only, priced_job, repriced
 
 from flopcast.timeline.step import run_step
 
-REDUCED_AFTER = [name for name in PARTS if not name.startswith("overlapped")]
+REDUCED_AFTER = [name for name in PARTS if PARTS[name].get("stack") is not OVERLAPPED]
 NUDGE_FACTOR = 1e-4
 BLOCK = {("mlp.up", "forward"): 1.0, ("mlp.up.dgrad", "backward"): 2.0}
 

@@ -397,13 +397,14 @@ def test_every_kind_that_a_rewrite_makes_has_passes(name):
 
 
 @pytest.mark.parametrize("model", RUNS)
-def test_every_rewrite_that_a_published_run_names_takes_effect(model):
+def test_every_fusion_that_a_published_run_s_log_prints_takes_effect(model):
     job = RUNS[model]
+    printed = {"bias_gelu", "fused_softmax", "flash_attention"}.intersection(rewrite_names(job.stack))
 
     programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
 
-    effective = {account.rewrite for account in programs.accounting}
-    assert [name for name in rewrite_names(job.stack) if name not in effective] == []
+    assert printed
+    assert printed <= {account.rewrite for account in programs.accounting}
 
 
 def test_rewrites_see_all_plans_of_a_batch_at_once():

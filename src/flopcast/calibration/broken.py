@@ -4,6 +4,9 @@ Answers: which curve is derived from which, anchored at which trace?
 The forward was measured on the device itself; the ratio of backward to forward efficiency is carried
 over from the device's relative at equal coordinates. Where a training trace of the same system shows
 the operator once (data/README.md, defects 0 and 1), the curve is shifted to go through that point.
+
+One point cannot give a shape, and a relative cannot give a level: each is taken from where it is known.
+How broken rows are found is in operator_files.py.
 """
 
 from collections.abc import Mapping
@@ -21,7 +24,11 @@ from flopcast.spec.cluster import Device
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Replacement:
-    """Backward class `name`, from the forward class `forward`, through one traced operator."""
+    """Backward class `name`, from the forward class `forward`, through one traced operator.
+
+    `traced` is that operator in the shape of the trace, `traced_s` its seconds there, summed over its
+    kernels; `why` names the defect that makes the replacement necessary.
+    """
 
     name: str
     forward: str
@@ -70,14 +77,33 @@ REPLACEMENTS: dict[str, tuple[Replacement, ...]] = {
 def replacements(
     system: str, device: Device, own: Mapping[str, Curve], relative: Mapping[str, Curve]
 ) -> dict[str, Curve]:
-    """Derived curves of a system's broken classes."""
+    """Derived curves of a system's broken classes.
+
+    Parameters
+    ----------
+    device : whose peaks turn the traced seconds into an efficiency
+    own : curves fitted to the system's own files, by class
+    relative : curves of the device's relatives, forward and backward of each class
+
+    Returns
+    -------
+    dict
+        Curves by class; empty for a system without broken classes, and without those whose own forward
+        or whose relative was not measured.
+    """
     return {
         entry.name: _derive(entry, device, own[entry.forward], relative)
         for entry in REPLACEMENTS.get(system, ())
+        if entry.forward in own and {entry.name, entry.forward} <= relative.keys()
     }
 
 
 def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]) -> Curve:
+    """Own forward × the relative's backward/forward, shifted to the trace, 1 at most.
+
+    The axes are the forward's; the evidence counts one row, the traced one, and is at most as good as
+    the relative's.
+    """
     mesh = np.meshgrid(*forward.axes, indexing="ij")
     points = tuple(2.0 ** axis.ravel() for axis in mesh)
     ratio = log_efficiency(relative[entry.name], points) - log_efficiency(relative[entry.forward], points)
@@ -98,7 +124,7 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
 
 
 def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> float:
-    """Log-efficiency of the traced operator, less the derived curve's."""
+    """Log-efficiency of the traced operator, less the derived curve's: added, it meets the trace."""
     need = entry.traced.work()
     bound_s = max(
         float(need.flop[0, 0]) / device.peak_flop_per_s[need.unit],

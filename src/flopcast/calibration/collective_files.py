@@ -3,6 +3,11 @@
 Answers: which rows belong to which fabric and tier, what is broken, in which unit is a size?
 Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) and
 data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0) for eight A100 on NVSwitch.
+
+Every source has its own idea of a message's size; here all become that of operators/messages.py: what
+every rank holds (all-reduce), the gathered result (all-gather), the full input of one rank
+(reduce-scatter), what is sent (send-receive). A factor of n too many shows as a bus bandwidth that no
+link has. One file is one line of FABRICS.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +22,12 @@ Columns = Mapping[str, Floats]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FabricFile:
-    """One file's rows on one fabric: sizes by the convention of operators/messages.py."""
+    """One file's rows on one fabric: sizes by the convention of operators/messages.py.
+
+    The functions take the file's columns and give arrays of shape (rows,): `size_bytes` and `seconds` of
+    each message, `inside` and `nodes` of its group, `keep` where a row belongs to this tier and
+    collective. `cluster` and `tier` name whose bandwidth and latency the efficiencies refer to.
+    """
 
     fabric: str
     cluster: str  # whose tier the fabric is
@@ -33,7 +43,11 @@ class FabricFile:
 
 
 def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: str) -> FabricFile:
-    """A file of data/collectives: an all-gather's elements are what each rank gives."""
+    """A file of data/collectives: an all-gather's elements are what each rank gives.
+
+    The same file holds rows inside a node and between nodes; the tier picks them. A transfer goes from
+    the first rank to the last: between nodes, from one rank of a node to one of another.
+    """
     names = {"all_reduce": "all_reduce", "all_gather": "all_gather", "send_receive": "p2p"}
     gathers = collective == "all_gather"
     pair = collective == "send_receive"

@@ -1,6 +1,10 @@
 """Samples → curves: one per kernel class and device, one per collective and fabric.
 
 Answers: which curve do these samples give, what replaces an operator whose samples are broken?
+
+A sample's log-efficiency is log(bound / (time - launch)): the roofline bound carries what is known of a
+device, so that a small table can hold the rest, and shapes outside of the sampled range stay sensible.
+Elsewhere: rows (samples.py), tables (table.py), derived curves (broken.py), files (cli/fitting.py).
 """
 
 from collections import defaultdict
@@ -23,7 +27,19 @@ SOURCE = "data/operators/{system} (arXiv:2509.22832)"
 
 
 def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
-    """Curves of every kernel class that the files of one system measure."""
+    """Curves of every kernel class that the files of one system measure.
+
+    Parameters
+    ----------
+    system : names what is known to be broken
+    device : whose peaks bound the samples
+    files : columns by the name of the file; at least one file of products
+
+    Returns
+    -------
+    dict
+        Curves by kernel class; a class without a usable row has none.
+    """
     parts: dict[str, list[Samples]] = defaultdict(list)
     for name, columns in files.items():
         for samples in file_samples(system, name, columns, device):
@@ -34,12 +50,17 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
         for name, samples in joined.items()
         if samples.measured_s.size
     }
-    curves["gemm"] = _with_layouts(curves["gemm"], device, files)
+    if "gemm" in curves:
+        curves["gemm"] = _with_layouts(curves["gemm"], device, files)
     return curves
 
 
 def file_samples(system: str, name: str, columns: Columns, device: Device) -> Iterable[Samples]:
-    """Forward and backward samples of one file."""
+    """Forward and backward samples of one file; none of a file that FILES does not know.
+
+    A backward is taken where one kernel was measured: not where it is a copy of the forward, and not
+    where it is the sum of two gradients, which `_with_layouts` uses.
+    """
     file = FILES.get(name)
     if file is None:
         return
@@ -54,12 +75,18 @@ def file_samples(system: str, name: str, columns: Columns, device: Device) -> It
 
 
 def as_plans(columns: Columns) -> dict[str, Floats]:
-    """Each measured row in the place of a plan: arrays of shape (rows, 1)."""
+    """Each measured row in the place of a plan: arrays of shape (rows, 1).
+
+    Operators are written for plans; a file's rows are priced by the very same code.
+    """
     return {name: values[:, None] for name, values in columns.items()}
 
 
 def fit_curve(samples: Samples, owner: str, launch_s: float) -> Curve:
-    """The curve of one class; the launch is taken off small times, but never more than half."""
+    """The curve of one class; the launch is taken off small times, but never more than half.
+
+    A time below two launches would leave next to nothing for the work, and noise would decide.
+    """
     work_s = np.maximum(samples.measured_s - launch_s, 0.5 * samples.measured_s)
     table = fit_table(
         samples.coordinates, np.log(samples.bound_s / work_s), MOST_NODES[len(samples.coordinates)]
@@ -80,7 +107,7 @@ def fit_curve(samples: Samples, owner: str, launch_s: float) -> Curve:
 
 
 def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
-    """The ratio of gradient GEMMs to forward ones of their shapes: only their sum was measured."""
+    """One ratio of gradient products to forward ones, the median: only their sum was measured."""
     ratios = []
     for name, columns in files.items():
         file = FILES.get(name)
@@ -92,6 +119,7 @@ def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) ->
 
 
 def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:
+    """Measured over predicted seconds of both gradients together, shape (rows,)."""
     predicted = np.zeros((len(columns["bwd_us"]), 1))
     for _, gradient in file.forward(as_plans(columns)).gradients():
         need = gradient.work()
@@ -109,7 +137,18 @@ def broken_list(system: str) -> dict[str, str]:
 
 
 def fit_fabric(files: Iterable[tuple[FabricFile, Columns]], tier: Tier) -> dict[str, Curve]:
-    """Curves of the collectives of one fabric, against the bandwidth and latency of its tier."""
+    """Curves of the collectives of one fabric, against the bandwidth and latency of its tier.
+
+    Parameters
+    ----------
+    files : files of one fabric, each with its columns
+    tier : the tier that the efficiencies are a fraction of
+
+    Returns
+    -------
+    dict
+        Curves by collective, over message bytes, ranks inside a node, and nodes.
+    """
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
         parts[file.collective].append(_fabric_samples(file, columns, tier))
@@ -117,6 +156,11 @@ def fit_fabric(files: Iterable[tuple[FabricFile, Columns]], tier: Tier) -> dict[
 
 
 def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
+    """The rows of one file as samples; those faster than their links are rejected and counted.
+
+    Between nodes the bound lets every rank of a node drive its own network card, as
+    cost/collectives/network.py does; the latency of the hops is taken off, but never more than half.
+    """
     keep = file.keep(columns)
     rows = {name: values[keep] for name, values in columns.items()}
     size, inside, nodes = file.size_bytes(rows), file.inside(rows), file.nodes(rows)
@@ -138,6 +182,7 @@ def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
 
 
 def _fit_collective(samples: Samples, tier: Tier) -> Curve:
+    """Up to 9 sizes, 4 numbers of ranks inside, 4 of nodes; the latency is the tier's."""
     table = fit_table(samples.coordinates, np.log(samples.bound_s / samples.measured_s), (9, 4, 4))
     return Curve(
         name=samples.name,

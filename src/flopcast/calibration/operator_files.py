@@ -3,6 +3,10 @@
 Answers: one line per file: which operator ran forward, which backward, what is wrong with it where.
 Source: data/operators of arXiv:2509.22832 (GitHub DebarghaG/estimate-train-time, MIT), fp16, one GPU; a
 backward time is that of all gradients together.
+
+Shapes are those of data/README.md: tokens T = micro_batch · seq_len, one of tp shards of the heads, of
+the MLP's width and of the vocabulary, which is padded to a multiple of 128 · tp. A function of columns
+takes arrays of any one shape and gives that shape.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +32,15 @@ Keep = Callable[[Columns], np.ndarray]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MeasuredFile:
-    """How one file's rows become operators."""
+    """How one file's rows become operators.
+
+    `forward` makes the operator that ran from the file's columns, of shape (rows, 1); `seconds` names
+    the column of its time, in microseconds. The backward, in `bwd_us`, is measured unless
+    `measures_backward` is False; where it is the sum of several gradient operators that have no curve of
+    their own, `backward_is_sum`.
+
+    A qkv product is neither: its backward holds the sum over the bias besides, so it is not used.
+    """
 
     forward: Callable[[Columns], AbstractOperator]
     seconds: str = "fwd_us"
@@ -41,6 +53,11 @@ def _tokens(row: Columns) -> Counts:
 
 
 def _rows_of_table(row: Columns) -> Counts:
+    """Rows of the vocabulary on one rank; a multiple of 128, as Megatron pads it.
+
+    >>> _rows_of_table({"tp": np.array([1.0, 4.0])}).tolist()
+    [50304.0, 12672.0]
+    """
     return np.ceil(VOCABULARY / (128 * row["tp"])) * 128
 
 
@@ -56,6 +73,7 @@ def _streaming(
     width: Callable[[Columns], Counts] = lambda r: r["hidden"],
 ) -> Callable[[Columns], AbstractOperator]:
     def make(row: Columns) -> AbstractOperator:
+        """Width matters to kinds that reduce rows; the others ignore it."""
         return MemoryBound(kind=kind, elements=elements(row), width=width(row), dtype=DTYPE)
 
     return make
@@ -66,11 +84,13 @@ def _activation(row: Columns) -> Counts:
 
 
 def _score_elements(row: Columns) -> Counts:
+    """Elements of the score matrices of one rank: sequences · heads · s · s."""
     return row["micro_batch"] * np.floor(row["heads"] / row["tp"]) * row["seq_len"] ** 2
 
 
 def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
     def make(row: Columns) -> AbstractOperator:
+        """Queries and keys are as many: self-attention over whole sequences, on whole heads."""
         batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
         return BatchedMatmul(
             role=role,
@@ -86,6 +106,7 @@ def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
 
 
 def _flash(row: Columns) -> AbstractOperator:
+    """Without causal mask, as it was measured; training with one takes about half."""
     batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
     return FlashAttention(
         batch=batch,
@@ -104,6 +125,7 @@ def _embedding(row: Columns) -> AbstractOperator:
 
 
 def _adam(row: Columns) -> AbstractOperator:
+    """The first stage: embedding and transformer layers of 12 h² weights, 16 bytes a parameter."""
     blocks = row["layers"] * 12 * row["hidden"] ** 2 / row["tp"]
     table = _rows_of_table(row) * row["hidden"]
     return OptimizerUpdate(
@@ -112,6 +134,7 @@ def _adam(row: Columns) -> AbstractOperator:
 
 
 def _rope_elements(row: Columns) -> Counts:
+    """Queries and keys are both turned."""
     return 2 * _tokens(row) * row["hidden"] / row["tp"]
 
 
@@ -159,10 +182,12 @@ def _none(row: Columns) -> np.ndarray:
 
 
 def _passes_differ(row: Columns) -> np.ndarray:
+    """False where one pass repeats the time of the other to 1 %: it was not measured."""
     return np.abs(row["fwd_us"] / row["bwd_us"] - 1) > 0.01
 
 
 def _one_launch(row: Columns) -> np.ndarray:
+    """Beyond 2^30 elements the framework launches several kernels; one was recorded."""
     return _score_elements(row) <= 2.0**30
 
 
@@ -186,5 +211,8 @@ BROKEN: dict[tuple[str, str, str], tuple[Keep, str]] = {
 
 
 def kept_rows(system: str, file: str, which: str, row: Columns) -> np.ndarray:
-    """Rows that are not known to be broken; `which` is forward or backward."""
+    """Rows that are not known to be broken, (rows,); `which` is forward or backward.
+
+    Impossible rows that no one has listed, faster than the peaks, are found in samples.py.
+    """
     return BROKEN.get((system, file, which), (_all, ""))[0](row)

@@ -16,7 +16,12 @@ from flopcast.spec.cluster import Device
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Samples:
-    """Rows of one kernel class or collective; arrays (rows,)."""
+    """Rows of one kernel class or collective; arrays (rows,).
+
+    `bound_s` is the physical bound of each row, `measured_s` what it took; their ratio is the efficiency
+    that a curve is fitted to. `coordinates` are in the order of the curve's axes. `rejected` counts rows
+    that were left out, for the evidence.
+    """
 
     name: str
     coordinates: Counts  # (axes, rows)
@@ -33,6 +38,16 @@ def operator_samples(
 
     `keep` marks rows that are not known to be broken; rows faster than the device's peaks are
     rejected besides (memory-bound ones may be served by a cache: up to 1.5 times the bandwidth).
+
+    Parameters
+    ----------
+    measured_s : (rows,)
+    keep : (rows,), boolean
+
+    Returns
+    -------
+    Samples
+        Kept and rejected rows together are all rows.
     """
     need = operator.work()
     rows = len(measured_s)
@@ -51,11 +66,12 @@ def operator_samples(
 
 
 def _column(values: Counts, rows: int) -> Counts:
+    """One value per row, (rows,), of an array that may hold one value for all."""
     return np.broadcast_to(values, (rows, 1)).ravel()
 
 
 def join(parts: list[Samples]) -> Samples:
-    """Samples of one name from several files."""
+    """Samples of one name from several files, under the source of the first."""
     return Samples(
         name=parts[0].name,
         coordinates=np.concatenate([part.coordinates for part in parts], axis=1),

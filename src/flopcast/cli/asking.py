@@ -14,7 +14,7 @@ from typing import TypeVar
 import click
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.edits import edited_document
+from flopcast.io.edits import edited_document, placed
 from flopcast.io.jobs import job_of, read_file
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.job import Job
@@ -60,33 +60,41 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     SpecError
         Every fault of the file or the arguments.
     """
-    if job is not None and "=" in job:  # no file: the first change took its place
+    if job is not None and "=" in job and not Path(job).exists():  # no file: it is the first change
         changes, job = (job, *changes), None
     document = read_yaml(read_file(Path(job)), job) if job else Document("command line", {}, {})
     if not isinstance(document.data, dict):
         return job_of(document)
-    data = dict(document.data)
-    given = [key for key in ("model", "stack", "cluster", "plan", "site") if named[key] is not None]
-    places: dict[tuple[str | int, ...], str] = {(key,): f"--{key}" for key in given}
-    data |= {key: named[key] for key in given if key != "site"}
-    if named["seq"] is not None:
-        data["batch"] = {"sequence_length": named["seq"]}
-    if isinstance(named["site"], Path):
-        data["site"] = read_yaml(read_file(named["site"]), str(named["site"])).data
+    document = _with_options(document, **named)
     problems: list[Problem] = []
-    if isinstance(named["gpus"], int):
-        try:
-            data["cluster"] = _with_gpus(data.get("cluster"), named["gpus"])
-        except SpecError as error:
-            problems += error.problems
     try:
-        edited = edited_document(Document(document.name, data, document.lines, places), changes)
-        made = job_of(_with_defaults(edited))
+        document = _with_gpus(document, named["gpus"])
+    except SpecError as error:
+        problems += error.problems
+    try:
+        made = job_of(_with_defaults(edited_document(document, changes)))
     except SpecError as error:
         raise SpecError([*problems, *error.problems]) from None
     if problems:
         raise SpecError(problems)
     return made
+
+
+def _with_options(document: Document, **named: object) -> Document:
+    """The document with the parts that options give in place of its own."""
+    data = dict(document.data) if isinstance(document.data, dict) else {}
+    for key in ("model", "stack", "cluster", "plan"):
+        if named[key] is not None:
+            data[key] = named[key]
+            document = placed(document, (key,), f"--{key}")
+    if named["seq"] is not None:
+        data["batch"] = {"sequence_length": named["seq"]}
+        document = placed(document, ("batch",), "--seq")
+    if isinstance(named["site"], Path):
+        site = read_yaml(read_file(named["site"]), str(named["site"]))
+        data["site"] = site.data
+        document = placed(document, ("site",), site.name, site)
+    return replace(document, data=data)
 
 
 def _with_defaults(document: Document) -> Document:
@@ -100,22 +108,26 @@ def _with_defaults(document: Document) -> Document:
     return replace(document, data=completed)
 
 
-def _with_gpus(cluster: object, gpus: int) -> object:
+def _with_gpus(document: Document, gpus: object) -> Document:
     """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one."""
     from flopcast.io import catalog
 
+    if not isinstance(gpus, int) or not isinstance(document.data, dict):
+        return document
+    cluster = document.data.get("cluster")
     if not isinstance(cluster, str):
         raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
     name = cluster.partition(":")[0]
     if name not in catalog.names("clusters"):
-        return cluster  # told with the other faults of the job
+        return document  # told with the other faults of the job
     per_node = catalog.cluster(name).node.devices
-    if gpus < per_node:
-        return {"base": name, "nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
-    if gpus % per_node:
+    if gpus > per_node and gpus % per_node:
         allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
         raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole")])
-    return f"{name}:{gpus // per_node}"
+    part = {"base": name, "nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
+    whole = f"{name}:{gpus // per_node}"
+    changed = document.data | {"cluster": part if gpus < per_node else whole}
+    return placed(replace(document, data=changed), ("cluster",), "--gpus")
 
 
 def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
@@ -127,4 +139,27 @@ def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
 
 def print_json(data: object) -> None:
     """One JSON document on stdout, readable by eye; letters of any alphabet stay as they are."""
-    click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written, before any work is done for it.
+
+    Raises
+    ------
+    SpecError
+        The path is a folder, or its folder does not exist.
+    """
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    raise SpecError(
+        [
+            Problem(
+                field=option,
+                value=str(path),
+                allowed="a file in a folder that exists",
+                because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
+                fix="make the folder, or choose another",
+            )
+        ]
+    )

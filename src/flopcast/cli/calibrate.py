@@ -69,5 +69,8 @@ def jitter(suite: str) -> None:
     from flopcast.io.suites import load_suite
     from flopcast.validation.compare import jitter_of
 
-    for system, (ratio, sigma, rows) in jitter_of(load_suite(suite)).items():
+    found = jitter_of(load_suite(suite))
+    if not found:
+        click.echo(f"{suite}: no system has two runs with a best and a mean step", err=True)
+    for system, (ratio, sigma, rows) in found.items():
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")

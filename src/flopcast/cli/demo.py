@@ -8,7 +8,12 @@ RUN = "31694544"
 
 
 @click.command("demo")
-@click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder for page and trace.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Folder for page and trace.",
+)
 def command(out: Path) -> None:
     """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step.
 
@@ -17,7 +22,7 @@ def command(out: Path) -> None:
     \b
     flopcast demo --out demo
     """
-    from flopcast.api import validate_suite
+    from flopcast.api import predict, validate_suite
     from flopcast.io.suites import load_suite
     from flopcast.io.trace import write_trace
     from flopcast.report.html import as_html
@@ -26,8 +31,6 @@ def command(out: Path) -> None:
 
     comparison = validate_suite("paper")
     row = next(row for row in load_suite("paper").rows if row.id == RUN)
-    from flopcast.api import predict
-
     report = predict(row.job)
     click.echo(as_text(report))
     click.echo()

@@ -3,6 +3,10 @@
 Answers: which files of a data folder become the curves of which device or fabric?
 Elsewhere: what their columns mean (calibration/operator_files.py, collective_files.py), how a curve is
 fitted (calibration/fit.py), how it is written (io/curves.py).
+
+The catalogue's curves are made by this module from nothing but the data folder, so that a refit gives
+the same bytes. Systems are fitted in the order of SYSTEMS: one that replaces broken measurements by a
+relative's comes after that relative.
 """
 
 from collections import defaultdict
@@ -44,41 +48,46 @@ def fit_all(data: Path, out: Path, say: Say) -> None:
     SpecError
         The folder holds none of the measurements that are known.
     """
-    if not (data / "operators").is_dir():
-        raise SpecError(
-            [
-                Problem(
-                    field="--data",
-                    value=str(data),
-                    allowed="a folder with operators/ and collectives/",
-                    because="that is where measurements are looked for",
-                    fix="give the folder that holds them",
-                )
-            ]
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    fitted: dict[str, dict[str, Curve]] = {}
-    for system, name in SYSTEMS.items():
-        fitted[name] = _fit_device(data, system, name, fitted)
-        _write(out, name, fitted[name], say)
+    systems = {s: name for s, name in SYSTEMS.items() if list((data / "operators" / s).glob("*.csv"))}
     by_fabric: dict[str, list[FabricFile]] = defaultdict(list)
     for file in FABRICS:
         if (data / file.path).is_file():
             by_fabric[file.fabric].append(file)
+    if not systems and not by_fabric:
+        raise SpecError([_nothing_known(data)])
+    out.mkdir(parents=True, exist_ok=True)
+    fitted: dict[str, dict[str, Curve]] = {}
+    for system, name in systems.items():
+        fitted[name] = _fit_device(data, system, name, fitted, say)
+        _write(out, name, fitted[name], say)
     for fabric, files in by_fabric.items():
-        rows = [(file, read_columns(data / file.path).columns) for file in files]
+        rows = [(file, _columns(data / file.path, say)) for file in files]
         _write(out, fabric, fit_fabric(rows, _tier(files[0])), say)
 
 
+def _nothing_known(data: Path) -> Problem:
+    """The fault of a folder that holds no measurement that is known."""
+    return Problem(
+        field="--data",
+        value=str(data),
+        allowed=f"a folder with operators/SYSTEM (known: {', '.join(SYSTEMS)}) or collectives/",
+        because="that is where measurements are looked for",
+        fix="give the folder that holds them",
+    )
+
+
 def _fit_device(
-    data: Path, system: str, name: str, fitted: dict[str, dict[str, Curve]]
+    data: Path, system: str, name: str, fitted: dict[str, dict[str, Curve]], say: Say
 ) -> dict[str, Curve]:
-    """A device's own curves, and those that replace broken measurements by a relative's, fitted before."""
+    """A device's own curves, and those derived for its broken classes from a relative fitted before.
+
+    A file without a column `tp` (fused softmax) was measured uncut: all of its rows are of degree 1.
+    """
     device = catalog.device(name)
     files: dict[str, Columns] = {}
     for path in sorted((data / "operators" / system).glob("*.csv")):
         if path.stem in FILES:
-            columns = read_columns(path).columns
+            columns = _columns(path, say)
             columns.setdefault("tp", 0 * next(iter(columns.values())) + 1)  # not cut
             files[path.stem] = columns
     curves = fit_operators(system, device, files)
@@ -86,14 +95,22 @@ def _fit_device(
     return curves | replacements(system, device, curves, relative)
 
 
+def _columns(path: Path, say: Say) -> Columns:
+    """The columns of a file; rows that cannot be read are told and left out."""
+    measured = read_columns(path)
+    for problem in measured.problems:
+        say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+    return measured.columns
+
+
 def _tier(file: FabricFile) -> Tier:
-    """The tier whose latency and bandwidth bound the file's messages."""
+    """The tier whose bandwidth and latency a fabric's efficiencies refer to."""
     cluster = catalog.cluster(file.cluster)
     return next(tier for tier in cluster.tiers if tier.name == file.tier)
 
 
 def _write(out: Path, owner: str, curves: dict[str, Curve], say: Say) -> None:
-    """One file, and one line for each of its curves."""
+    """One file, and one line for each curve in it: rows used, rows rejected, error."""
     write_owner(out / f"{owner}.json", owner, list(curves.values()))
     for name, curve in sorted(curves.items()):
         evidence = curve.evidence

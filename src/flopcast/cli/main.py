@@ -6,6 +6,8 @@ Answers: which module runs a command, and what becomes of an error?
 Elsewhere: how a job is asked for (asking.py), what each command does (one module each).
 """
 
+import io
+import os
 import sys
 from importlib import import_module
 
@@ -78,20 +80,27 @@ def main() -> None:
     Always ends the process. Click's own usage errors count as wrong input, 1 instead of its usual 2,
     which here means that no plan is feasible. A reader who closes the pipe early is no error.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a bar is no reason to fail on an old terminal
     try:
-        code = group.main(prog_name="flopcast", standalone_mode=False)
-    except click.exceptions.Abort:
+        with group.make_context("flopcast", sys.argv[1:]) as context:
+            group.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_INPUT)
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed there
         sys.exit(0)
     except Exception as error:
         sys.exit(_told(error))
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(0)
 
 
 def _told(error: Exception) -> int:

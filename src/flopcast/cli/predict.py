@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import asks_for_job, job_from, print_json
+from flopcast.cli.asking import asks_for_job, check_writable, job_from, print_json
 
 
 @click.command("predict")
@@ -36,6 +36,8 @@ def command(
     from flopcast.report.as_json import as_json
     from flopcast.report.text import as_text
 
+    check_writable("--report", report)
+    check_writable("--trace", trace)
     made = predict(job_from(job, changes, **named))
     if wants_json:
         print_json(as_json(made))

@@ -3,6 +3,9 @@
 Answers: which factors does a prediction rest on, how uncertain is each?
 An item's time is proportional to each of its factors; nothing else carries uncertainty. From the
 critical path follow `d log(step) / d log(factor)`, intervals, and intervals of differences.
+
+A name holds what it belongs to in brackets: `gemm_level[a100-sxm4-80gb]`, `fabric[vista-ndr]`. Two
+predictions that share a name share the error, which cancels in their difference.
 """
 
 from collections.abc import Mapping
@@ -13,7 +16,11 @@ from flopcast.spec.site import Site
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """A multiplier of times, 1 unless a site says otherwise, with the sigma of its logarithm."""
+    """A multiplier of times, 1 unless a site says otherwise, with the sigma of its logarithm.
+
+    A `log_sigma_factor` of 0.1 means that two thirds of machines lie within 10 % of `ratio`; it is the
+    sigma of a log-normal distribution, so half and double are equally far.
+    """
 
     name: str
     ratio: float = 1.0
@@ -22,18 +29,35 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:
-    """Factors of one prediction by name; a site's values take precedence."""
+    """Factors of one prediction by name; a site's values take precedence.
+
+    The one value of the core that grows while it is used: pricing asks for factors as it meets them,
+    and only those that were asked for are reported.
+
+    Examples
+    --------
+    >>> book = FactorBook(Site())
+    >>> book.get("host", 0.3).ratio
+    1.0
+    >>> sorted(book.all())
+    ['host']
+    """
 
     site: Site
     found: dict[str, Factor] = field(default_factory=dict)
 
     def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
-        """The factor `name`, made on first use with this sigma and ratio."""
+        """The factor `name`, made on first use with this sigma and ratio.
+
+        `ratio` is the stack's or the device's word; the site's multiplies it. Later calls get the same
+        factor, whatever sigma and ratio they give.
+        """
         if name not in self.found:
             self.found[name] = self._made(name, log_sigma_factor, ratio)
         return self.found[name]
 
     def _made(self, name: str, log_sigma_factor: float, ratio: float) -> Factor:
+        """The site's sigma replaces the given one, its ratio multiplies it: a site is measured on top."""
         for factor in self.site.factors:
             if factor.name == name:
                 known = factor.log_sigma_factor
@@ -42,5 +66,5 @@ class FactorBook:
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
 
     def all(self) -> Mapping[str, Factor]:
-        """Every factor that was used."""
+        """Every factor that was used, in the order of first use; a copy."""
         return dict(self.found)

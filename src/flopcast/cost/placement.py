@@ -3,6 +3,10 @@
 Answers: how many ranks of a group share a node, over how many nodes does it reach?
 Ranks are numbered along the plan's rank order, the first axis fastest; nodes take consecutive ranks.
 Elsewhere: how long a collective over such a group takes (cost/collectives).
+
+With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the ranks of one axis lie a fixed
+stride apart, the product of the degrees before it. Degrees and nodes are powers of two where groups
+are exact.
 """
 
 from collections.abc import Iterable
@@ -17,7 +21,10 @@ from flopcast.spec.plan import Plans
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Group:
-    """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1)."""
+    """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1).
+
+    Every rank inside drives its own network card, so `inside` is also the number of rails.
+    """
 
     inside: Counts
     nodes: Counts
@@ -33,7 +40,14 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
 
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
     joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the last
-    stage, "world" every rank.
+    stage, "world" every rank. Which of the two pairs a hop is, `crossings` tells.
+
+    Examples
+    --------
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> group = axis_group("dp", one_plan(Plan(tp=4, dp=8, gbs=8)), devices_per_node=8)
+    >>> group.inside.item(), group.nodes.item()
+    (2.0, 4.0)
     """
     order = {
         "tp": plans.tensor_parallel,
@@ -64,7 +78,11 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
 
 
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:
-    """1 where the hop from stage s to s + 1 (from the last to the first) leaves a node, by any rank."""
+    """1 where the hop from stage s to s + 1 (from the last to the first) leaves a node, by any rank.
+
+    Shape (stages,). The last stage's hop is that of interleaved schedules, whose chunks go round the
+    stages. All ranks of a stage move on together, so the slowest of them decides.
+    """
     names = plans.structure.rank_order.split("-")
     order = {"tp": plans.tensor_parallel, "cp": plans.context_parallel, "dp": plans.data_parallel}
     stride = int(_product(order[name] for name in names[: names.index("pp")])[plan, 0])
@@ -81,6 +99,7 @@ def _group(size: Counts, stride: Counts, devices_per_node: int) -> Group:
 
 
 def _product(values: Iterable[Counts]) -> Counts:
+    """Product of degrees, 1 for none: an axis that comes first in the order has stride 1."""
     result = ONE
     for value in values:
         result = result * value

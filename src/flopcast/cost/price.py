@@ -3,6 +3,11 @@
 Answers: how long does every item of the programs take with nothing beside it?
 Elsewhere: when it runs and what overlaps it (timeline/). Items of one kernel class are priced in one
 evaluation of its curve, whatever layer and plan they come from.
+
+A kernel takes `launch + bound / efficiency`, times its factors; the bound is the roofline's, the
+efficiency a curve's. A message takes its hops and its bytes (collectives/network.py). Host work takes
+what the stack says. Contention is no part of a price: two items that share a link are each priced as
+if they had it alone.
 """
 
 import math
@@ -34,7 +39,11 @@ KERNEL_LOG_SIGMA = 0.02  # over the curve's own error: clocks, other libraries
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Used:
-    """A curve that priced something, and whether it had to extrapolate."""
+    """A curve that priced something, and whether it had to extrapolate.
+
+    `extrapolated` holds as soon as one shape of one item lies outside of the curve's range. `calibrated`
+    is False for a data-sheet estimate.
+    """
 
     curve: Curve
     extrapolated: bool
@@ -43,7 +52,13 @@ class Used:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Price:
-    """One item's cost: seconds of one execution alone, broadcast over plans."""
+    """One item's cost: seconds of one execution alone, broadcast over plans.
+
+    `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
+    already in it: `factors` names them, so that a sensitivity is the share of the step that an item
+    takes. `host_s` is spent by the launching thread before the kernel can start, on top of the
+    kernel's own launch latency, which is in `alone_s`.
+    """
 
     alone_s: Floats
     host_s: float  # what the host spends on launching it
@@ -52,7 +67,11 @@ class Price:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Priced:
-    """Programs with prices, by the identity of each item."""
+    """Programs with prices, by the identity of each item.
+
+    Items hold arrays, so they neither hash nor compare; `prices` is keyed by `id(item)`, which is safe
+    because `programs` keeps every item alive.
+    """
 
     programs: Programs
     cluster: Cluster
@@ -63,17 +82,20 @@ class Priced:
     site: Site
 
     def site_ratio(self, name: str) -> float:
-        """What the site says of a factor that scales the whole step."""
+        """What the site says of a factor of the whole step (`jitter`), which belongs to no item."""
         return next((f.ratio for f in self.site.factors if f.name == name), 1.0)
 
     def of(self, item: Item) -> Price:
-        """The price of an item of the programs."""
+        """The price of an item of the programs: the very object, not one that looks like it."""
         return self.prices[id(item)]
 
 
 @dataclass(eq=False, slots=True)
 class _Pricing:
-    """What pricing has found so far."""
+    """What pricing has found so far.
+
+    Mutable and private to one call of `price`: kernels, messages and host work add to it in turn.
+    """
 
     cluster: Cluster
     stack: Stack
@@ -85,6 +107,11 @@ class _Pricing:
 
 def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: FactorBook) -> Priced:
     """Price every item of the programs on a cluster.
+
+    Returns
+    -------
+    Priced
+        A price for every item of `programs.items()`, whatever its plan; shapes as in `Price`.
 
     Raises
     ------
@@ -119,6 +146,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
 
 
 def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], state: _Pricing) -> None:
+    """All operators of one class at once; layouts of a product share one curve."""
     device = state.cluster.node.device
     name, _, layout = kernel.partition(".") if kernel.startswith("gemm.") else (kernel, "", "")
     found = state.book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives)
@@ -135,7 +163,11 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
 def _flatten(
     works: list[AbstractOperator], device: Device
 ) -> tuple[list[tuple[int, ...]], Floats, tuple[Floats, ...]]:
-    """Shapes of the works' arrays; bounds, and each coordinate, of all of them in one flat array."""
+    """Shapes of the works' arrays; bounds, and each coordinate, of all of them in one flat array.
+
+    Operators of one class have different shapes, (1, 1) where nothing varies. Coordinates are held at
+    1 at least: padded stage classes hold no work, and 0 has no logarithm.
+    """
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
     for work in works:
@@ -151,7 +183,7 @@ def _flatten(
 
 
 def _split(flat_s: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
-    """The parts of a flat array, each in its shape."""
+    """The parts of a flat array, each in its shape: undoes `_flatten`."""
     start = 0
     for shape in shapes:
         end = start + math.prod(shape)
@@ -166,6 +198,11 @@ def _kernel_seconds(bound_s: Floats, coordinates: tuple[Floats, ...], curve: Cur
 
 
 def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing) -> tuple[str, ...]:
+    """Names of the factors of a kernel class, each made on first use.
+
+    A level for its family (products, attention, memory-bound); more where the curve is borrowed, where
+    it extrapolates, and the stack's derate for what runs on matrix engines.
+    """
     device, stack = state.cluster.node.device.name, state.stack
     sigma = float(np.hypot(found.log_sigma_factor, KERNEL_LOG_SIGMA))
     matrix = name in ("gemm", "flash_attention", "flash_attention.backward") or name.startswith("batched")
@@ -188,7 +225,10 @@ def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing
 def _price_messages(
     collective: str, group: Group, messages: list[tuple[Item, AbstractMessage]], state: _Pricing
 ) -> None:
-    """Messages of one collective over one axis."""
+    """Messages of one collective over one axis; no collective (`Replicate`) costs nothing.
+
+    A blocking transfer takes the time in which the host posts it, too.
+    """
     if not collective:
         for item, _ in messages:
             state.prices[id(item)] = Price(alone_s=ZERO, host_s=0.0, factors=())
@@ -210,7 +250,10 @@ def _price_messages(
 
 
 def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
-    """Seconds times the factors of their tiers; named is the widest tier that is used."""
+    """Seconds times the factors of their tiers; named is the widest tier that is used.
+
+    Plans of one batch may use different tiers, but an item has one list of names for all of them.
+    """
     seconds, named = cost.alone_s, ""
     for index in np.unique(cost.tier[cost.alone_s > 0]):
         tier = state.cluster.tiers[int(index)]
@@ -234,6 +277,10 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
 
 
 def _launch_s(item: Item, state: _Pricing) -> float:
+    """What the host spends on one launch.
+
+    Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework.
+    """
     host = state.stack.host
     forward = item.phase in ("forward", "recompute")
     ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
@@ -242,10 +289,12 @@ def _launch_s(item: Item, state: _Pricing) -> float:
 
 
 def _ratio(names: tuple[str, ...], state: _Pricing) -> float:
+    """Product of the factors' ratios; all of them were made by `_kernel_factors` before."""
     return float(np.prod([state.factors.found[name].ratio for name in names]))
 
 
 def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) -> None:
+    """Take note of a curve: extrapolated once is extrapolated for good."""
     key = (curve.owner, curve.name)
     before = state.used.get(key)
     state.used[key] = Used(
@@ -256,6 +305,7 @@ def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) ->
 
 
 def _warnings(used: tuple[Used, ...], cluster: Cluster) -> list[str]:
+    """What a reader must know before trusting the numbers: no kernel or message was measured."""
     device = cluster.node.device.name
     if used and not any(entry.calibrated for entry in used):
         return [f"uncalibrated: no curve covers {device}; times are data-sheet estimates"]

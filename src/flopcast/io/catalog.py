@@ -11,8 +11,8 @@ from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.validate import build
-from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.io.validate import build, dotted
+from flopcast.io.yaml_text import Document, Path, read_yaml
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
@@ -120,7 +120,7 @@ def site(name: str) -> Site:
 
 
 @lru_cache(maxsize=256)
-def cluster(name: str, nodes: int | None = None) -> Cluster:
+def cluster(name: str, nodes: object = None) -> Cluster:
     """A cluster by name, with its own number of nodes or another.
 
     Examples
@@ -129,22 +129,39 @@ def cluster(name: str, nodes: int | None = None) -> Cluster:
     (4480, 16)
     """
     found = document("clusters", name)
-    return build(Cluster, found, with_parts(found.data, nodes))
+    return build(Cluster, found, with_parts(found, found.data, (), nodes))
 
 
-def with_parts(data: object, nodes: int | None = None) -> object:
-    """A cluster's mapping with the names of devices and hosts replaced by what they stand for."""
+def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:
+    """A cluster's mapping with the names of devices and hosts replaced by what they stand for.
+
+    Parameters
+    ----------
+    document, path
+        Where the mapping stands.
+    nodes : number of nodes of every group, instead of its own; whatever a user wrote
+
+    Raises
+    ------
+    SpecError
+        Devices and hosts that do not exist, all of them.
+    """
     if not isinstance(data, dict) or not isinstance(data.get("groups"), list):
         return data
+    problems: list[Problem] = []
     groups = []
-    for written in data["groups"]:
+    for number, written in enumerate(data["groups"]):
         group = written
         if isinstance(written, dict) and isinstance(written.get("node"), dict):
             node = dict(written["node"])
-            if isinstance(node.get("device"), str):
-                node["device"] = device(node["device"])
-            if isinstance(node.get("host"), str):
-                node["host"] = host(node["host"])
+            for part, kind in (("device", "devices"), ("host", "hosts")):
+                name, at = node.get(part), (*path, "groups", number, "node", part)
+                if isinstance(name, str) and name in names(kind):
+                    node[part] = device(name) if part == "device" else host(name)
+                elif isinstance(name, str):
+                    problems.append(unknown_name(kind, name, dotted(at), document.where(at)))
             group = written | {"node": node} | ({} if nodes is None else {"count": nodes})
         groups.append(group)
+    if problems:
+        raise SpecError(problems)
     return data | {"groups": groups}

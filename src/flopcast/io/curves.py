@@ -3,6 +3,9 @@
 Answers: which curves does this cluster need, and what do their files hold?
 A file holds its axes (log2 of the coordinates), the table of log-efficiency, the launch time, layout
 ratios, and its evidence. Numbers have four decimals: far below their error.
+
+Files are text, one curve a line, so that a refit shows in a diff which curves it changed; nothing that
+is loaded can run code.
 """
 
 import json
@@ -21,7 +24,10 @@ DECIMALS = 4
 
 
 def load_book(cluster: Cluster) -> CurveBook:
-    """The curves of the cluster's device, of its relatives, and of its fabrics."""
+    """The curves of the cluster's device, of its relatives, and of its fabrics.
+
+    An owner without a file has no curves; what replaces them is the book's affair, not the loader's.
+    """
     device = cluster.node.device
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
     owners = (device.curves or device.name, *device.relatives, *fabrics)
@@ -31,7 +37,10 @@ def load_book(cluster: Cluster) -> CurveBook:
 
 @lru_cache(maxsize=64)
 def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
-    """Every curve of one device or fabric."""
+    """Every curve of one device or fabric, by (owner, name); none if there is no such file.
+
+    Kept in memory after the first call: callers must not change the mapping.
+    """
     place = folder("curves") / f"{owner}.json"
     if not place.is_file():
         return {}
@@ -40,7 +49,7 @@ def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
 
 
 def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
-    """A curve from its JSON object."""
+    """A curve from its JSON object; the table's nesting gives its shape."""
     return Curve(
         name=entry["name"],
         owner=owner,
@@ -53,7 +62,11 @@ def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
 
 
 def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
-    """Write all curves of one owner; equal curves give equal bytes."""
+    """Write all curves of one owner; equal curves give equal bytes.
+
+    The text is written beside the file and then takes its place, so that a fit that is broken off leaves
+    the old curves whole.
+    """
     entries = [entry_of(curve) for curve in sorted(curves, key=lambda c: c.name)]
     lines = ",\n  ".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
     text = f'{{"format_version": 1, "owner": {json.dumps(owner)}, "curves": [\n  {lines}\n]}}\n'
@@ -63,7 +76,11 @@ def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
 
 
 def entry_of(curve: Curve) -> dict[str, object]:
-    """A curve as a JSON object."""
+    """A curve as a JSON object: what `curve_of` reads, rounded to DECIMALS.
+
+    The launch time is a data sheet's number and is not rounded. A curve without layout ratios has no such
+    key.
+    """
     evidence = {name: getattr(curve.evidence, name) for name in Evidence.__dataclass_fields__}
     evidence["relative_error"] = round(curve.evidence.relative_error, DECIMALS)
     entry: dict[str, object] = {
@@ -79,5 +96,6 @@ def entry_of(curve: Curve) -> dict[str, object]:
 
 
 def _rounded(array: Counts) -> object:
+    """Nested lists of an array of any shape."""
     values: object = np.round(array, DECIMALS).tolist()
     return values

@@ -5,11 +5,12 @@ Elsewhere: whether that mapping is a valid job (validate.py, spec/checks.py).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import AliasChoices
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.io.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.spec.plan import Plan
 
 LONG_NAMES = {  # of a plan: "tp" → "tensor_parallel"
@@ -50,7 +51,7 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
                     fix=f"keep one {short}" if name in words else f"write {short}=1",
                 )
             )
-        words[name] = plain(value) if equals else True
+        words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)
     return words
@@ -89,7 +90,7 @@ def plan_mapping(document: Document, data: object) -> tuple[Document, object]:
             lines["plan", name] = lines["plan", key]
     if problems:
         raise SpecError(problems)
-    return Document(document.name, document.data, lines, document.places), plan
+    return replace(document, lines=lines), plan
 
 
 def merged(base: object, changes: object) -> object:
@@ -131,7 +132,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
     SpecError
         Words that are not KEY=VALUE, all of them.
     """
-    data, places = document.data, dict(document.places)
+    data = document.data
     problems = []
     for change in changes:
         path, equals, text = change.partition("=")
@@ -143,16 +144,33 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
             document, plan = plan_mapping(document, data.get("plan"))
             data = data | {"plan": plan}
             parts = ["plan", *(LONG_NAMES.get(part, part) for part in parts[1:])]
-        data = edited(data, parts, plain(text))
-        places[tuple(parts)] = f"argument {change}"
+        try:
+            data = edited(data, parts, plain(text, f"argument {change}"))
+        except SpecError as error:
+            problems += error.problems
+        document = placed(document, tuple(parts), f"argument {change}")
     if problems:
         raise SpecError(problems)
-    return Document(document.name, data, document.lines, places)
+    return replace(document, data=data)
 
 
-def plain(text: str) -> object:
+def plain(text: str, name: str) -> object:
     """The plain value of a text on the command line: YAML, so "8", "true" and "[1, 2]" work."""
-    return read_yaml(text.encode(), f"argument {text}").data
+    document = read_yaml(text.encode(), name)
+    return document.data
+
+
+def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:
+    """The document after the value at `path` was given elsewhere: its lines no longer tell where it stands.
+
+    `inner` is the document that was put there, where it has lines of its own.
+    """
+    size = len(path)
+    lines = {known: line for known, line in document.lines.items() if known[:size] != path}
+    places = {known: told for known, told in document.places.items() if known[:size] != path}
+    if inner is not None:
+        places |= {(*path, *known): f"{inner.name}:{line}" for known, line in inner.lines.items()}
+    return replace(document, lines=lines, places={path: place} | places)
 
 
 def _not_a_change(change: str) -> Problem:

@@ -5,7 +5,8 @@ Where a whole noun is expected, a text names a catalogue entry ("perlmutter:32" 
 mapping with `base: NAME` is that entry with fields changed.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from pydantic import BaseModel
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import merged, plan_mapping
-from flopcast.io.validate import build
-from flopcast.io.yaml_text import Document, read_yaml
-from flopcast.spec.checks import check
+from flopcast.io.validate import build, path_of
+from flopcast.io.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
+from flopcast.workload.checks import check
 
 NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "model": ("models", Model),
@@ -29,6 +30,8 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "site": ("sites", Site),
     "cluster": ("clusters", Cluster),
 }
+
+NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def load_job(path: Path) -> Job:
@@ -53,8 +56,8 @@ def load_job(path: Path) -> Job:
     return job_of(document)
 
 
-def read_file(path: Path) -> bytes:
-    """The bytes of a file: the only place where a job's path is opened.
+def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
+    """The bytes of a file, at most one more than `most_bytes`: its reader refuses what is larger.
 
     Raises
     ------
@@ -62,19 +65,12 @@ def read_file(path: Path) -> bytes:
         It does not exist, is a folder, or may not be read.
     """
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SpecError(
-            [
-                Problem(
-                    field="file",
-                    value=str(path),
-                    allowed="a file that exists and may be read",
-                    because=error.strerror or type(error).__name__,
-                    fix="check the path",
-                )
-            ]
-        ) from None
+        with path.open("rb") as file:
+            return file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte, which no path has
+        because = getattr(error, "strerror", None) or str(error)
+        allowed = "a file that exists and may be read"
+        raise _fault("", "file", str(path), allowed, because, "check the path") from None
 
 
 def job_of(document: Document) -> Job:
@@ -93,23 +89,18 @@ def job_of(document: Document) -> Job:
     >>> job.cluster.num_devices, job.plan.num_micro_batches
     (16, 4)
     """
-    job = unchecked_job(document)
+    job, document = _described(document)
     problems = check(job)
     if problems:
         raise SpecError(_with_lines(problems, document))
     return job
 
 
-def unchecked_job(document: Document) -> Job:
-    """The job that a document describes, each noun valid by itself.
+def _described(document: Document) -> tuple[Job, Document]:
+    """The job that a document describes, each noun valid by itself, and the document in long names.
 
     Nouns are built one after the other, so that a fault in one does not hide those of the others; a
     noun that failed is not told as missing too.
-
-    Raises
-    ------
-    SpecError
-        Every fault of every noun. Rules between them are not asked.
     """
     if not isinstance(document.data, dict):
         raise SpecError([_not_a_mapping(document)])
@@ -134,31 +125,51 @@ def unchecked_job(document: Document) -> Job:
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
-    return job
+    return job, document
 
 
 def _noun(key: str, data: object, document: Document) -> object:
     """A model, cluster, stack or site in one of three forms: a name, a base with changes, a description."""
     kind, noun = NOUNS[key]
-    where = document.where((key,))
     if isinstance(data, str):
-        name, _, count = data.partition(":") if key == "cluster" else (data, "", "")
-        return _named(key, kind, name, where, int(count) if count.isdigit() else None)
+        data = {"base": data}
+        field = key
+    else:
+        field = f"{key}.base"
     if not isinstance(data, dict) or "base" not in data:
-        parts = catalog.with_parts(data) if key == "cluster" else data
+        parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
         return build(noun, document, parts, (key,))
-    base_name, nodes = str(data["base"]), None
     changes = {name: value for name, value in data.items() if name != "base"}
+    name, nodes = str(data["base"]), None
     if key == "cluster":
-        base_name, _, count = base_name.partition(":")
-        nodes = changes.pop("nodes", int(count) if count.isdigit() else None)
-    if base_name not in catalog.names(kind):
-        raise SpecError([catalog.unknown_name(kind, base_name, f"{key}.base", where)])
-    base = catalog.document(kind, base_name).data
+        name, nodes = _nodes(name, changes, field, document)
+    if name not in catalog.names(kind):
+        raise SpecError([catalog.unknown_name(kind, name, field, document.where((key,)))])
+    if not changes:
+        return catalog.cluster(name, nodes) if key == "cluster" else getattr(catalog, key)(name)
+    base = catalog.document(kind, name).data
     if key == "model":
         changes = _with_blocks(base, changes, document)
     made = merged(base, changes)
-    return build(noun, document, catalog.with_parts(made, nodes) if key == "cluster" else made, (key,))
+    if key == "cluster":
+        made = catalog.with_parts(document, made, (key,), nodes)
+    return build(noun, document, made, (key,))
+
+
+def _nodes(name: str, changes: dict[str, object], field: str, document: Document) -> tuple[str, int | None]:
+    """The cluster's own name and the number of nodes asked for, "selene:64" or `nodes: 64`, if any."""
+    own_name, colon, text = name.partition(":")
+    if colon and not NODES.fullmatch(text):
+        where = document.where(("cluster",))
+        allowed = "NAME, or NAME:NODES with at least one node"
+        raise _fault(where, field, name, allowed, "nodes are whole", f"write {own_name}:1")
+    if "nodes" not in changes:
+        return own_name, int(text) if colon else None
+    nodes = changes.pop("nodes")
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        where = document.where(("cluster", "nodes"))
+        raise _fault(where, "cluster.nodes", nodes, "1 or more", "nodes are whole", "write nodes: 1")
+    return own_name, nodes
 
 
 def _with_blocks(base: object, changes: dict[str, object], document: Document) -> dict[str, object]:
@@ -168,34 +179,27 @@ def _with_blocks(base: object, changes: dict[str, object], document: Document) -
     blocks = base.get("blocks") if isinstance(base, dict) else None
     own = changes.get("blocks", {})
     if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
-        path = ("model", "num_layers")
-        raise SpecError(
-            [
-                Problem(
-                    where=document.where(path),
-                    field=".".join(path),
-                    value=changes["num_layers"],
-                    allowed="only where all blocks of the base are equal",
-                    because="it would be unclear which of them to repeat",
-                    fix="change blocks instead",
-                )
-            ]
+        raise _fault(
+            document.where(("model", "num_layers")),
+            "model.num_layers",
+            changes["num_layers"],
+            "only where all blocks of the base are equal",
+            "it would be unclear which of them to repeat",
+            "change blocks instead",
         )
     rest = {name: value for name, value in changes.items() if name != "num_layers"}
     return rest | {"blocks": merged(own, {"0": {"count": changes["num_layers"]}})}
 
 
-def _named(key: str, kind: str, name: str, where: str, nodes: int | None) -> object:
-    if name not in catalog.names(kind):
-        raise SpecError([catalog.unknown_name(kind, name, key, where)])
-    if key == "cluster":
-        return catalog.cluster(name, nodes)
-    load: Callable[[str], object] = getattr(catalog, key)
-    return load(name)
-
-
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
-    return [replace(problem, where=document.where(tuple(problem.field.split(".")))) for problem in problems]
+    """Broken rules with the place of the value that each blames."""
+    return [replace(problem, where=document.where(path_of(problem.field))) for problem in problems]
+
+
+def _fault(where: str, field: str, value: object, allowed: str, because: str, fix: str) -> SpecError:
+    """One fault as an error."""
+    problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
+    return SpecError([problem])
 
 
 def _not_a_mapping(document: Document) -> Problem:

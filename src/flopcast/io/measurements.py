@@ -1,11 +1,15 @@
 """Measured tables: CSV files, plain or gzipped, as columns of numbers.
 
 Answers: what does this file say, and which of its rows cannot be read?
+Elsewhere: what the columns mean (calibration/). A bad row is left out and told, the good ones are kept:
+a long sweep is not thrown away for one broken line. A file that cannot be read at all is refused.
 """
 
 import csv
 import gzip
 import io
+import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +20,16 @@ from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.io.jobs import read_file
 
+MOST_BYTES = 1_000_000_000
+TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Measured:
-    """Columns of equal length, and the faults of the rows that were left out."""
+    """Columns of equal length, and the faults of the rows that were left out.
+
+    `columns` are float64 arrays by name, (rows,); each fault in `problems` names file and line.
+    """
 
     columns: dict[str, Floats]
     problems: tuple[Problem, ...]
@@ -33,22 +43,33 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     SpecError
         The file cannot be read or decompressed, or has no header.
     """
-    raw = read_file(path)
+    raw = read_file(path, MOST_BYTES)
+    if len(raw) > MOST_BYTES:
+        raise SpecError([_unreadable(path, f"it holds more than {MOST_BYTES} bytes")])
     try:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise SpecError([_unreadable(path, str(error))]) from None
     reader = csv.DictReader(io.StringIO(text))
     if not reader.fieldnames:
         raise SpecError([_unreadable(path, "it has no header")])
-    for row in reader:
-        yield reader.line_num, row
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:  # a field longer than any number
+        raise SpecError([_unreadable(path, f"line {reader.line_num}: {error}")]) from None
 
 
 def read_columns(path: Path) -> Measured:
     """The columns of a file as numbers; rows with gaps or times that are not positive are left out.
 
-    A column whose first value is a word becomes one column "name=word" of 0 and 1 for each word.
+    A column whose first value is a word becomes one column "name=word" of 0 and 1 for each word, so that
+    a condition on a word is one on a number. Columns are times where their names end in _us, _ms or _s.
+
+    Raises
+    ------
+    SpecError
+        As `read_rows`; never for a bad row.
     """
     rows = list(read_rows(path))
     words = _words(rows)
@@ -67,12 +88,14 @@ def read_columns(path: Path) -> Measured:
 
 
 def _words(rows: list[tuple[int, dict[str, str]]]) -> dict[str, list[str]]:
-    """Columns of words, by the first row, and the words that stand in them."""
-    names = [name for name, value in (rows[0][1].items() if rows else ()) if not _is_number(value)]
+    """Columns of words, by the first row, and the words that stand in them, sorted."""
+    first = rows[0][1].items() if rows else ()
+    names = [name for name, value in first if name and not name.endswith(TIMES) and not _is_number(value)]
     return {name: sorted({row[name] for _, row in rows if row.get(name)}) for name in names}
 
 
 def _is_number(text: str | None) -> bool:
+    """What `float` reads; a gap is none."""
     try:
         float(text or "")
     except ValueError:
@@ -81,7 +104,7 @@ def _is_number(text: str | None) -> bool:
 
 
 def _numbers(row: dict[str, str], words: dict[str, list[str]]) -> tuple[dict[str, float], str]:
-    """The row's numbers, or what they should be."""
+    """The row's numbers and "", or nothing and what the row should hold."""
     numbers: dict[str, float] = {}
     for name, text in row.items():
         if name in words:
@@ -90,18 +113,22 @@ def _numbers(row: dict[str, str], words: dict[str, list[str]]) -> tuple[dict[str
             return {}, "a number in every column"
         else:
             numbers[name] = float(text)
-            if name.endswith(("_us", "_ms", "_s")) and not 0 < numbers[name] < np.inf:
+            if not math.isfinite(numbers[name]):
+                return {}, "finite numbers"
+            if name.endswith(TIMES) and numbers[name] <= 0:
                 return {}, "times above 0"
     return numbers, ""
 
 
 def _unreadable(path: Path, why: str) -> Problem:
+    """The fault of a file that is no table at all."""
     return Problem(
         field="file", value=str(path), allowed="a CSV file, plain or .gz", because=why, fix="check the file"
     )
 
 
 def _bad_row(path: Path, line: int, row: dict[str, str], allowed: str) -> Problem:
+    """The fault of one row, with the file and line to mend."""
     return Problem(
         where=f"{path}:{line}",
         field="row",

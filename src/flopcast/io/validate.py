@@ -4,6 +4,7 @@ Answers: is this mapping a valid Model, Cluster, … and if not, what is wrong w
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -41,9 +42,9 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
     try:
         made = noun.model_validate(converted)
     except ValidationError as error:
-        told = {problem.where for problem in problems}
-        found = [_problem(detail, noun, document, path) for detail in error.errors()]
-        problems += [problem for problem in found if problem.where not in told]
+        told = {problem.field for problem in problems}
+        found = [_problem(detail, noun, document, path) for detail in error.errors() if not _empty(detail)]
+        problems += [problem for problem in found if problem.field not in told]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
@@ -66,7 +67,7 @@ def _convert(
         }
     if isinstance(data, list):
         return [_convert(v, (*path, i), document, problems, units) for i, v in enumerate(data)]
-    if not units or data is None or isinstance(data, bool):
+    if not units or data is None:
         return data
     try:
         return parse_quantity(str(data), units)
@@ -74,7 +75,7 @@ def _convert(
         problems.append(
             Problem(
                 where=document.where(path),
-                field=_dotted(path),
+                field=dotted(path),
                 value=data,
                 allowed=str(error),
                 because="a bare number has no unit, and other spellings are ambiguous",
@@ -84,11 +85,17 @@ def _convert(
         return 1.0
 
 
+def _empty(detail: ErrorDetails) -> bool:
+    """Whether a list is called too short only because its entries are faulty, which is told anyway."""
+    given = detail["input"]
+    return detail["type"] == "too_short" and isinstance(given, list) and len(given) > 0
+
+
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
     """Pydantic's finding in our words; its own first words are cut so that "allowed" reads as a value."""
     location = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
     full = (*path, *location)
-    field, value = _dotted(full), detail["input"]
+    field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
         return _unknown_key(
             str(location[-1]), value, _names(noun, location[:-1]), field, document.where(full)
@@ -147,9 +154,19 @@ def _inner(annotation: object) -> object:
     return annotation
 
 
-def _dotted(path: Path) -> str:
+def dotted(path: Path) -> str:
     """A path as a user writes it: "model.blocks[0].count"; "document" for the whole."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text or "document"
+
+
+def path_of(field: str) -> Path:
+    """The path of a field as it is told.
+
+    >>> path_of("model.blocks[0].count")
+    ('model', 'blocks', 0, 'count')
+    """
+    parts = re.findall(r"[^.\[\]]+", field)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)

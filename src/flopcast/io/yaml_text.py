@@ -20,7 +20,8 @@ Path = tuple[str | int, ...]
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
-_FLOAT = re.compile(r"[+-]?([0-9][0-9_]*)?(\.[0-9_]*)?([eE][+-]?[0-9]+)?")
+_FLOAT = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][+-]?[0-9]+)?")
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _WORDS |= {word.capitalize(): value for word, value in _WORDS.items() if word.isalpha()}
 
@@ -96,9 +97,8 @@ def read_yaml(raw: bytes, name: str) -> Document:
 def _decode(raw: bytes, name: str) -> str:
     """The text, refused here where it is none: libyaml's own message for a picture helps nobody."""
     if len(raw) > MAX_BYTES:
-        raise _refuse(
-            name, 1, "size", f"{len(raw)} bytes", f"at most {MAX_BYTES} bytes", "give a smaller file"
-        )
+        found, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
+        raise _refuse(name, 1, "size", found, allowed, "give a smaller file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -110,7 +110,14 @@ def _decode(raw: bytes, name: str) -> str:
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
         raise _refuse(name, line, "character", bad.group(), "printable text", "is this a text file at all?")
+    if text.lstrip()[:1] in ("{", "["):  # JSON writes characters beyond sixteen bits as two escapes
+        text = _PAIR.sub(lambda pair: _joined(pair.group(1), pair.group(2)), text)
     return text
+
+
+def _joined(high: str, low: str) -> str:
+    """The character that a pair of surrogates stands for (RFC 8259, section 7)."""
+    return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + (int(low, 16) - 0xDC00))
 
 
 class _Builder:

@@ -14,9 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, constant
+from flopcast.nouns import Noun
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
@@ -84,14 +83,12 @@ class Weight:
     tied: bool = False
 
 
-class AbstractLayer(BaseModel, ABC):
+class AbstractLayer(Noun, ABC):
     """One architecture part: user fields (validated, frozen) and what follows from them.
 
     A layer is a pure function of its fields, of the hidden width and of a Split. It knows no device, no
     stack and no neighbour: it reads a tensor "x" and writes a tensor "y", or those that its block names.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

@@ -17,10 +17,11 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Floats
 from flopcast.memory.peak import fits, peak_memory
-from flopcast.spec.checks import Case, valid
+from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, batch_plans, structure_of
 from flopcast.timeline.closed_form import step_seconds
+from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 

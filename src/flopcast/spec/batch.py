@@ -4,10 +4,12 @@ Answers: tokens of a sequence. How many sequences form a micro-batch and a step 
 (`micro_batch`, `global_batch`). Packed batches of unequal lengths are refused until they are built.
 """
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
+
+from flopcast.nouns import Noun
 
 
-class Batch(BaseModel):
+class Batch(Noun):
     """Sequences of one fixed length.
 
     Attributes
@@ -23,8 +25,6 @@ class Batch(BaseModel):
     >>> Batch(seq=4096).sequence_length
     4096
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))
     packed: bool = False

@@ -5,14 +5,13 @@ Elsewhere: how fast kernels and collectives really run (catalog/curves, cost/), 
 machine sustains (spec/site.py). Bandwidths count one direction per device; peaks are dense.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from flopcast.nouns import Noun, PositiveByName, nameable
 from flopcast.spec.model import Source
 
-_NOUN = ConfigDict(frozen=True, extra="forbid")
 
-
-class Device(BaseModel):
+class Device(Noun):
     """An accelerator, from its data sheet.
 
     Attributes
@@ -21,7 +20,7 @@ class Device(BaseModel):
         Capacity as the driver shows it, error correction included.
     memory_bytes_per_s : float
         Peak bandwidth between memory and compute units; what kernels attain is their curve's.
-    peak_flop_per_s : dict of float
+    peak_flop_per_s : mapping of float
         Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
     multiprocessors : int
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
@@ -32,12 +31,10 @@ class Device(BaseModel):
         relative's efficiency is carried over, not its seconds.
     """
 
-    model_config = _NOUN
-
     name: str
     memory_bytes: float = Field(gt=0)
     memory_bytes_per_s: float = Field(gt=0)
-    peak_flop_per_s: dict[str, float] = Field(description="dense, by dtype")
+    peak_flop_per_s: PositiveByName = Field(description="dense, by dtype")
     multiprocessors: int = Field(ge=1)
     kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
     curves: str = Field(default="", description="whose curves are used; default: its own")
@@ -45,7 +42,7 @@ class Device(BaseModel):
     source: tuple[Source, ...] = ()
 
 
-class Host(BaseModel):
+class Host(Noun):
     """The processor that launches kernels.
 
     An eager framework issues every kernel from one Python thread, so single-thread speed decides whether
@@ -53,14 +50,12 @@ class Host(BaseModel):
     times of a stack.
     """
 
-    model_config = _NOUN
-
     name: str
     speed_ratio: float = Field(default=1.0, gt=0, description="single-thread speed; EPYC 7763 = 1")
     source: tuple[Source, ...] = ()
 
 
-class Tier(BaseModel):
+class Tier(Noun):
     """One level of the network. `devices` share it without leaving it; 0 means the whole cluster.
 
     A tier is not a node: where a fast fabric spans several nodes, its `devices` are more than a node has.
@@ -79,8 +74,6 @@ class Tier(BaseModel):
         the transport of the library belongs to the fabric.
     """
 
-    model_config = _NOUN
-
     name: str
     devices: int = Field(ge=0)
     bytes_per_s: float = Field(gt=0, description="one direction, per device")
@@ -90,49 +83,43 @@ class Tier(BaseModel):
     source: tuple[Source, ...] = ()
 
 
-class Node(BaseModel):
+class Node(Noun):
     """One server: `devices` equal accelerators behind one host.
 
     Ranks are numbered node by node, so this number decides which axes of a plan stay on fast links.
     """
 
-    model_config = _NOUN
+    model_config = ConfigDict(json_schema_extra=nameable("device", "host"))
 
     device: Device
     devices: int = Field(ge=1)
     host: Host
 
 
-class NodeGroup(BaseModel):
+class NodeGroup(Noun):
     """Equal nodes, `count` of them."""
-
-    model_config = _NOUN
 
     node: Node
     count: int = Field(ge=1)
 
 
-class Jitter(BaseModel):
+class Jitter(Noun):
     """Mean step over best step, as a distribution: what shared machines add to a clean step.
 
     `ratio` is its mean, never below 1; `log_sigma_factor` how much it differs from run to run.
     """
-
-    model_config = _NOUN
 
     ratio: float = Field(default=1.0, ge=1.0)
     log_sigma_factor: float = Field(default=0.01, ge=0)
     source: tuple[Source, ...] = ()
 
 
-class Cluster(BaseModel):
+class Cluster(Noun):
     """Groups of equal nodes, joined by tiers from the fastest to the widest.
 
     The last tier must reach every device (`devices: 0`). `jitter` belongs to the machine, not to the
     software: two clusters with one stack have two jitters.
     """
-
-    model_config = _NOUN
 
     name: str = "unnamed"
     groups: tuple[NodeGroup, ...] = Field(min_length=1)

@@ -1,7 +1,8 @@
 """The job: everything that a prediction needs, in one frozen noun."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from flopcast.nouns import Noun, nameable
 from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
@@ -10,7 +11,7 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 
-class Job(BaseModel):
+class Job(Noun):
     """Model × cluster × plan × stack (× site), on one batch.
 
     Each noun is valid by itself; whether they go together is asked of `spec.checks.check`.
@@ -22,7 +23,7 @@ class Job(BaseModel):
     ['assumptions', 'site']
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(json_schema_extra=nameable("model", "cluster", "plan", "stack", "site"))
 
     model: Model
     cluster: Cluster

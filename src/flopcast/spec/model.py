@@ -4,34 +4,33 @@ Answers: which layers follow each other, how many parameters they hold, how many
 Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flopcast.dtypes import Probability, constant
 from flopcast.layers.base import AbstractLayer, Split
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
+from flopcast.nouns import Noun
 
 WHOLE = Split(
     sequences=constant(1), length=constant(1), tensor=constant(1), sequence_parallel=False, dtype="bf16"
 )
 
 
-class Source(BaseModel):
+class Source(Noun):
     """Where numbers come from.
 
     `covers` names the fields or aspects that this source stands for ("all" by default), `title` a paper
     with its table, a data sheet, or the command that measured it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     covers: str = "all"
     title: str
     url: str = ""
 
 
-class Model(BaseModel):
+class Model(Noun):
     """A decoder: embedding, runs of equal blocks, final norm, head.
 
     Attributes
@@ -57,8 +56,6 @@ class Model(BaseModel):
     >>> [layer.kind for layer, count in tiny.sequence()]
     ['embedding', 'block', 'final_norm', 'head']
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "unnamed"
     hidden: int = Field(ge=1)

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 from pydantic.fields import FieldInfo
 
 from flopcast.dtypes import Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
+from flopcast.nouns import Noun
 from flopcast.spec.batch import Batch
 
 
@@ -27,7 +28,7 @@ def _degree(long_name: str, short_name: str, default: int = 1) -> int:
     return info
 
 
-class Plan(BaseModel):
+class Plan(Noun):
     """One way to run a step. Long names are the glossary's, short ones the field's.
 
     Attributes
@@ -59,8 +60,6 @@ class Plan(BaseModel):
     >>> plan.devices, plan.num_micro_batches
     (1024, 96)
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     data_parallel: int = _degree("data_parallel", "dp")
     data_shard: int = _degree("data_shard", "dp_shard")
@@ -103,28 +102,32 @@ class Plan(BaseModel):
         return "interleaved_1f1b" if self.virtual_stages > 1 else "1f1b"
 
     def short(self) -> str:
-        """The plan in the field's short form, defaults left out.
+        """The plan in words, defaults left out: what `--plan` reads back as this plan.
 
         Examples
         --------
         >>> Plan(dp=2, tp=8, gbs=64, sp=True).short()
-        'dp=2 tp=8 mbs=1 gbs=64 sp bf16'
+        'dp=2 tp=8 mbs=1 gbs=64 sp precision=bf16'
         """
-        names = {
-            "dp": self.data_parallel,
-            "tp": self.tensor_parallel,
-            "pp": self.pipeline_parallel,
-            "vpp": self.virtual_stages,
-            "mbs": self.micro_batch,
-            "gbs": self.global_batch,
-        }
-        words = [f"{name}={value}" for name, value in names.items() if value > 1 or name in ("mbs", "gbs")]
-        words += ["sp"] if self.sequence_parallel else []
-        words += [f"zero={self.zero}"] if self.zero else []
-        words += [f"recompute={self.recompute}"] if self.recompute != "none" else []
-        return " ".join([*words, self.precision])
+        degrees: list[str] = []
+        modes: list[str] = []
+        for name, field in Plan.model_fields.items():
+            value = getattr(self, name)
+            word = _short_name(name, field)
+            if isinstance(value, bool):
+                modes += [word] if value else []
+            elif value != field.default or name in ALWAYS_SHOWN:
+                (degrees if name in NUMERIC else modes).append(f"{word}={value}")
+        return " ".join([*degrees, *modes])
 
 
+def _short_name(name: str, field: FieldInfo) -> str:
+    """The field's second name, where it has one."""
+    choices = field.validation_alias
+    return str(choices.choices[-1]) if isinstance(choices, AliasChoices) else name
+
+
+ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")
 NUMERIC = (
     "data_parallel",
     "tensor_parallel",

@@ -5,12 +5,13 @@ report ("host", "gemm_level[a100-sxm4-80gb]"); `ratio` multiplies its time.
 Precedence: site > cluster > device > relative.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from flopcast.nouns import Noun
 from flopcast.spec.model import Source
 
 
-class SiteFactor(BaseModel):
+class SiteFactor(Noun):
     """One named factor as measured here.
 
     Attributes
@@ -24,14 +25,12 @@ class SiteFactor(BaseModel):
         None keeps what the cluster, device or stack says.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     ratio: float = Field(gt=0, description="time here / time without the site file")
     log_sigma_factor: float | None = Field(default=None, ge=0)
 
 
-class Site(BaseModel):
+class Site(Noun):
     """A named set of factors, measured on one machine.
 
     Factors scale times and never add to them, so that a site file of an A100 cluster stays true for
@@ -43,8 +42,6 @@ class Site(BaseModel):
     >>> Site(name="our-cluster", factors=(slow,)).factors[0].ratio
     1.2
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "none"
     factors: tuple[SiteFactor, ...] = ()

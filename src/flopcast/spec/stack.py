@@ -10,14 +10,13 @@ era and by the switches that its log prints, never by a factor of its own.
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from flopcast.nouns import Noun
 from flopcast.spec.model import Source
 
-_NOUN = ConfigDict(frozen=True, extra="forbid")
 
-
-class Pipeline(BaseModel):
+class Pipeline(Noun):
     """How stages hand activations to each other, and how layers are divided over them.
 
     `transfers`: "sequential" posts one blocking message after the other and both sides wait
@@ -31,8 +30,6 @@ class Pipeline(BaseModel):
     `sends_mask`: GPT-NeoX passes its square attention mask along with the activations.
     """
 
-    model_config = _NOUN
-
     partition: Literal["even", "deepspeed_uniform"] = "even"
     entries_before: int = Field(default=0, ge=0, description="uncounted modules before the blocks")
     entries_after: int = Field(default=0, ge=0, description="uncounted modules after the blocks")
@@ -42,7 +39,7 @@ class Pipeline(BaseModel):
     host_s: float = Field(default=0.0, ge=0, description="host time of one blocking message")
 
 
-class Gradients(BaseModel):
+class Gradients(Noun):
     """What happens to gradients between the last backward and the update.
 
     Attributes
@@ -62,8 +59,6 @@ class Gradients(BaseModel):
         How often fp16 gradients are searched for infinities; each also waits for every rank.
     """
 
-    model_config = _NOUN
-
     dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     collective: Literal["all_reduce", "reduce_scatter"] = "all_reduce"
     overlap: bool = Field(default=False, description="under the last micro-batch's backward")
@@ -75,7 +70,7 @@ class Gradients(BaseModel):
     overflow_checks: int = Field(default=1, ge=0, description="extra passes and syncs before the norm")
 
 
-class Optimizer(BaseModel):
+class Optimizer(Noun):
     """The update, per parameter of the rank's shard.
 
     Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes
@@ -83,22 +78,18 @@ class Optimizer(BaseModel):
     `step_host_s` is the host's own work of a step (schedulers, logging, loss scaling), hidden by nothing.
     """
 
-    model_config = _NOUN
-
     moved_bytes: float = Field(default=30.0, gt=0, description="per parameter")
     state_bytes: float = Field(default=12.0, ge=0, description="master weight and moments")
     step_host_s: float = Field(default=5e-3, ge=0, description="fixed host time of a step")
 
 
-class HostCost(BaseModel):
+class HostCost(Noun):
     """What the host spends on launching work, on a host of speed 1.
 
     A program lasts at least as long as its launches: small kernels are bound by these numbers, not by
     the device. A forward kernel costs more, because Python runs the model's code; the backward pass runs
     from the recorded graph. `synchronise_s` is what restarts a queue that the host has emptied.
     """
-
-    model_config = _NOUN
 
     forward_item_s: float = Field(default=2e-5, ge=0, description="per forward kernel, eager")
     backward_item_s: float = Field(default=1e-5, ge=0, description="per backward kernel")
@@ -107,7 +98,7 @@ class HostCost(BaseModel):
     )
 
 
-class Memory(BaseModel):
+class Memory(Noun):
     """What the software keeps beside parameters, gradients, states and saved activations.
 
     Allocated bytes are given out by the framework; `fragmentation_fraction` is what its allocator holds
@@ -121,8 +112,6 @@ class Memory(BaseModel):
     stage_outputs, bucket_copies : int
         Copies that a pipeline engine keeps until a micro-batch's backward, and that a reduction makes.
     """
-
-    model_config = _NOUN
 
     workspace_bytes: float = Field(default=64e6, ge=0, description="cuBLAS and the like, allocated")
     logit_bytes: float = Field(default=6.0, ge=0, description="kept per logit through the loss")
@@ -138,21 +127,19 @@ class Memory(BaseModel):
     fragmentation_fraction: float = Field(default=0.08, ge=0, description="reserved over allocated - 1")
 
 
-class Derate(BaseModel):
+class Derate(Noun):
     """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
 
     Clocks fall under a full load, caches are cold, other streams share the memory. `fitted_on` names the
     runs that it was fitted on, so that a table of errors can keep them apart from the others.
     """
 
-    model_config = _NOUN
-
     ratio: float = Field(default=1.15, gt=0)
     log_sigma_factor: float = Field(default=0.08, ge=0)
     fitted_on: str = "prior"
 
 
-class Stack(BaseModel):
+class Stack(Noun):
     """One training framework of one era.
 
     Attributes
@@ -175,8 +162,6 @@ class Stack(BaseModel):
     >>> stack.attention_kernel, stack.pipeline.partition, stack.derate.fitted_on
     ('flash', 'even', 'prior')
     """
-
-    model_config = _NOUN
 
     name: str
     era: str = ""

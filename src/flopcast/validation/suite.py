@@ -6,33 +6,28 @@ Elsewhere: reading suite files (io/suites.py), predicting and comparing (compare
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from flopcast.nouns import Noun
 from flopcast.spec.job import Job
 
-_NOUN = ConfigDict(frozen=True, extra="forbid")
 
-
-class MeasuredComponent(BaseModel):
+class MeasuredComponent(Noun):
     """Mean time of one component inside the best step, on one kind of stage.
 
     `component` is the profiler's name; validation/components.py says what it covers.
     """
-
-    model_config = _NOUN
 
     component: str
     stage: Literal["first", "middle", "last"]
     measured_s: float = Field(gt=0)
 
 
-class Measured(BaseModel):
+class Measured(Noun):
     """What a source prints of one run; what it does not print stays empty.
 
     A source gives seconds, or a rate and the formula behind it (validation/conventions.py).
     """
-
-    model_config = _NOUN
 
     step_time_s: float | None = Field(default=None, gt=0)
     best_step_time_s: float | None = Field(default=None, gt=0)
@@ -43,13 +38,11 @@ class Measured(BaseModel):
     allocated_bytes: float | None = Field(default=None, gt=0, description="peak, first stage")
 
 
-class SuiteRow(BaseModel):
+class SuiteRow(Noun):
     """One run: the job that reproduces it, and what was measured.
 
     `assumptions` are what the source leaves open and the job decides; they are printed with the row.
     """
-
-    model_config = _NOUN
 
     id: str
     system: str
@@ -62,7 +55,7 @@ class SuiteRow(BaseModel):
     assumptions: tuple[str, ...] = ()
 
 
-class Suite(BaseModel):
+class Suite(Noun):
     """Rows of one source and the protocol they are judged by.
 
     `cross_fit_host`: the host's cost on one system is fitted on the rows of the others.
@@ -70,8 +63,6 @@ class Suite(BaseModel):
     `fitted` says what was fitted on these very rows, `peers` what other models reach on them, `remarks` why
     some of them are far off.
     """
-
-    model_config = _NOUN
 
     name: str
     source: str

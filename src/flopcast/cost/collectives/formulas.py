@@ -15,13 +15,33 @@ from flopcast.dtypes import Counts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Formula:
-    """`share(n)` of the message crosses each rank's link; `hops(n)` latencies follow each other."""
+    """`share(n)` of the message crosses each rank's link; `hops(n)` latencies follow each other.
+
+    The bandwidth term is `share(n) · message_bytes / bandwidth`, so `share` is the ratio of bus to
+    algorithm bandwidth of nccl-tests. Both are functions of arrays, elementwise, so that one call
+    serves plans with groups of different sizes.
+
+    References
+    ----------
+    nccl-tests, doc/PERFORMANCE.md: bus bandwidth factors. Thakur, Rabenseifner, Gropp, "Optimization
+    of collective communication operations in MPICH", IJHPCA 19(1), 2005: rings and trees.
+
+    Examples
+    --------
+    >>> FORMULAS["all_reduce"].share(np.array([1.0, 2.0, 8.0])).tolist()
+    [0.0, 1.0, 1.75]
+    """
 
     share: Callable[[Counts], Counts]
     hops: Callable[[Counts], Counts]
 
 
 def _tree(n: Counts) -> Counts:
+    """Rounds in which a doubling tree reaches `n` ranks.
+
+    NCCL sends small messages along trees, large ones along rings; the ring's n - 1 hops would count
+    latency that a message large enough for a ring hides behind its own bytes.
+    """
     return np.ceil(np.log2(n))
 
 

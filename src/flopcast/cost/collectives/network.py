@@ -27,7 +27,12 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MessageCost:
-    """Seconds of one message, the tier it used at each plan, and the curves asked."""
+    """Seconds of one message, the tier it used at each plan, and the curves asked.
+
+    `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes)
+    or flat. `curves` holds one entry for each tier that has a measured curve: empty means that the
+    tiers' stated `attained_fraction` was used throughout.
+    """
 
     alone_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
@@ -39,7 +44,14 @@ def message_seconds(
 ) -> MessageCost:
     """Seconds of `collective`; all arrays broadcast against each other.
 
-    Zero where the group is one rank or nothing is sent.
+    Time is `hops · latency + share · message_bytes / (bus bandwidth · efficiency)` (Hockney, Parallel
+    Computing 20(3), 1994). Efficiency is looked up in the fabric's curve by size, ranks inside and
+    nodes; without a curve, it is the tier's stated fraction.
+
+    Returns
+    -------
+    MessageCost
+        Zero seconds where the group is one rank or nothing is sent.
     """
     shape = np.broadcast_shapes(message_bytes.shape, group.ranks.shape)
     inside, nodes = np.broadcast_to(group.inside, shape), np.broadcast_to(group.nodes, shape)
@@ -60,7 +72,10 @@ def message_seconds(
 
 
 def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
-    """Index of the tier that joins a group over so many nodes."""
+    """Index of the tier that joins a group over so many nodes, which lie side by side.
+
+    The last tier has no end, whatever its `devices` say.
+    """
     reach = nodes * cluster.node.devices
     tier = np.zeros(nodes.shape, dtype=np.intp)
     for index, link in enumerate(cluster.tiers[:-1]):
@@ -77,6 +92,11 @@ def _on_tier(
     inner_bytes_per_s: float,
     curve: Curve | None,
 ) -> Floats:
+    """Seconds of messages that all use `link`; flat arrays of equal length.
+
+    `inner_bytes_per_s` is what one device may send inside its node, where the others' shares reach
+    it: more network cards than that do not help. A transfer between two ranks drives one card only.
+    """
     ranks = inside * nodes
     formula = FORMULAS[collective]
     lanes = np.where(nodes > 1, inside, 1.0) if collective != "send_receive" else np.ones_like(nodes)
@@ -90,6 +110,7 @@ def _on_tier(
 
 
 def _curve(collective: str, link: Tier, book: CurveBook) -> Curve | None:
+    """The fabric's own curve, or that of the collective whose bus bandwidth it borrows."""
     name: str | None = collective
     while name is not None:
         curve = book.exact(link.fabric, name)

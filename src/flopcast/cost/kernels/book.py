@@ -20,7 +20,12 @@ OTHER_DEVICE_LOG_SIGMA = 0.12  # A100 against GH200 over memory-bound classes
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Found:
-    """A curve, the log-sigma that finding it took, and whether it was measured at all."""
+    """A curve, the log-sigma that finding it took, and whether it was measured at all.
+
+    `log_sigma_factor` is 0 for the device's own curve, and grows with each step away from it; steps
+    to another class and to another device add in quadrature. `calibrated` is False for a data-sheet
+    estimate only.
+    """
 
     curve: Curve
     log_sigma_factor: float
@@ -29,12 +34,25 @@ class Found:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CurveBook:
-    """Curves by (owner, name): owners are devices and fabrics."""
+    """Curves by (owner, name): owners are devices and fabrics.
+
+    One book serves one prediction: it holds what its cluster may need (io/curves.py loads it), so the
+    core opens no file.
+    """
 
     curves: Mapping[tuple[str, str], Curve]
 
     def find(self, owner: str, name: str, launch_s: float, cousins: tuple[str, ...] = ()) -> Found:
-        """The curve for kernel class `name` on `owner`, or the nearest that exists."""
+        """The curve for kernel class `name` on `owner`, or the nearest that exists.
+
+        `cousins` are devices whose curves may be borrowed, the nearest first. There is always an answer:
+        without any curve, a data-sheet estimate with the launch time `launch_s`.
+
+        Examples
+        --------
+        >>> CurveBook(curves={}).find("b200", "gemm", launch_s=2e-6).calibrated
+        False
+        """
         relative = RELATIVES.get(name)
         for place, foreign in ((owner, 0.0), *((c, OTHER_DEVICE_LOG_SIGMA) for c in cousins)):
             own = self.curves.get((place, name))
@@ -51,12 +69,12 @@ class CurveBook:
         )
 
     def exact(self, owner: str, name: str) -> Curve | None:
-        """The curve of exactly this owner and name, if there is one."""
+        """The curve of exactly this owner and name: a fabric says nothing about another one."""
         return self.curves.get((owner, name))
 
 
 def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Curve:
-    """A curve of one efficiency everywhere: a data-sheet estimate."""
+    """A curve of one efficiency everywhere: a data-sheet estimate, with no axes to leave."""
     return Curve(
         name=name,
         owner=owner,

@@ -19,7 +19,13 @@ Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Evidence:
-    """What a curve rests on."""
+    """What a curve rests on.
+
+    `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known
+    to be broken, or faster than the hardware can be. `relative_error` is the mean of
+    |predicted / measured - 1| on rows kept aside; it is what a report shows and what a factor's sigma
+    starts from.
+    """
 
     source: str
     rows: int
@@ -29,7 +35,16 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Curve:
-    """`time = launch + bound / efficiency`, efficiency looked up in `table`."""
+    """`time = launch + bound / efficiency`, efficiency looked up in `table`.
+
+    The coordinates are those of the operator class (`coordinates()` of operators/); for a collective,
+    message bytes, ranks inside a node and nodes. A curve without axes has one efficiency everywhere: a
+    data-sheet estimate. Efficiency is a fraction of the roofline bound, so it is at most 1, and a
+    curve can be lent to another device whose peaks differ.
+
+    `layout_ratio` scales the whole time of a gradient product; only the sum of both gradients was
+    measured, so both have the same ratio.
+    """
 
     name: str  # kernel class or collective
     owner: str  # device or fabric
@@ -41,12 +56,18 @@ class Curve:
 
 
 def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Logs:
-    """Interpolated log-efficiency.
+    """Interpolated log-efficiency: linear in the logarithms, so time is a power of size between nodes.
 
     Parameters
     ----------
+    curve : with at least one axis
     coordinates : arrays of shape (rows,), positive, in the order of the curve's axes
         A relative's curve may know fewer axes: the coordinates behind them are not used.
+
+    Returns
+    -------
+    array of shape (rows,)
+        Natural logarithms, 0 at most; outside of an axis, the value at its nearest end.
     """
     corners: list[Corner] = [(np.ones(coordinates[0].shape), ())]
     for axis, value in zip(curve.axes, coordinates, strict=False):
@@ -61,7 +82,10 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Logs:
 
 
 def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
-    """Whether any coordinate lies more than 5 % outside of the measured range."""
+    """Whether any coordinate lies more than 5 % outside of the measured range.
+
+    Less than that is the rounding of a curve file, or a measured shape with its padding.
+    """
     slack = np.log2(1.05)
     return any(
         bool(np.any(np.log2(value) < axis[0] - slack) or np.any(np.log2(value) > axis[-1] + slack))
@@ -70,7 +94,7 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
 
 
 def _locate(axis: Counts, value: Counts) -> tuple[Integers, Counts]:
-    """Index of the node below, and the share of the node above."""
+    """Index of the node below, and the share of the node above; at the last node, share 1."""
     if len(axis) == 1:
         zero = np.zeros(value.shape)
         return zero.astype(np.intp), zero

@@ -1,8 +1,12 @@
 """Whose curve prices a kernel class that was never measured, and how sure that is.
 
+Answers: which measured class moves its tensors in the same manner?
 A relative is borrowed for its efficiency only: the bound (FLOP, bytes) is always the kernel's own. The
 sigma is the log-spread of efficiency between the pair where both were measured (A100 and GH200
 memory-bound kernels of data/operators: 0.60 to 0.87 of bandwidth), or a stated guess.
+
+A new kernel class is one line here until it is measured. Coordinates must agree: a relative's curve
+may have fewer axes than the class has coordinates, never more.
 """
 
 from dataclasses import dataclass
@@ -10,7 +14,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
-    """The class to borrow from, and the log-sigma that borrowing adds."""
+    """The class to borrow from, and the log-sigma that borrowing adds.
+
+    It is added in quadrature to that of another device, where the relative is borrowed from there too.
+    """
 
     name: str
     log_sigma_factor: float

@@ -1,0 +1,142 @@
+"""What all nouns that a user writes have in common: frozen, strict about keys and numbers, in the schema.
+
+Answers: how does a noun refuse what is no number, and how does an editor learn what may be written?
+Elsewhere: the nouns themselves (spec/, layers/), reading them from files (io/validate.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from annotated_types import Gt
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from flopcast.units import units_of
+
+
+class Noun(BaseModel):
+    """A frozen record of scalars, tuples and other nouns.
+
+    Unknown keys, infinities and truth values in place of numbers are refused. In the JSON Schema a field
+    with a unit in its name takes the text that a file holds ("80 GB"), and one with two names has both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, bool) and is_numeric(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("a number; true and false are none")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The schema of what a file holds."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        properties = schema.get("properties", {})
+        for name, field in cls.model_fields.items():
+            if name in properties:
+                properties[name] = _as_written(name, properties[name])
+                if isinstance(field.validation_alias, AliasChoices):
+                    for alias in field.validation_alias.choices:
+                        properties[str(alias)] = properties[name]
+        return schema
+
+
+def is_numeric(annotation: object) -> bool:
+    """Whether a field of this type holds a number, and no truth value.
+
+    Examples
+    --------
+    >>> is_numeric(int | None), is_numeric(bool), is_numeric(Literal[0, 1])
+    (True, False, True)
+    """
+    if get_origin(annotation) is Literal:
+        return all(isinstance(value, int) for value in get_args(annotation))
+    parts = get_args(annotation) or (annotation,)
+    return bool({int, float} & set(parts)) and bool not in parts
+
+
+def _as_written(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A quantity's schema in a file: a text with a unit; the bounds are those of the number."""
+    units = units_of(name)
+    if not units:
+        return schema
+    text = {"type": "string", "examples": [f"1.5 {units[0]}"]}
+    kept = {key: schema[key] for key in ("description", "title", "default") if key in schema}
+    if schema.get("type") == "object":
+        return kept | {"type": "object", "additionalProperties": text}
+    optional = any(branch.get("type") == "null" for branch in schema.get("anyOf", []))
+    return kept | ({"anyOf": [text, {"type": "null"}]} if optional else text)
+
+
+def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
+    """What a noun's schema says of fields that may name a catalogue entry, or change one.
+
+    For `json_schema_extra` of the noun that holds the fields.
+    """
+
+    def extend(schema: dict[str, Any]) -> None:
+        for name in fields:
+            schema["properties"][name] = {
+                "anyOf": [
+                    {"type": "string", "description": "a name of the catalogue, or a short form"},
+                    {
+                        "type": "object",
+                        "description": "a catalogue entry, and what differs from it",
+                        "properties": {"base": {"type": "string"}},
+                        "required": ["base"],
+                    },
+                    schema["properties"][name],
+                ]
+            }
+
+    return extend
+
+
+class FrozenMapping(Mapping[str, float]):
+    """A mapping that does not change and can be hashed: {"bf16": 312e12}."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, float]) -> None:
+        """Keep a copy, in the order given."""
+        self._items = tuple(items.items())
+
+    def __getitem__(self, key: str) -> float:
+        """The value of a key; KeyError where there is none."""
+        return dict(self._items)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Keys in their order."""
+        return (key for key, _ in self._items)
+
+    def __len__(self) -> int:
+        """How many keys."""
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        """Equal mappings have equal hashes, whatever their order."""
+        return hash(frozenset(self._items))
+
+    def __repr__(self) -> str:
+        """As a dict."""
+        return repr(dict(self._items))
+
+
+PositiveByName = Annotated[
+    Mapping[str, Annotated[float, Gt(0)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
+]

@@ -1,0 +1,397 @@
+"""The rules: which combinations of model, cluster, plan, stack and batch are possible and built.
+
+Answers: what must hold, why, and which edit mends it?
+Elsewhere: what a rule is, and how rules are applied (checks.py).
+What is not built yet is refused by a rule, never accepted and ignored.
+"""
+
+from collections.abc import Callable, Iterable
+from math import isqrt
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.layers.block import Block
+from flopcast.operators.memory_bound import KINDS
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.model import WHOLE
+
+BUILT_PRECISIONS = ("fp16", "bf16")
+MANY = 10**12  # divisors of larger numbers are not listed
+
+
+def _first(values: Counts) -> int:
+    """The first plan's number: rules are told about it."""
+    return int(values[0, 0])
+
+
+def _divisors(number: int) -> list[int]:
+    """All divisors in order; 1 alone where there are too many numbers to try."""
+    if number > MANY:
+        return [1]
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
+
+
+def _listed(numbers: list[int]) -> str:
+    """Numbers as a reader wants them, the middle left out of long lists."""
+    return ", ".join(map(str, numbers if len(numbers) <= 16 else [*numbers[:8], "…", *numbers[-3:]]))
+
+
+def _nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor that changes least; of two the smaller, which needs fewer devices."""
+    return min(_divisors(number), key=lambda d: (abs(d - wanted), d))
+
+
+def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
+    """A degree or mode of which only one value is built.
+
+    The field stays in the plan: its users see that it is known, and which value is meant meanwhile.
+    `attribute` may be a degree, an array over plans, or part of the structure.
+    """
+
+    def value(case: Case) -> object:
+        column = getattr(case.plans, attribute, None)
+        return getattr(case.plans.structure, attribute) if column is None else _first(column)
+
+    def holds(case: Case) -> np.ndarray | bool:
+        column = getattr(case.plans, attribute, None)
+        if column is None:
+            return bool(getattr(case.plans.structure, attribute) == only)
+        kept: np.ndarray = column == only
+        return kept
+
+    return Rule(
+        field=field,
+        holds=holds,
+        value=value,
+        allowed=lambda _: str(only),
+        because=f"{word} is not built yet",
+        fix=lambda _: f"leave {field.rpartition('.')[2]} at {only}",
+    )
+
+
+def _heads(case: Case) -> int:
+    """What a tensor-parallel degree must divide: it cuts the heads of all runs of blocks alike."""
+    return int(np.gcd.reduce([block.mixer.heads for block in case.model.blocks]))
+
+
+def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:
+    """Fewer key/value heads than ranks are repeated, but each rank holds whole ones."""
+    if block.mixer.groups == block.mixer.heads:  # the rule of heads says it already
+        return np.ones(tensor.shape, dtype=bool)
+    kept: np.ndarray = (block.mixer.groups % tensor == 0) | (tensor % block.mixer.groups == 0)
+    return kept
+
+
+def _width_fits(block: Block, tensor: Counts) -> np.ndarray:
+    """The inner width of a feed-forward is cut evenly."""
+    kept: np.ndarray = block.feed_forward.ffn_hidden % tensor == 0
+    return kept
+
+
+def _cut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> np.ndarray:
+    """Whether every run of blocks can be cut, shape (plans, 1)."""
+    tensor = case.plans.tensor_parallel
+    kept: np.ndarray = np.logical_and.reduce([fits(block, tensor) for block in case.model.blocks])
+    return kept
+
+
+def _uncut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> Block:
+    """The first run of blocks that the first plan cannot cut."""
+    tensor = case.plans.tensor_parallel[:1]
+    return next(block for block in case.model.blocks if not fits(block, tensor).all())
+
+
+def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
+    """Which run of blocks is the first that is not right."""
+    return next(i for i, block in enumerate(case.model.blocks) if not right(block, case))
+
+
+def _heads_divide(block: Block, case: Case) -> bool:
+    """Without a head size of its own, a head has hidden / heads elements: a whole number of them."""
+    return block.mixer.head_size is not None or case.model.hidden % block.mixer.heads == 0
+
+
+def _groups_divide(block: Block, _: Case) -> bool:
+    """Every key/value head serves equally many query heads."""
+    return block.mixer.heads % block.mixer.groups == 0
+
+
+def _precisions(case: Case) -> list[str]:
+    """Precisions that the device computes in and that are built."""
+    return [name for name in BUILT_PRECISIONS if name in case.cluster.node.device.peak_flop_per_s]
+
+
+def _groups_of_items(case: Case) -> set[str]:
+    """Names of groups that the model's layers give their items: what a recompute mode may name."""
+    layers = [layer for layer, _ in case.model.sequence()]
+    return {item.group for layer in layers for item in layer.forward(case.model.hidden, WHOLE)} - {""}
+
+
+def _unknown(names: Iterable[str], known: Iterable[str]) -> str:
+    """Those of `names` that are not known."""
+    return ", ".join(sorted(set(names) - set(known)))
+
+
+def _devices(case: Case) -> Counts:
+    """Devices that each plan uses, shape (plans, 1)."""
+    plans = case.plans
+    return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
+
+
+def _fitting_devices(case: Case) -> str:
+    """Edits that make a plan use every device: of its degrees, or of the nodes."""
+    used, there, per_node = (_first(_devices(case)), case.cluster.num_devices, case.cluster.node.devices)
+    others = used // _first(case.plans.data_parallel)
+    edits = [f"set data_parallel to {there // others}"] if there % others == 0 else []
+    edits += [f"use {used // per_node} nodes"] if used % per_node == 0 else []
+    return ", or ".join(edits) or f"choose degrees whose product is {there}"
+
+
+def _per_step(case: Case) -> Counts:
+    """Sequences of one micro-batch on all replicas: what a global batch is counted in."""
+    return case.plans.data_parallel * case.plans.micro_batch
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
+        value=lambda c: _first(c.plans.tensor_parallel),
+        allowed=lambda c: f"a divisor of heads = {_heads(c)}: {_listed(_divisors(_heads(c)))}",
+        because="each tensor-parallel rank holds whole attention heads",
+        fix=lambda c: (
+            f"set tensor_parallel to {_nearest_divisor(_heads(c), _first(c.plans.tensor_parallel))}"
+        ),
+    ),
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: _cut(c, _kv_fits),
+        value=lambda c: _first(c.plans.tensor_parallel),
+        allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
+        because="key/value heads are split whole or repeated whole",
+        fix=lambda c: f"set tensor_parallel to {_uncut(c, _kv_fits).mixer.groups}",
+    ),
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: _cut(c, _width_fits),
+        value=lambda c: _first(c.plans.tensor_parallel),
+        allowed=lambda c: f"a divisor of ffn_hidden = {_uncut(c, _width_fits).feed_forward.ffn_hidden}",
+        because="the inner width of the MLP is cut evenly",
+        fix=lambda _: "choose a tensor_parallel that divides it",
+    ),
+    Rule(
+        field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
+        holds=lambda c: all(_heads_divide(block, c) for block in c.model.blocks),
+        value=lambda c: c.model.blocks[_wrong(c, _heads_divide)].mixer.heads,
+        allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {_listed(_divisors(c.model.hidden))}",
+        because="without head_size, a head has hidden / heads elements",
+        fix=lambda _: "change heads, or give head_size",
+    ),
+    Rule(
+        field=lambda c: f"model.blocks[{_wrong(c, _groups_divide)}].mixer.kv_heads",
+        holds=lambda c: all(_groups_divide(block, c) for block in c.model.blocks),
+        value=lambda c: c.model.blocks[_wrong(c, _groups_divide)].mixer.groups,
+        allowed=lambda c: (
+            f"a divisor of heads = {c.model.blocks[_wrong(c, _groups_divide)].mixer.heads}: "
+            f"{_listed(_divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
+        ),
+        because="every key/value head serves equally many query heads",
+        fix=lambda _: "change kv_heads",
+    ),
+    Rule(
+        field="batch.sequence_length",
+        holds=lambda c: (
+            c.model.learned_positions == 0 or c.batch.sequence_length <= c.model.learned_positions
+        ),
+        value=lambda c: c.batch.sequence_length,
+        allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
+        because="a learned table has no entry for later positions",
+        fix=lambda c: f"set learned_positions to {c.batch.sequence_length}",
+    ),
+    Rule(
+        field="plan.sequence_parallel",
+        holds=lambda c: (
+            not c.plans.structure.sequence_parallel
+            or c.batch.sequence_length % c.plans.tensor_parallel == 0
+        ),
+        value=lambda _: True,
+        allowed=lambda _: "only where tensor_parallel divides sequence_length",
+        because="norms are cut along the sequence",
+        fix=lambda _: "set sequence_parallel to false",
+    ),
+    Rule(
+        field="plan.pipeline_parallel",
+        holds=lambda c: (
+            c.stack.pipeline.partition != "even"
+            or c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0
+        ),
+        value=lambda c: (
+            f"{_first(c.plans.pipeline_parallel)} stages × {_first(c.plans.virtual_stages)} virtual"
+        ),
+        allowed=lambda c: (
+            f"stages · virtual stages that divide {c.model.num_blocks} blocks: "
+            f"{_listed(_divisors(c.model.num_blocks))}"
+        ),
+        because="this stack gives every chunk the same number of blocks",
+        fix=lambda c: (
+            "set pipeline_parallel to "
+            f"{_nearest_divisor(c.model.num_blocks, _first(c.plans.pipeline_parallel))}"
+            " and virtual_stages to 1"
+        ),
+    ),
+    Rule(
+        field="plan.pipeline_parallel",
+        holds=lambda c: c.model.num_blocks + 3 >= c.plans.pipeline_parallel,
+        value=lambda c: _first(c.plans.pipeline_parallel),
+        allowed=lambda c: f"at most {c.model.num_blocks + 3}",
+        because="a stage needs at least one layer",
+        fix=lambda c: f"set pipeline_parallel to {c.model.num_blocks}",
+    ),
+    Rule(
+        field="plan.virtual_stages",
+        holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
+        value=lambda c: _first(c.plans.virtual_stages),
+        allowed=lambda _: "1 without pipeline stages",
+        because="chunks are interleaved over stages",
+        fix=lambda _: "set virtual_stages to 1",
+    ),
+    Rule(
+        field="plan.virtual_stages",
+        holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
+        value=lambda c: _first(c.plans.virtual_stages),
+        allowed=lambda _: "1 on this stack",
+        because="its rule for dividing layers knows no virtual stages",
+        fix=lambda _: "set virtual_stages to 1 or choose another stack",
+    ),
+    Rule(
+        field="plan.virtual_stages",
+        holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
+        value=lambda c: _first(c.plans.virtual_stages),
+        allowed=lambda _: "1 on a stack with sequential transfers",
+        because="interleaved stages that block on one message after the other wait for each other forever",
+        fix=lambda _: "set virtual_stages to 1, or stack.pipeline.transfers to batched",
+    ),
+    Rule(
+        field="plan.schedule",
+        holds=lambda c: (
+            (c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule != "interleaved_1f1b")
+        ),
+        value=lambda c: c.plans.structure.pipeline_schedule,
+        allowed=lambda _: "interleaved_1f1b exactly where virtual_stages > 1",
+        because="the schedule and the number of chunks must agree",
+        fix=lambda _: "set schedule to auto",
+    ),
+    Rule(
+        field="plan.global_batch",
+        holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
+        value=lambda c: _first(c.plans.global_batch),
+        allowed=lambda c: f"a multiple of data_parallel · micro_batch = {_first(_per_step(c))}",
+        because="every pipeline takes whole micro-batches",
+        fix=lambda c: (
+            "set global_batch to "
+            f"{max(1, round(_first(c.plans.global_batch) / _first(_per_step(c)))) * _first(_per_step(c))}"
+        ),
+    ),
+    Rule(
+        field="plan.global_batch",
+        holds=lambda c: (
+            (c.plans.virtual_stages == 1) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
+        ),
+        value=lambda c: f"{_first(c.plans.num_micro_batches)} micro-batches",
+        allowed=lambda c: f"a multiple of pipeline_parallel = {_first(c.plans.pipeline_parallel)}",
+        because="interleaved chunks take micro-batches in groups of that size",
+        fix=lambda _: "change global_batch, or set virtual_stages to 1",
+    ),
+    Rule(
+        field="plan",
+        holds=lambda c: _devices(c) == c.cluster.num_devices,
+        value=lambda c: f"{_first(_devices(c))} devices",
+        allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
+        because="every device has exactly one rank",
+        fix=_fitting_devices,
+    ),
+    Rule(
+        field="plan.precision",
+        holds=lambda c: c.plans.structure.precision in c.cluster.node.device.peak_flop_per_s,
+        value=lambda c: c.plans.structure.precision,
+        allowed=lambda c: ", ".join(_precisions(c)) or "nothing",
+        because="the device has no such matrix engine",
+        fix=lambda c: f"set precision to {next(iter(_precisions(c)), 'what another device has')}",
+    ),
+    Rule(
+        field="plan.precision",
+        holds=lambda c: c.plans.structure.precision in BUILT_PRECISIONS,
+        value=lambda c: c.plans.structure.precision,
+        allowed=lambda c: ", ".join(_precisions(c)) or "nothing",
+        because="8-bit recipes are not built yet",
+        fix=lambda c: f"set precision to {next(iter(_precisions(c)), 'what another device has')}",
+    ),
+    Rule(
+        field="stack.selective_groups",
+        holds=lambda c: (
+            c.plans.structure.recompute != "selective"
+            or set(c.stack.selective_groups) <= _groups_of_items(c)
+        ),
+        value=lambda c: _unknown(c.stack.selective_groups, _groups_of_items(c)),
+        allowed=lambda c: ", ".join(sorted(_groups_of_items(c))),
+        because="selective recompute runs groups of this model's items again",
+        fix=lambda c: f"remove {_unknown(c.stack.selective_groups, _groups_of_items(c))}",
+    ),
+    Rule(
+        field="stack.gradients.copies",
+        holds=lambda c: set(c.stack.gradients.copies) <= KINDS.keys(),
+        value=lambda c: _unknown(c.stack.gradients.copies, KINDS),
+        allowed=lambda _: ", ".join(sorted(KINDS)),
+        because="a copy is a memory-bound pass that can be priced",
+        fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
+    ),
+    Rule(
+        field="plan.partition_activations",
+        holds=lambda c: (
+            not c.plans.structure.partition_activations or c.plans.structure.recompute == "full"
+        ),
+        value=lambda _: True,
+        allowed=lambda _: "only with recompute: full",
+        because="it cuts the checkpoints that full recompute keeps",
+        fix=lambda _: "set recompute to full",
+    ),
+    Rule(
+        field="cluster.groups",
+        holds=lambda c: len(c.cluster.groups) == 1,
+        value=lambda c: f"{len(c.cluster.groups)} groups",
+        allowed=lambda _: "one group of equal nodes",
+        because="more than one rank class is not built yet",
+        fix=lambda _: "describe one group",
+    ),
+    _not_built("plan.context_parallel", "context_parallel", 1, "context parallelism"),
+    _not_built("plan.expert_parallel", "expert_parallel", 1, "expert parallelism"),
+    _not_built("plan.expert_tensor_parallel", "expert_tensor_parallel", 1, "expert tensor parallelism"),
+    _not_built("plan.data_shard", "data_shard", 1, "sharded data parallelism (FSDP)"),
+    _not_built("plan.offload", "offload", False, "offload"),
+    Rule(
+        field="plan.zero",
+        holds=lambda c: c.plans.structure.zero <= 1,
+        value=lambda c: c.plans.structure.zero,
+        allowed=lambda _: "0 or 1",
+        because="ZeRO-2, ZeRO-3 and FSDP are not built yet",
+        fix=lambda _: "set zero to 1",
+    ),
+    Rule(
+        field="plan.schedule",
+        holds=lambda c: c.plans.structure.pipeline_schedule in ("1f1b", "interleaved_1f1b"),
+        value=lambda c: c.plans.structure.pipeline_schedule,
+        allowed=lambda _: "auto, 1f1b, interleaved_1f1b",
+        because="the schedule is not built yet",
+        fix=lambda _: "set schedule to auto",
+    ),
+    Rule(
+        field="batch.packed",
+        holds=lambda c: not c.batch.packed,
+        value=lambda _: True,
+        allowed=lambda _: "false",
+        because="packing of unequal sequences is not built yet",
+        fix=lambda _: "set packed to false",
+    ),
+)
