@@ -60,6 +60,10 @@ class SpecError(FlopcastError, ValueError):
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
+        """Rebuild from the faults: copies and other processes print them as this one does."""
+        return SpecError, (self.problems,)
+
 
 class InfeasibleError(FlopcastError):
     """The input is right, but nothing satisfies it; the message says what is nearest."""

@@ -25,6 +25,9 @@ SUFFIXES = {
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _PREFIXES |= {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3}
 _PREFIXES |= {f"{name}i": 1024.0 ** (power + 1) for power, name in enumerate("KMGTP")}
+_BELOW_ONE = ("n", "u", "µ", "m")
+_WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones: "80 mB" is a slip of the pen
+_PLAIN = ("min", "h", "d", "USD/h")  # take no prefix
 _SCALE = {"bit/s": 1 / 8, "min": 60.0, "h": 3600.0, "d": 86400.0, "Wh": 3600.0}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
 
@@ -37,7 +40,7 @@ def units_of(field: str) -> tuple[str, ...]:
     """
     for suffix, units in SUFFIXES.items():
         if f"_{field}".endswith(suffix):
-            return units
+            return () if suffix == "_s" and field.endswith("_per_s") else units
     return ()
 
 
@@ -69,11 +72,20 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
         number, written = found.groups()
         for unit in units:
             prefix = written.removesuffix(unit)
-            if written.endswith(unit) and prefix in _PREFIXES:
+            if written.endswith(unit) and _may_stand(prefix, unit):
                 value = float(number) * _PREFIXES[prefix] * _SCALE.get(unit, 1.0)
                 if math.isfinite(value):
                     return value
     raise ValueError(f"a number and a unit, such as {' or '.join(f'1.5 {_usual(u)}' for u in units)}")
+
+
+def _may_stand(prefix: str, unit: str) -> bool:
+    """Whether people write this prefix before this unit."""
+    if prefix not in _PREFIXES or (prefix and unit in _PLAIN):
+        return False
+    if prefix.endswith("i"):
+        return unit in ("B", "B/s", "bit/s")
+    return not (prefix in _BELOW_ONE and unit in _WHOLE)
 
 
 def _usual(unit: str) -> str:
@@ -89,7 +101,8 @@ def show(value: Number, unit: str, digits: int = 3) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
-    power = min(6, max(-3, math.floor(math.log10(abs(value)) / 3)))
+    rounded = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 is shown with three digits as 1.00 k
+    power = min(6, max(-3, math.floor(math.log10(rounded) / 3)))
     if unit in ("B", "B/s", "FLOP", "FLOP/s"):
         power = max(0, power)
     prefix = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E"}[power]

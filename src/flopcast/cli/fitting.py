@@ -88,8 +88,8 @@ def _fit_device(
     for path in sorted((data / "operators" / system).glob("*.csv")):
         if path.stem in FILES:
             columns = _columns(path, say)
-            columns.setdefault("tp", 0 * next(iter(columns.values())) + 1)  # not cut
-            files[path.stem] = columns
+            uncut = {"tp": 0 * next(iter(columns.values())) + 1}
+            files[path.stem] = uncut | dict(columns)
     curves = fit_operators(system, device, files)
     relative = {k: v for other in device.relatives for k, v in fitted.get(other, {}).items()}
     return curves | replacements(system, device, curves, relative)

@@ -112,7 +112,11 @@ class Block(AbstractLayer):
         ]
 
     def _parallel(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Both halves of one input, joined while they are partial sums, then summed over ranks once."""
+        """Both halves of one input, joined while they are partial sums, then summed over ranks once.
+
+        Partial sums are whole on every rank, also where sequence parallelism cuts what follows them.
+        """
+        whole = replace(split, sequence_parallel=False)
         shared = self.residual == "parallel_shared_norm"
         mlp = self.feed_forward.forward(hidden, split)
         if shared:  # both halves read one tensor, gathered once
@@ -123,11 +127,11 @@ class Block(AbstractLayer):
             *([] if shared else [self._norm("mlp", "x", hidden, split)]),
             enter_tensor_parallel("attention.in", "attention.enter", hidden, split),
             *self.mixer.forward(hidden, split),
-            *self._after("attention", "attention.partial", self.mixer.out_bias, hidden, split),
+            *self._after("attention", "attention.partial", self.mixer.out_bias, hidden, whole),
             *([] if shared else [enter_mlp]),
             *mlp,
-            *self._after("mlp", "mlp.partial", self.feed_forward.bias, hidden, split),
-            _wide("residual_add", "join", ("mlp.partial", "attention.partial"), "partial", hidden, split),
+            *self._after("mlp", "mlp.partial", self.feed_forward.bias, hidden, whole),
+            _wide("residual_add", "join", ("mlp.partial", "attention.partial"), "partial", hidden, whole),
             leave_tensor_parallel("partial", "sum", "leave", hidden, split),
             _wide("residual_add", "residual", ("sum", "x"), "y", hidden, split),
         )

@@ -69,7 +69,8 @@ class BatchedMatmul(AbstractOperator):
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """dQ = dS @ K and dK = dS.T @ Q; or dP = dO @ V.T and dV = P.T @ dO."""
-        context = replace(self, role="context")
+        over_keys = replace(self, role="context")
+        over_queries = replace(over_keys, queries=self.keys, keys=self.queries)
         if self.role == "scores":
-            return ("dgrad_query", context), ("dgrad_key", context)
-        return ("dgrad_probabilities", replace(self, role="scores")), ("dgrad_value", context)
+            return ("dgrad_query", over_keys), ("dgrad_key", over_queries)
+        return ("dgrad_probabilities", replace(self, role="scores")), ("dgrad_value", over_queries)
