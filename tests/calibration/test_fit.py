@@ -154,6 +154,20 @@ def test_all_products_of_a_device_give_one_curve():
     assert curves["gemm"].evidence.rows == 3 * 150
 
 
+def test_forward_and_backward_of_one_kernel_get_a_curve_each():
+    """gelu: 2 passes over 16-bit elements at 0.8 of the bandwidth, then 3 at 0.4."""
+    columns = grid()
+    moved_bytes = 2 * 4 * columns["micro_batch"] * 1024 * columns["hidden"] / columns["tp"]
+    columns["fwd_us"] = (LAUNCH_S + 2 * moved_bytes / 2.039e12 / 0.8) * 1e6
+    columns["bwd_us"] = (LAUNCH_S + 3 * moved_bytes / 2.039e12 / 0.4) * 1e6
+
+    samples = file_samples("made-up", "gelu", columns, A100)
+
+    forward, backward = (fit_curve(part, "made-up", LAUNCH_S) for part in samples)
+    np.testing.assert_allclose(np.exp(forward.table), 0.8, rtol=0.01)
+    np.testing.assert_allclose(np.exp(backward.table), 0.4, rtol=0.01)
+
+
 def test_a_file_that_is_not_known_gives_no_samples():
     assert list(file_samples("made-up", "mystery", grid(), A100)) == []
 
@@ -255,6 +269,28 @@ def test_only_classes_without_a_usable_row_are_replaced(system, entry):
 
     assert not kept_rows(system, entry.forward, "backward", rows).any()
     assert kept_rows(system, entry.forward, "forward", rows).all()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flop", "moved_bytes", "seconds"),
+    [  # data/README.md, defects 1 and 0: b 4, s 4096, 16 causal heads of 128; b 4, s 2048, h 6144
+        (
+            "flash_attention.backward",
+            5 * 2 * 64 * 4096**2 * 128 / 2,  # five products (arXiv:2307.08691), half of the square
+            2 * 8 * 64 * 4096 * 128,  # q, k, v, o and their gradients
+            2444e-6,
+        ),
+        ("layernorm.backward", 0.0, 2 * 3 * 4 * 2048 * 6144, 229.5e-6),
+    ],
+)
+def test_the_traced_operators_are_those_of_the_readme(kernel, flop, moved_bytes, seconds):
+    entry = next(entry for entry in REPLACEMENTS["vista-gh200"] if entry.name == kernel)
+
+    need = entry.traced.work()
+
+    assert entry.traced.kernel == kernel
+    assert (need.flop.item(), need.moved_bytes.item(), need.unit) == (flop, moved_bytes, "fp16")
+    assert entry.traced_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("system", REPLACEMENTS)

@@ -142,6 +142,22 @@ def test_made_up_kernels_at_a_fifth_of_their_bound_are_found_again(tmp_path, nam
         np.testing.assert_allclose(np.exp(np.array(table)), 0.2, rtol=0.12)
 
 
+def test_a_file_without_degrees_was_measured_uncut(tmp_path):
+    """The fused softmax: 16-bit scores of 2 sequences, 8 heads, 1024 squared, read and written once."""
+    for system in SYSTEMS:
+        write_system(tmp_path, system)
+        text = "micro_batch,heads,seq_len,fwd_us,bwd_us\n" + "2,8,1024,100,200\n" * 3
+        place = tmp_path / "operators" / system / "scaled_upper_triang_masked_softmax.csv"
+        place.write_text(text, encoding="utf-8")
+
+    fit_all(tmp_path, tmp_path / "out", lambda _: None)
+
+    curve = curves_of(tmp_path / "out" / "a100-sxm4-80gb.json")["scaled_masked_softmax"]
+    moved_bytes = 2 * 2 * 2 * 8 * 1024**2
+    assert curve["log2_axes"][0] == [np.log2(moved_bytes)]
+    assert np.exp(curve["log_efficiency"][0][0]) == pytest.approx(moved_bytes / 2.039e12 / 97e-6, rel=0.02)
+
+
 def test_a_row_that_cannot_be_read_is_told_with_its_line(tmp_path):
     """8: the header, six good rows, and this one."""
     for system in SYSTEMS:

@@ -73,6 +73,21 @@ def test_the_error_told_is_that_of_the_noise(dimensions):
     assert table.relative_error == pytest.approx(0.0399, rel=0.12)
 
 
+def test_the_error_told_is_that_of_rows_which_the_fit_has_not_seen():
+    """Every tenth row kept aside in turn; the rows of 2-D are few enough for a fit to follow them."""
+    coordinates, logs = samples_of(2, noise=0.1, rows=120)
+    errors = []
+    for fold in range(10):
+        aside = np.arange(120) % 10 == fold
+        ends = aside & (np.arange(120) > 1)  # the first two rows span the axes
+        part = fit(coordinates[:, ~ends], logs[~ends])
+        errors.append(np.abs(np.expm1(logs[ends] - predicted(part, coordinates[:, ends]))))
+
+    table = fit(coordinates, logs)
+
+    assert table.relative_error == pytest.approx(np.concatenate(errors).mean(), rel=0.03)
+
+
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_a_tenth_of_the_rows_ten_times_too_slow_hardly_moves_the_fit(dimensions):
     coordinates, logs = samples_of(dimensions, noise=0.01)

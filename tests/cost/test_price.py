@@ -137,6 +137,25 @@ def test_every_kernel_names_factors_that_are_listed(kernel_class, cluster):
     assert all(priced.factors[name].log_sigma_factor > 0 for name in names)
 
 
+@pytest.mark.parametrize(
+    ("kernel_class", "level"),
+    [
+        ("gemm.forward", "gemm_level"),
+        ("gemm.weight_gradient", "gemm_level"),
+        ("flash_attention", "attention_level"),
+        ("flash_attention.backward", "attention_level"),
+        ("batched_gemm.scores", "attention_level"),
+        ("softmax", "memory_level"),
+        ("adam", "memory_level"),
+    ],
+)
+def test_kernels_that_err_together_share_a_level(kernel_class, level):
+    make, ranges = OPERATORS[kernel_class]
+    work = make(*(constant(2**high) for _, high in ranges))
+
+    assert next(iter(factors_of(work, DGX))) == f"{level}[a100-sxm4-80gb]"
+
+
 def test_only_matrix_kernels_are_derated_in_training():
     derate = "in_training_derate[megatron-2022@2022-05]"
 

@@ -67,7 +67,9 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         return _group(order[axis], stride, devices_per_node)
     if axis == "model":
         inner = _group(order["tp"], ONE, devices_per_node)
-        return Group(inside=inner.inside, nodes=inner.nodes * order["pp"])
+        stride = _product(order[name] for name in names[: names.index("pp")])
+        stages = _group(order["pp"], stride, devices_per_node)
+        return Group(inside=inner.inside * stages.inside, nodes=inner.nodes * stages.nodes)
     if axis == "embedding":
         stride = _product(order[name] for name in names[: names.index("pp")])
         reach = stride * np.maximum(order["pp"] - 1, 1.0)

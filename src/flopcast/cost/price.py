@@ -81,10 +81,6 @@ class Priced:
     warnings: tuple[str, ...]
     site: Site
 
-    def site_ratio(self, name: str) -> float:
-        """What the site says of a factor of the whole step (`jitter`), which belongs to no item."""
-        return next((f.ratio for f in self.site.factors if f.name == name), 1.0)
-
     def of(self, item: Item) -> Price:
         """The price of an item of the programs: the very object, not one that looks like it."""
         return self.prices[id(item)]
@@ -225,10 +221,7 @@ def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing
 def _price_messages(
     collective: str, group: Group, messages: list[tuple[Item, AbstractMessage]], state: _Pricing
 ) -> None:
-    """Messages of one collective over one axis; no collective (`Replicate`) costs nothing.
-
-    A blocking transfer takes the time in which the host posts it, too.
-    """
+    """Messages of one collective over one axis; no collective (`Replicate`) costs nothing."""
     if not collective:
         for item, _ in messages:
             state.prices[id(item)] = Price(alone_s=ZERO, host_s=0.0, factors=())
@@ -243,8 +236,6 @@ def _price_messages(
     for curve in cost.curves:
         _use(curve, False, True, state)
     seconds, factors = _scaled(cost, state)
-    if collective == "send_receive":
-        seconds = seconds + state.stack.pipeline.host_s / state.cluster.node.host.speed_ratio
     for (item, _), part in zip(messages, _split(seconds, shapes), strict=True):
         state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, state), factors=factors)
 
@@ -270,6 +261,7 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
     name, seconds = {
         "synchronise": ("host", stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
+        "transfer": ("host", stack.pipeline.host_s),
     }[work.kind]
     ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
     speed = state.cluster.node.host.speed_ratio

@@ -40,6 +40,7 @@ class Memory:
     by_category: dict[str, Floats]  # at the fullest moment
     allocated_bytes: Floats  # peak of what the framework has given out
     resident_bytes: Floats  # allocated between steps
+    standing_bytes: Floats  # while nothing is in flight: what is resident, and gradients
     reserved_bytes: Floats  # allocated and cached
     device_used_bytes: Floats  # as the driver sees it
     at_update: np.ndarray  # whether the fullest moment is the update
@@ -73,6 +74,7 @@ def peak_memory(programs: Programs) -> Memory:
         by_category=categories,
         allocated_bytes=allocated,
         resident_bytes=sum((resident[name] for name in states), ZERO),
+        standing_bytes=sum(resident.values(), ZERO),
         reserved_bytes=reserved,
         device_used_bytes=used,
         at_update=at_update,
@@ -178,9 +180,10 @@ def _logits(programs: Programs) -> Counts:
 
 
 def _sent_bytes(programs: Programs) -> Floats:
-    """What a rank sends to the next stage: all of the activation, or its share; (plans, 1)."""
+    """What a rank sends to the next stage: all of the activation, or its share; (plans, stage classes)."""
     message = programs.hop_across.forward[0].work
-    return message.message_bytes if isinstance(message, AbstractMessage) else ZERO
+    here = (programs.stages.multiplicity > 0).astype(np.float64)
+    return message.message_bytes * here if isinstance(message, AbstractMessage) else ZERO
 
 
 def _communicators(programs: Programs) -> Floats:

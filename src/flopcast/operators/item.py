@@ -21,7 +21,7 @@ class HostWork:
     """Time that the host spends while nothing new is launched.
 
     `kind`: "synchronise" (it waits for the device, then goes on), "step" (the fixed work of one
-    optimizer step) or "message" (the posting of one blocking message).
+    optimizer step) or "transfer" (the posting of one blocking message).
     """
 
     kind: str

@@ -48,14 +48,15 @@ def events(report: Report) -> Iterator[Event]:
     Yields
     ------
     Event
-        Task after task of stage 0, then of stage 1 and so on, each followed by its operators; last the
-        update and the reduction of all stages.
+        The update of all stages, task after task of stage 0, of stage 1 and so on, each followed by its
+        operators, last the reduction of all stages: of two rows that touch, the earlier one comes first.
 
     Notes
     -----
     The inside of a task is the same for all tasks of its chunk class and position, so it is laid out once
     and shifted.
     """
+    yield from _phase_events(report, "update")
     timeline, programs = report.timeline, report.priced.programs
     division = programs.stages.of(0)
     micro = int(timeline.micro_batch.max()) + 1
@@ -65,6 +66,7 @@ def events(report: Report) -> Iterator[Event]:
         segments = programs.backward if kind == BACKWARD else programs.forward
         return lay_out(segments, report.priced, 0, chunk_class, position)
 
+    reduced_s = dict.fromkeys(range(int(timeline.stage.max()) + 1), 0.0)
     shown = _shown_in_full(timeline.micro_batch, micro, len(inside(0, 0, 1).items))
     for task in range(len(timeline.stage)):
         stage, chunk = int(timeline.stage[task]), int(timeline.chunk[task])
@@ -84,31 +86,31 @@ def events(report: Report) -> Iterator[Event]:
         )
         if shown[task]:
             at = inside(kind, int(division.chunk_class[stage, chunk]), _position(micro_batch, micro))
-            yield from _inside_events(at, stage, chunk, micro_batch, start)
-    yield from _phase_events(report)
+            yield from _inside_events(at, stage, chunk, micro_batch, start, reduced_s)
+    yield from _phase_events(report, "reduce")
 
 
-def _phase_events(report: Report) -> Iterator[Event]:
-    """The two ends of the step on every stage: the update that begins it, the reduction that ends it.
+def _phase_events(report: Report, name: str) -> Iterator[Event]:
+    """One end of the step on every stage: the update that begins it, or the reduction that ends it.
 
-    Each is one row on stream "tasks" around the rows of its items, which follow each other.
+    One row on stream "tasks" around the rows of its items, which follow each other.
     """
     timeline, priced = report.timeline, report.priced
     classes = priced.programs.stages.of(0).stage_class
+    items = priced.programs.update if name == "update" else priced.programs.reduce
     for stage, at in enumerate(classes.tolist()):
-        for name, items, begin in (
-            ("update", priced.programs.update, 0.0),
-            ("reduce", priced.programs.reduce, float(timeline.reduce_start_s[stage])),
-        ):
-            moment = begin
-            for item in items:
-                seconds = priced.of(item).alone_s * item.count
-                end = moment + float(seconds[0, min(at, seconds.shape[1] - 1)])
-                if end > moment:
-                    yield _phase_event(stage, item.name, item.stream, moment, end)
-                moment = end
-            if moment > begin:
-                yield _phase_event(stage, name, "tasks", begin, moment)
+        begin = 0.0 if name == "update" else float(timeline.reduce_start_s[stage])
+        moment = begin
+        rows = []
+        for item in items:
+            seconds = priced.of(item).alone_s * item.count
+            end = moment + float(seconds[0, min(at, seconds.shape[1] - 1)])
+            if end > moment:
+                rows.append(_phase_event(stage, item.name, item.stream, moment, end))
+            moment = end
+        if rows:
+            yield _phase_event(stage, name, "tasks", begin, moment)
+            yield from rows
 
 
 def _phase_event(stage: int, operator: str, stream: str, start_s: float, end_s: float) -> Event:
@@ -147,13 +149,20 @@ def _position(micro_batch: int, micro: int) -> int:
 
 
 def _inside_events(
-    inside: Inside, stage: int, chunk: int, micro_batch: int, start_s: float
+    inside: Inside, stage: int, chunk: int, micro_batch: int, start_s: float, reduced_s: dict[int, float]
 ) -> Iterator[Event]:
-    """The items of one program, moved to the start of its task."""
+    """The items of one program, moved to the start of its task.
+
+    Reductions wait for those of the stage's programs before it, which may run on: `reduced_s` holds, by
+    stage, when its data-parallel stream is free, and is brought up to date.
+    """
     starts, ends = inside.start_s + start_s, inside.end_s + start_s
     for item, layer, begin, end in zip(
         inside.items, inside.layer.tolist(), starts.tolist(), ends.tolist(), strict=True
     ):
+        wait = max(0.0, reduced_s[stage] - begin) if item.stream == "dp" else 0.0
+        if item.stream == "dp":
+            reduced_s[stage] = end + wait
         yield Event(
             stage=stage,
             chunk=chunk,
@@ -162,8 +171,8 @@ def _inside_events(
             operator=item.name,
             phase=item.phase,
             stream=item.stream,
-            start_s=begin,
-            end_s=end,
+            start_s=begin + wait,
+            end_s=end + wait,
         )
 
 
@@ -192,5 +201,5 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     backward = timeline.kind[mine] == BACKWARD
     moments = np.where(backward, timeline.end_s[mine], timeline.start_s[mine])
     order = np.argsort(moments, kind="stable")
-    base = report.memory.resident_bytes + report.memory.by_category.get("gradients", 0.0)
+    base = report.memory.per_stage[stage].standing_bytes
     return moments[order], base + np.cumsum(np.where(backward, -size, size)[order])

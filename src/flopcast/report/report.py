@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.factors import Factor
+from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.price import Priced
 from flopcast.memory.peak import Memory, fits
 from flopcast.report.metrics import Metrics, measure
@@ -46,6 +46,7 @@ class StageMemory:
 
     stage: int
     moment: str  # "backward" or "update"
+    standing_bytes: float  # while no activation is in flight
     allocated_bytes: float
     reserved_bytes: float
     device_used_bytes: float
@@ -128,7 +129,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         memory=told,
         evidence=_evidence(priced),
         assumptions=job.assumptions,
-        warnings=(*priced.warnings, *_warnings(told, metrics)),
+        warnings=(*priced.warnings, *_warnings(told, metrics), *_unused(job, priced)),
         timeline=timeline,
         priced=priced,
     )
@@ -137,9 +138,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
 def _jitter(job: Job, priced: Priced) -> Factor:
     """The cluster's jitter, times what the site says of it, as a factor of its own."""
     known = job.cluster.jitter
-    return Factor(
-        name=JITTER, ratio=known.ratio * priced.site_ratio(JITTER), log_sigma_factor=known.log_sigma_factor
-    )
+    return FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
 
 
 def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
@@ -197,6 +196,7 @@ def memory_report(job: Job, stage_class: np.ndarray, memory: Memory) -> MemoryRe
             StageMemory(
                 stage=stage,
                 moment="update" if memory.at_update[0, at] else "backward",
+                standing_bytes=float(memory.standing_bytes[0, at]),
                 allocated_bytes=float(memory.allocated_bytes[0, at]),
                 reserved_bytes=float(memory.reserved_bytes[0, at]),
                 device_used_bytes=float(memory.device_used_bytes[0, at]),
@@ -217,6 +217,16 @@ def _evidence(priced: Priced) -> tuple[Evidence, ...]:
         )
         for used in priced.used
     )
+
+
+def _unused(job: Job, priced: Priced) -> list[str]:
+    """Factors of the site that scale nothing here: a slip of the pen, or another machine's."""
+    known = {*priced.factors, JITTER}
+    return [
+        f"the site's factor {factor.name} scales nothing here; there are {', '.join(sorted(known))}"
+        for factor in job.site.factors
+        if factor.name not in known
+    ]
 
 
 def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:

@@ -106,7 +106,7 @@ def difference(
     ours: Mapping[str, Sensitivity] = {s.name: s for s in first}
     theirs: Mapping[str, Sensitivity] = {s.name: s for s in second}
     variance = 0.0
-    for name in ours.keys() | theirs.keys():
+    for name in sorted(ours.keys() | theirs.keys()):
         left, right = ours.get(name), theirs.get(name)
         sigma = max(s.log_sigma_factor for s in (left, right) if s is not None)
         gap = (left.share if left else 0.0) - (right.share if right else 0.0)

@@ -88,27 +88,31 @@ def _ends(backward: Simulated, priced: Priced, micro: Counts) -> Floats:
     used = backward.tail_s[LAST] > NEVER
     tail = np.where(used, backward.tail_s[LAST], 0.0)
     exposed = np.maximum(tail, 0.0)
-    ends_s: Floats = change.max(axis=1, keepdims=True) + exposed.max(axis=1, keepdims=True)
+    here = priced.programs.stages.multiplicity > 0
+    longest = np.where(here, change, NEVER).max(axis=1, keepdims=True)
+    ends_s: Floats = longest + exposed.max(axis=1, keepdims=True)
     return ends_s
 
 
 def _hops(priced: Priced) -> Floats:
     """Transfers that a stage waits for in every micro-batch, (plans, stage classes).
 
-    A stage sends as often as it receives. Blocking one by one, it waits for both; posted together they
-    share one wait; transfers that do not block are hidden by interleaved chunks, not by a single one.
+    Blocking one by one, a stage waits for all that it sends to and receives from its neighbours: two, at
+    the ends one. Posted together they share one wait; transfers that do not block are hidden by interleaved
+    chunks, not by a single one. A plan of one stage has none.
     """
     programs = priced.programs
     both_s: Floats = ZERO
     for item in (*programs.hop_across.forward, *programs.hop_across.backward):
         both_s = both_s + priced.of(item).alone_s
+    both_s = np.where(programs.plans.pipeline_parallel > 1, both_s, 0.0)
     chunks = programs.plans.virtual_stages
     style = programs.stack.pipeline.transfers
-    if style == "sequential":  # sent and received, one after the other
-        return 2 * both_s * chunks
-    return both_s * (
-        chunks if style == "batched" else chunks == 1
-    )  # interleaving hides what does not block
+    if style == "sequential":
+        counts = programs.stages.stage_counts
+        ends = np.minimum(counts[:, :, 0], 1.0) + np.minimum(counts[:, :, -1], 1.0)
+        return both_s * (2.0 - ends)
+    return both_s * (chunks if style == "batched" else chunks == 1)
 
 
 def _serial(items: tuple[Item, ...], priced: Priced) -> Floats:

@@ -175,7 +175,7 @@ def _gaps(order: Order) -> tuple[Integers, Integers]:
     """The first task behind the gap in which each task's output is sent, and its input received.
 
     With several chunks, a forward of the steady phase and the backward behind it have no gap between. A
-    stage that turns from forwards to backwards only once, at the end of its warm-up, has no steady phase.
+    stage whose forwards are all warm-up has no such phase (arXiv:2104.04473, section 2.2).
     """
     stages, tasks = order.kind.shape
     flat = np.arange(stages * tasks)
@@ -184,7 +184,9 @@ def _gaps(order: Order) -> tuple[Integers, Integers]:
         kind = order.kind.ravel()
         next_kind = np.where(flat % tasks < tasks - 1, kind[np.minimum(flat + 1, flat.size - 1)], FORWARD)
         turns = ((kind == FORWARD) & (next_kind == BACKWARD)).reshape(stages, tasks)
-        steady = (turns & (turns.sum(axis=1, keepdims=True) > 1)).ravel()
+        virtual = int(order.chunk.max()) + 1
+        warm_up = 2 * (stages - 1 - np.arange(stages)) + (virtual - 1) * stages
+        steady = (turns & (warm_up < tasks // 2)[:, None]).ravel()
         after[steady] += 1
         before[np.flatnonzero(steady) + 1] -= 1
     return after, before

@@ -35,6 +35,8 @@ class Simulated:
     duration_s: Floats
     tail_s: Floats  # how long the data-parallel stream runs on after the program's end; -inf: unused
     reduction_s: Floats  # what the program adds to that stream
+    tail_counts: Counts  # like `counts`: on the path from the program's start to that stream's end
+    reduction_counts: Counts  # the same, of what the program adds to that stream
     columns: tuple[Item, ...]  # items by column of `counts`; the last column is the host's launches
     counts: Counts  # (positions, plans, classes, columns + 1): executions on the critical path
 
@@ -209,9 +211,22 @@ def _ends(state: _Paths, streams: tuple[str, ...], items: tuple[Item, ...]) -> S
         counts = np.take_along_axis(paths, flat.argmax(axis=0)[None, ..., None], axis=0)[0]
     tail = np.full(seconds.shape, NEVER)
     reduction = np.zeros(seconds.shape)
+    tail_counts, reduction_counts = np.zeros_like(counts), np.zeros_like(counts)
     if "dp" in streams:
         own = streams.index("dp")
         others = [index for index in range(len(streams)) if index != own]
         tail = state.longest_s[others, own].max(axis=0) - seconds
         reduction = np.maximum(state.longest_s[own, own], 0.0)
-    return Simulated(duration_s=seconds, tail_s=tail, reduction_s=reduction, columns=items, counts=counts)
+        if state.counts.shape[-1]:
+            latest = state.longest_s[others, own].argmax(axis=0)[None, ..., None]
+            tail_counts = np.take_along_axis(state.counts[others, own], latest, axis=0)[0]
+            reduction_counts = state.counts[own, own]
+    return Simulated(
+        duration_s=seconds,
+        tail_s=tail,
+        reduction_s=reduction,
+        tail_counts=tail_counts,
+        reduction_counts=reduction_counts,
+        columns=items,
+        counts=counts,
+    )

@@ -22,6 +22,7 @@ from flopcast.timeline.program import Simulated
 from flopcast.workload.program import Programs
 
 ROUNDING = 1e-9  # of the step: what sums of floats may leave over
+SHORTEST_S = 1e-15  # keeps a division by no time at all away
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -50,7 +51,9 @@ class Run:
     position: Integers  # (stages · tasks,): index into POSITIONS
     forward: Simulated
     backward: Simulated
+    leaves: Integers  # by hop index: 1 where the hop leaves its node
     update_s: Floats  # (stages,)
+    chain_start: Integers  # (stages,): task that reductions running on waited for; -1: none run on
     reduce_start_s: Floats  # (stages,)
     reduce_s: Floats  # (stages,)
     synchronise_s: float
@@ -81,12 +84,34 @@ def path_shares(run: Run) -> tuple[Share, ...]:
         items, over the step, is `d log(step) / d log(factor)` as long as no other path becomes the longest.
     """
     g = run.played.graph
-    path, hops = critical_path(run.played, int(g.last[run.last]))
-    tasks = g.task[path[g.kind[path] == TASK]]
+    begun = int(run.chain_start[run.last])
+    node = int(g.last[run.last]) if begun < 0 else int(g.node_of_task[begun])
+    path, hops = critical_path(run.played, node)
+    behind = path if begun < 0 else path[1:]  # the task that began the wait is left before its end
+    tasks = g.task[behind[g.kind[behind] == TASK]]
     shares = [*_task_shares(run, tasks), *_hop_shares(run, path, hops)]
+    shares += _chain_shares(run, begun) if begun >= 0 else []
     shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
-    shares += _end_shares(run, run.last)
-    return (*shares, *_exposed(run, run.step_time_s - sum(share.path_s for share in shares)))
+    return (*shares, *_end_shares(run, run.last))
+
+
+def _chain_shares(run: Run, begun: int) -> list[Share]:
+    """Reductions that run on after the last backward: into their queue, and along it.
+
+    The queue last waited for gradients of the task `begun`; from then on each program's reductions follow
+    those of the one before.
+    """
+    tasks = run.played.graph.order.kind.shape[1]
+    later = np.arange(begun + 1, (begun // tasks + 1) * tasks)
+    later = later[run.played.graph.order.kind.ravel()[later] == BACKWARD]
+    found: list[Share] = []
+    for counts, chosen in (
+        (run.backward.tail_counts, np.array([begun])),
+        (run.backward.reduction_counts, later),
+    ):
+        executions = of_plan(counts, run.plan)[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
+        found += _executed(run, run.backward, executions)
+    return found
 
 
 def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
@@ -139,14 +164,18 @@ def _task_shares(run: Run, tasks: Integers) -> list[Share]:
         if len(chosen):
             counts = of_plan(simulated.counts, run.plan)
             executions = counts[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
-            found += [
-                Share(item=item, path_s=float(executions[column] * _one(run, item)))
-                for column, item in enumerate(simulated.columns)
-                if executions[column]
-            ]
-            if executions[-1]:
-                found.append(Share(item=None, path_s=float(executions[-1])))
+            found += _executed(run, simulated, executions)
     return found
+
+
+def _executed(run: Run, simulated: Simulated, executions: Counts) -> list[Share]:
+    """So many executions of each column, in seconds; the last column is seconds of launches already."""
+    found = [
+        Share(item=item, path_s=float(executions[column] * _one(run, item)))
+        for column, item in enumerate(simulated.columns)
+        if executions[column]
+    ]
+    return found + ([Share(item=None, path_s=float(executions[-1]))] if executions[-1] else [])
 
 
 def _one(run: Run, item: Item) -> float:
@@ -164,10 +193,7 @@ def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
     messages = path[g.kind[path] == MESSAGE]
     sender = g.task[messages] // g.order.kind.shape[1]
     taken = np.concatenate([hops[hops > 0], hop_index(g.order.kind.ravel()[g.task[messages]], sender)])
-    found = []
-    for kind in (FORWARD, BACKWARD):
-        found += _hop_items(run, kind, float(run.played.hop_s[taken[(taken - 1) % 2 == kind]].sum()))
-    return found
+    return _transfer_shares(run, _summed(taken, run.played.hop_s[taken], len(run.leaves)))
 
 
 def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
@@ -178,26 +204,48 @@ def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
     """
     played, g = run.played, run.played.graph
     before = np.concatenate([[run.update_s[stage]], played.end_s[nodes[:-1]]])
-    gaps = played.start_s[nodes] - before
-    transfer = played.hop_s[g.lag[nodes]].max(axis=1)
+    gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
+    longest = played.hop_s[g.lag[nodes]].argmax(axis=1)
     mine = np.flatnonzero((g.stage == stage) & (g.kind != TASK))[1:]  # without the source
-    if len(mine):
-        sender = g.task[mine] // g.order.kind.shape[1]
-        seconds = played.hop_s[hop_index(g.order.kind.ravel()[g.task[mine]], sender)]
-        behind = np.searchsorted(nodes, mine)
-        transfer = transfer + np.bincount(behind, seconds, minlength=len(nodes) + 1)[: len(nodes)]
-    return _hop_items(run, FORWARD, float(np.minimum(np.maximum(gaps, 0.0), transfer).sum()))
+    sender = g.task[mine] // g.order.kind.shape[1]
+    hop = np.concatenate(
+        [g.lag[nodes, longest], hop_index(g.order.kind.ravel()[g.task[mine]], sender)]
+    )  # of lags, then of blocking messages
+    gap = np.concatenate([np.arange(len(nodes)), np.searchsorted(nodes, mine)])
+    inside = gap < len(nodes)  # what follows the last task is not in front of one
+    hop, gap = hop[inside], gap[inside]
+    transfer_s = _summed(gap, played.hop_s[hop], len(nodes))
+    part = np.minimum(gap_s, transfer_s) / np.maximum(transfer_s, SHORTEST_S)
+    return _transfer_shares(run, _summed(hop, played.hop_s[hop] * part[gap], len(run.leaves)))
 
 
-def _hop_items(run: Run, kind: int, transfers_s: float) -> list[Share]:
-    """Seconds of transfers, divided over the messages of one transfer as these last alone."""
-    hop = run.programs.hop_across
-    items = hop.backward if kind == BACKWARD else hop.forward
-    each = np.array([float(run.priced.of(item).alone_s.max()) for item in items])
-    if transfers_s <= 0 or each.sum() <= 0:
-        return []
-    parts = each / each.sum()
-    return [Share(item=item, path_s=transfers_s * part) for item, part in zip(items, parts, strict=True)]
+def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:
+    """Amounts added up by position."""
+    return np.bincount(position, amount_s, minlength=size).astype(np.float64)
+
+
+def _transfer_shares(run: Run, by_hop_s: Floats) -> list[Share]:
+    """Seconds of transfers, by hop index, divided over the messages of one transfer as these last alone."""
+    found: list[Share] = []
+    kinds = (np.arange(len(by_hop_s)) - 1) % 2
+    for kind in (FORWARD, BACKWARD):
+        for crosses in (False, True):
+            total_s = float(by_hop_s[(kinds == kind) & (run.leaves == crosses)].sum())
+            items = hop_items(run.programs, kind, crosses)
+            each = np.array([_one(run, item) for item in items])
+            if total_s > 0 and each.sum() > 0:
+                parts = each / each.sum()
+                found += [
+                    Share(item=i, path_s=float(total_s * part))
+                    for i, part in zip(items, parts, strict=True)
+                ]
+    return found
+
+
+def hop_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
+    """The items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` whether it leaves a node."""
+    hop = programs.hop_across if crosses else programs.hop_inside
+    return hop.backward if kind == BACKWARD else hop.forward
 
 
 def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:

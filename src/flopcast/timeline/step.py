@@ -19,7 +19,15 @@ from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.pipeline import Graph, Played, graph, hop_index, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
-from flopcast.timeline.shares import Run, Share, busiest_stage, of_plan, path_shares, stage_shares
+from flopcast.timeline.shares import (
+    Run,
+    Share,
+    busiest_stage,
+    hop_items,
+    of_plan,
+    path_shares,
+    stage_shares,
+)
 from flopcast.workload.program import POSITIONS
 
 
@@ -110,8 +118,9 @@ def _run(priced: Priced, plan: int) -> Run:
     update_s = _serial(programs.update, priced, plan)[division.stage_class]
     rows = _rows(pipeline, division.chunk_class, micro)
     task_s = _task_seconds(pipeline, rows, forward, backward, plan)
-    leaves = crossings(programs.plans, plan, stages, priced.cluster.node.devices)
-    played = play(pipeline, task_s, _hop_seconds(priced, plan, stages, leaves), update_s)
+    leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.node.devices))
+    played = play(pipeline, task_s, _hop_seconds(priced, plan, leaves), update_s)
+    reduced_s, chain_start = _reduced(played, rows, backward, plan)
     return Run(
         priced=priced,
         plan=plan,
@@ -121,7 +130,9 @@ def _run(priced: Priced, plan: int) -> Run:
         forward=forward,
         backward=backward,
         update_s=update_s,
-        reduce_start_s=_reduced(played, rows, backward, plan),
+        leaves=leaves,
+        reduce_start_s=reduced_s,
+        chain_start=chain_start,
         reduce_s=_serial(programs.reduce, priced, plan)[division.stage_class],
         synchronise_s=float(_serial(programs.synchronise, priced, plan).max()),
     )
@@ -160,57 +171,71 @@ def _task_seconds(
     return np.where(is_backward, of[1][position, chunk], of[0][position, chunk])
 
 
-def _hop_items(priced: Priced, kind: int, crosses: int) -> tuple[Item, ...]:
-    """The messages of one transfer; `kind` is FORWARD or BACKWARD.
+def hop_leaves(leaves: Integers) -> Integers:
+    """1 where a hop leaves its node, by hop index; `leaves` tells it for the boundary behind each stage.
 
-    `crosses` is 1 where the neighbours stand on two nodes, as `crossings` tells it.
+    Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks the last stage's hop
+    goes on to the first stage, which may be on another node.
     """
-    programs = priced.programs
-    hop = programs.hop_across if crosses else programs.hop_inside
-    return hop.backward if kind == BACKWARD else hop.forward
-
-
-def _hop_seconds(priced: Priced, plan: int, stages: int, leaves: Integers) -> Floats:
-    """Durations by hop index: (kind, sender). Backward, stage s sends to stage s - 1.
-
-    What travels together (an activation, and a mask where the stack sends one) follows one after the other.
-    With several chunks the last stage's hop goes on to the first stage, which may be on another node.
-    """
-    seconds = np.zeros(1 + 2 * stages)
+    stages = len(leaves)
+    by_hop = np.zeros(1 + 2 * stages, dtype=np.intp)
     for kind in (FORWARD, BACKWARD):
-        each = np.array(
-            [
-                sum(_one(priced.of(item).alone_s, plan) for item in _hop_items(priced, kind, crosses))
-                for crosses in (0, 1)
-            ]
-        )
         sender = np.arange(stages)
         boundary = (sender - 1) % stages if kind == BACKWARD else sender
-        seconds[hop_index(np.full(stages, kind), sender)] = each[leaves[boundary]]
+        by_hop[hop_index(np.full(stages, kind), sender)] = leaves[boundary]
+    return by_hop
+
+
+def _hop_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
+    """Durations by hop index.
+
+    What travels together (an activation, and a mask where the stack sends one) follows one after the other.
+    """
+    each = np.array(
+        [
+            [
+                sum(
+                    _one(priced.of(item).alone_s, plan)
+                    for item in hop_items(priced.programs, kind, crosses)
+                )
+                for crosses in (False, True)
+            ]
+            for kind in (FORWARD, BACKWARD)
+        ]
+    )
+    kinds = (np.arange(len(leaves)) - 1) % 2
+    seconds: Floats = each[kinds, leaves]
+    seconds[0] = 0.0  # no hop
     return seconds
 
 
-def _reduced(played: Played, rows: tuple[Integers, Integers], backward: Simulated, plan: int) -> Floats:
-    """When each stage has finished its tasks and the reductions that ran beside them.
+def _reduced(
+    played: Played, rows: tuple[Integers, Integers], backward: Simulated, plan: int
+) -> tuple[Floats, Integers]:
+    """When each stage has finished its tasks and the reductions beside them, and which task began the wait.
 
     Reductions of a stage queue on one stream: those of a program start after its own gradients are there,
-    `tail_s` before they end, and after those of the programs before it, whichever is later.
+    `tail_s` before they end, and after those of the programs before it, whichever is later. The task is the
+    one whose gradients the queue last waited for; -1 where the tasks themselves end last. (stages,) each.
     """
     g = played.graph
     done = played.end_s[g.last].copy()
+    chain = np.full(len(done), -1)
     if not (backward.tail_s > NEVER).any():
-        return done
+        return done, chain
     tail, reduction = of_plan(backward.tail_s, plan), of_plan(backward.reduction_s, plan)
     chunk, position = rows
     num_stages, tasks = g.order.kind.shape
     for stage in range(num_stages):
-        free = NEVER
+        free, start = NEVER, -1
         for task in range(stage * tasks, (stage + 1) * tasks):
             at = position[task], chunk[task]
             if g.order.kind.ravel()[task] == BACKWARD and tail[at] > NEVER and reduction[at] > 0:
-                free = max(free + reduction[at], played.end_s[g.node_of_task[task]] + tail[at])
-        done[stage] = max(done[stage], free)
-    return done
+                ready = played.end_s[g.node_of_task[task]] + tail[at]
+                free, start = max((free + reduction[at], start), (ready, task))
+        if free > done[stage]:
+            done[stage], chain[stage] = free, start
+    return done, chain
 
 
 def _one(alone_s: Floats, plan: int) -> float:

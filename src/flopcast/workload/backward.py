@@ -62,7 +62,6 @@ def derive_backward(forward: tuple[Item, ...], recomputed: frozenset[str]) -> tu
     gathers = {item.output: item for item in forward if item.kept_bytes is not None}
     if WHOLE_LAYER in recomputed:
         items += [item.again() for item in forward]
-        gathers = {}
     started: set[str] = set()
     for item in reversed(forward):
         group = item.group

@@ -20,28 +20,32 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
+from flopcast.errors import InternalError
+from flopcast.layers.base import Weight
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item, host_work
-from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
+from flopcast.workload.program import elements, tied_elements
 
 ONE_NUMBER_BYTES = constant(8.0)
 AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
 
 
-def micro_batch_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
+def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
     """What follows one layer's backward: accumulation, and the overlapped reduction if there is one.
 
     The first micro-batch's gradient is not added to anything. Only the last micro-batch's is complete and
-    may be reduced, on its own stream, beside the backward of the layers below.
+    may be reduced, on its own stream, beside the backward of the layers below. The gradient of a tied
+    tensor is added up like any other; it is reduced here where its owner is on another stage.
 
     Parameters
     ----------
-    parameters : array of shape (plans, 1)
-        Elements of one layer on one rank.
+    weights
+        Of one layer; elements of shape (plans, 1) on one rank.
 
     Returns
     -------
@@ -50,12 +54,15 @@ def micro_batch_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[I
     """
     gradients = stack.gradients
     items: list[Item] = []
+    owned, tied = elements(weights), tied_elements(weights)
     if gradients.accumulate_passes:
         kind = "accumulate_main_gradient" if gradients.dtype == "fp32" else "accumulate_gradient"
-        work = MemoryBound(kind=kind, elements=parameters, dtype=plans.structure.precision)
-        items.append(_step_kernel("accumulate", work, "gradients", "backward", "not_first"))
+        work = MemoryBound(kind=kind, elements=owned + tied, dtype=plans.structure.precision)
+        item = _step_kernel("accumulate", work, "gradients", "backward", "not_first")
+        items.append(replace(item, count=constant(gradients.accumulate_passes)))
     if gradients.overlap:
-        bucket = np.minimum(gradients.bucket_elements, parameters)
+        held = owned + np.where(plans.pipeline_parallel > 1, tied, 0.0)
+        bucket = np.minimum(gradients.bucket_elements, held)
         items.append(
             Item(
                 name="gradients.reduce",
@@ -65,7 +72,7 @@ def micro_batch_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[I
                 when="last",
                 stream="dp",
                 waits=("compute", "tp", "host"),
-                count=parameters / np.maximum(bucket, 1.0),
+                count=held / np.maximum(bucket, 1.0),
             )
         )
     return tuple(items)
@@ -173,6 +180,8 @@ def _over_gradients(
     stack: Stack, kind: str, count: Counts, name: str = "", component: str = "gradients"
 ) -> Item:
     """One pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
+    if kind not in KINDS:
+        raise InternalError(f"no memory-bound kernel {kind!r}; there are {', '.join(KINDS)}")
     work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
     return _step_kernel(name or kind, work, component)
 

@@ -162,6 +162,11 @@ def elements(weights: tuple[Weight, ...]) -> Counts:
     return sum((weight.elements for weight in weights if not weight.tied), ZERO)
 
 
+def tied_elements(weights: tuple[Weight, ...]) -> Counts:
+    """Elements of tensors that another layer owns, on one rank."""
+    return sum((weight.elements for weight in weights if weight.tied), ZERO)
+
+
 def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
     """Parameters of a rank of each stage class, (plans, stage classes).
 
@@ -180,7 +185,6 @@ def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> C
     held = np.zeros(stage_counts.shape[:2])
     owner_elsewhere = stage_counts[:, :, 0] == 0
     for part, layer in enumerate(layers):
-        tied = sum((w.elements for w in layer.weights if w.tied), ZERO)
-        here = elements(layer.weights) + np.where(owner_elsewhere, tied, 0.0)
+        here = elements(layer.weights) + np.where(owner_elsewhere, tied_elements(layer.weights), 0.0)
         held = held + stage_counts[:, :, part] * here
     return held

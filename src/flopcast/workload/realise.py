@@ -37,7 +37,6 @@ from flopcast.workload.program import (
     Programs,
     Segment,
     Workload,
-    elements,
     held_parameters,
 )
 from flopcast.workload.rewrites import REWRITES
@@ -95,23 +94,26 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
 def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]) -> Layer:
     """One layer rewritten, with its backward and what it keeps; adds to `accounting`.
 
-    A checkpointed layer has all of its tensors again while its backward runs; any other only those that it
-    does not keep anyway.
+    While its backward runs, a layer has all of its tensors, those that it keeps anyway counted once. A
+    checkpoint that was cut over ranks is gathered into a tensor of its own.
     """
     forward = logical.forward
     for name in rewrite_names(stack):
+        if name not in REWRITES:
+            raise InternalError(f"no rewrite {name!r}; there are {', '.join(REWRITES)}")
         before, forward = forward, REWRITES[name](forward)
         if forward != before:
             accounting.append(_account(name, logical.kind, before, forward))
     recomputed = _recomputed(logical, workload, stack)
     everything = total_bytes(kept_tensors(forward, frozenset()))
     checkpointed = WHOLE_LAYER in recomputed
+    cut = checkpointed and workload.plans.structure.partition_activations
     kept = total_bytes(kept_tensors(forward, recomputed))
     backward = derive_backward(forward, recomputed)
     if checkpointed:
         kept = _checkpoint_bytes(workload)
         forward, backward = _checkpointed(forward, backward, workload, stack)
-    backward += micro_batch_items(stack, workload.plans, elements(logical.weights))
+    backward += micro_batch_items(stack, workload.plans, logical.weights)
     return Layer(
         kind=logical.kind,
         count=logical.count,
@@ -120,7 +122,7 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         weights=logical.weights,
         kept_bytes=kept,
         working_bytes=everything
-        - kept * (0.0 if checkpointed else 1.0)
+        - (kept if not cut else ZERO)
         + gradients_at_work(forward)
         + 3 * activation_bytes(workload.model.hidden, workload.split),  # y, dy, dx
     )
@@ -180,7 +182,8 @@ def _segments(
         item = replace(
             blocking("receive.gather", gather, "x.share", "x"), phase="backward" if backward else "forward"
         )
-        segments.insert(0, Segment(items=(item,), repeat=1.0 - np.minimum(end, 1.0)))
+        holds_any = np.minimum(counts.sum(axis=2), 1.0)  # a class that pads the batch holds nothing
+        segments.insert(0, Segment(items=(item,), repeat=holds_any - np.minimum(end, 1.0)))
     return tuple(segments)
 
 
@@ -197,7 +200,11 @@ def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
     if stack.pipeline.sends_mask:
         mask_bytes = workload.split.length**2 * ELEMENT_BYTES["fp16"]
         forward.append(_hop_item("mask", mask_bytes, "forward", axis))
-    return Hop(forward=tuple(forward), backward=(_hop_item("gradient", x_bytes, "backward", axis),))
+    backward = [_hop_item("gradient", x_bytes, "backward", axis)]
+    if stack.pipeline.host_s:  # what the host spends on posting a blocking message
+        forward += [host_work("transfer", "forward")] * len(forward)
+        backward += [host_work("transfer", "backward")] * len(backward)
+    return Hop(forward=tuple(forward), backward=tuple(backward))
 
 
 def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:

@@ -109,6 +109,8 @@ def _even(pile: Pile) -> Counts:
 def _deepspeed_uniform(pile: Pile) -> Counts:
     """Layers of every stage, (stages, 1, parts): consecutive slices of one list of modules."""
     counts, stages = pile.counts, pile.stages
+    if pile.virtual > 1:
+        raise InternalError(f"this rule deals out whole stages, not {pile.virtual} chunks of each")
     kinds = [0] + [-1] * pile.before
     for part, count in enumerate(counts[1:-2], start=1):
         kinds += [part] * count
@@ -133,7 +135,7 @@ def divide(pile: Pile, rule: str) -> Division:
     Raises
     ------
     InternalError
-        The rule is "even" and the blocks do not divide over the chunks.
+        The blocks do not divide over the chunks, or the rule knows no chunks: spec/rules.py refuses both.
 
     Examples
     --------

@@ -6,18 +6,17 @@ Megatron-LM and GPT-NeoX build the other linears of a block with `skip_bias_add`
 from dataclasses import replace
 
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.workload.rewrites.base import Items, kind_of
+from flopcast.workload.rewrites.base import Items
 
 
 def epilogue_bias(items: Items) -> Items:
     """Drop the forward kernel of "attention.qkv_bias"; its gradient sum over tokens stays."""
-    result: list[Item] = []
-    for item in items:
-        follows_matmul = bool(result) and isinstance(result[-1].work, Matmul)
-        if kind_of(item) == "bias_add" and follows_matmul and isinstance(item.work, MemoryBound):
-            result.append(replace(item, work=replace(item.work, kind="epilogue_bias")))
-        else:
-            result.append(item)
-    return tuple(result)
+    return tuple(_in_epilogue(item) for item in items)
+
+
+def _in_epilogue(item: Item) -> Item:
+    """The item, as part of the product before it where it is the bias of q, k, v."""
+    if item.name != "attention.qkv_bias" or not isinstance(item.work, MemoryBound):
+        return item
+    return replace(item, work=replace(item.work, kind="epilogue_bias"))

@@ -18,6 +18,9 @@ def layout_copies(items: Items) -> Items:
         if isinstance(work, FlashAttention):
             rows = (work.batch + 2 * work.kv_batch) * work.queries * work.head_size
             copy = MemoryBound(kind="copy", elements=rows, dtype=work.dtype)
-            result.append((replace(item, name="attention.layout", work=copy, inputs=("attention.q",)),))
+            layout = replace(
+                item, name="attention.layout", work=copy, inputs=item.inputs[:1], output=item.inputs[0]
+            )
+            result.append((layout,))
         result.append((item,))
     return tuple(item for run in result for item in run)

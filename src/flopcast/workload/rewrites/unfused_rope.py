@@ -14,18 +14,20 @@ def unfused_rope(items: Items) -> Items:
 
     Where only a part of each head is turned, it is cut out and joined with the rest again.
     """
-    return tuple(
-        part for item in change_kind(items, "rope", "unfused_rope") for part in _joined(item, items)
-    )
+    result: list[Item] = []
+    for item in items:
+        result += _unfused(item, items) if kind_of(item) == "rope" else (item,)
+    return tuple(result)
 
 
-def _joined(item: Item, items: Items) -> Items:
-    """The item, and a join behind it where it turns less than whole heads of queries and keys.
+def _unfused(rope: Item, items: Items) -> Items:
+    """The chain as one item, and a join behind it where it turns less than whole heads of q and k.
 
     How many elements whole heads have is read off the layer's attention product or kernel.
     """
+    (item,) = change_kind((rope,), "rope", "unfused_rope")
     turned = item.work
-    if kind_of(item) != "unfused_rope" or not isinstance(turned, MemoryBound):
+    if not isinstance(turned, MemoryBound):
         return (item,)
     for other in items:
         work = other.work
