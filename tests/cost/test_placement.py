@@ -105,6 +105,19 @@ def test_a_hop_leaves_a_node_where_any_rank_finds_its_neighbour_elsewhere(order,
         assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("degrees", [(3, 1, 1, 4), (1, 1, 3, 4), (2, 1, 3, 2), (5, 1, 2, 3)])
+def test_a_hop_that_only_some_ranks_take_out_of_the_node_leaves_it(degrees):
+    """Stages that do not fill nodes evenly: the pipeline waits for the slowest rank."""
+    ranks, stages = numbered(ORDERS[0], degrees), degrees[3]
+    expected = [0] * stages
+    for (tp, cp, dp, stage), rank in ranks.items():
+        expected[stage] |= rank // 4 != ranks[tp, cp, dp, (stage + 1) % stages] // 4
+
+    found = crossings(one_plan(plan_of(ORDERS[0], degrees)), 0, stages, 4)
+
+    assert found.tolist() == expected
+
+
 @pytest.mark.parametrize("axis", VARIED)
 @pytest.mark.parametrize("order", ORDERS)
 def test_one_rank_of_an_axis_is_a_group_of_its_own(order, axis):

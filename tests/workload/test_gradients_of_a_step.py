@@ -22,6 +22,7 @@ from workload_cases import (
 
 from flopcast.dtypes import constant
 from flopcast.errors import FlopcastError
+from flopcast.layers.base import replicated
 from flopcast.spec.stack import Gradients
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
 from flopcast.workload.program import POSITIONS, WHEN
@@ -65,7 +66,7 @@ def test_the_reduction_carries_every_gradient_once(dtype, element_bytes, precisi
 def test_buckets_are_equal_no_fuller_than_allowed_and_no_more_than_needed(parameters, bucket):
     stack = stack_with(MEGATRON, gradients={"bucket_elements": bucket})
 
-    items = reduce_items(stack, plans_of("dp=4"), constant(parameters), constant(0))
+    items = reduce_items(stack, plans_of("dp=4"), constant(parameters), constant(0), constant(0))
 
     reduction = named(items, "gradients.reduce")
     count, bucket_bytes = at(reduction.count), at(reduction.work.message_bytes)
@@ -163,10 +164,20 @@ def test_what_follows_one_layer_s_backward_is_little_or_nothing():
     silent = Gradients(accumulate_passes=0, overlap=False)
 
     items = micro_batch_items(
-        MEGATRON.model_copy(update={"gradients": silent}), plans_of("dp=2"), constant(10)
+        MEGATRON.model_copy(update={"gradients": silent}), plans_of("dp=2"), (replicated("norm", 10),)
     )
 
     assert items == ()
+
+
+def test_sequence_parallel_ranks_sum_the_gradients_of_what_they_all_hold():
+    cut, whole = (realised(GPT, MEGATRON, f"tp=2 gbs=1{words}").reduce for words in (" sp", ""))
+
+    sent = named(cut, "gradients.replicated").work
+    vectors = 8 * (2 * 2 * HIDDEN + 2 * HIDDEN) + 2 * HIDDEN  # two norms and two biases a block, a last norm
+    positions = GPT.learned_positions * HIDDEN
+    assert (sent.axis, at(sent.message_bytes)) == ("tp", 4 * (vectors + positions))
+    assert "gradients.replicated" not in [item.name for item in whole]
 
 
 @pytest.mark.parametrize("stages", [2, 4])

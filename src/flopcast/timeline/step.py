@@ -191,22 +191,17 @@ def _hop_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
 
     What travels together (an activation, and a mask where the stack sends one) follows one after the other.
     """
-    each = np.array(
-        [
-            [
-                sum(
-                    _one(priced.of(item).alone_s, plan)
-                    for item in hop_items(priced.programs, kind, crosses)
-                )
-                for crosses in (False, True)
-            ]
-            for kind in (FORWARD, BACKWARD)
-        ]
-    )
+    each = np.array([[_one_hop_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)])
     kinds = (np.arange(len(leaves)) - 1) % 2
-    seconds: Floats = each[kinds, leaves]
-    seconds[0] = 0.0  # no hop
-    return seconds
+    hop_s: Floats = each[kinds, leaves]
+    hop_s[0] = 0.0  # no hop
+    return hop_s
+
+
+def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
+    """Seconds of one transfer forward or backward, inside a node or out of it."""
+    items = hop_items(priced.programs, kind, crosses > 0)
+    return sum(_one(priced.of(item).alone_s, plan) for item in items)
 
 
 def _reduced(

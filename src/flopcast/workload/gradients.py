@@ -78,7 +78,9 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
     return tuple(items)
 
 
-def reduce_items(stack: Stack, plans: Plans, parameters: Counts, tied: Counts) -> tuple[Item, ...]:
+def reduce_items(
+    stack: Stack, plans: Plans, parameters: Counts, tied: Counts, replicated: Counts
+) -> tuple[Item, ...]:
     """From the last backward to the common synchronisation; (plans, stage classes).
 
     Parameters
@@ -87,6 +89,9 @@ def reduce_items(stack: Stack, plans: Plans, parameters: Counts, tied: Counts) -
         Elements whose gradients a rank holds and reduces.
     tied : array of shape (plans, stage classes)
         Elements summed between the first and the last stage, which hold a copy each; 0 elsewhere.
+    replicated : array of shape (plans, stage classes)
+        Elements that all tensor-parallel ranks hold. With sequence parallelism each has seen its own tokens
+        only, so their gradients are summed (arXiv:2205.05198, section 4.2.2).
 
     Returns
     -------
@@ -96,7 +101,12 @@ def reduce_items(stack: Stack, plans: Plans, parameters: Counts, tied: Counts) -
         work of the host. A collective over one replica costs nothing by its formula; the copies remain.
     """
     gradients = stack.gradients
-    items = [_message("tied_embeddings", AllReduce(axis="embedding", message_bytes=_sized(stack, tied)))]
+    items = []
+    if plans.structure.sequence_parallel:
+        replicas = AllReduce(axis="tp", message_bytes=_sized(stack, replicated))
+        items.append(replace(_message("replicated", replicas), component="tp_communication"))
+    tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
+    items.append(_message("tied_embeddings", tables))
     if not gradients.overlap:
         buckets = np.ceil(parameters / gradients.bucket_elements)
         bucket = parameters / np.maximum(buckets, 1.0)

@@ -167,6 +167,17 @@ def tied_elements(weights: tuple[Weight, ...]) -> Counts:
     return sum((weight.elements for weight in weights if weight.tied), ZERO)
 
 
+def replicated_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
+    """Parameters that every tensor-parallel rank holds whole, by stage class: norms, biases after a sum."""
+    held = np.zeros(stage_counts.shape[:2])
+    for part, layer in enumerate(layers):
+        for weight in layer.weights:
+            held = held + stage_counts[:, :, part] * np.where(
+                weight.elements == weight.total, weight.elements, 0.0
+            )
+    return held
+
+
 def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
     """Parameters of a rank of each stage class, (plans, stage classes).
 

@@ -38,6 +38,7 @@ from flopcast.workload.program import (
     Segment,
     Workload,
     held_parameters,
+    replicated_parameters,
 )
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import Stages, divide_all
@@ -69,7 +70,13 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         ),
         hop_across=_hop(workload, stack, "pp"),
         hop_inside=_hop(workload, stack, "pp_inside"),
-        reduce=reduce_items(stack, plans, parameters, _tied(workload, stages)),
+        reduce=reduce_items(
+            stack,
+            plans,
+            parameters,
+            _tied(workload, stages),
+            replicated_parameters(workload.layers, stages.stage_counts),
+        ),
         synchronise=synchronise_items(stack),
         update=update_items(stack, plans, parameters),
         parameters=parameters,

@@ -110,7 +110,7 @@ def _deepspeed_uniform(pile: Pile) -> Counts:
     """Layers of every stage, (stages, 1, parts): consecutive slices of one list of modules."""
     counts, stages = pile.counts, pile.stages
     if pile.virtual > 1:
-        raise InternalError(f"this rule deals out whole stages, not {pile.virtual} chunks of each")
+        raise InternalError(f"this rule knows no virtual stages, not {pile.virtual} of them")
     kinds = [0] + [-1] * pile.before
     for part, count in enumerate(counts[1:-2], start=1):
         kinds += [part] * count
