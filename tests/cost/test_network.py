@@ -10,10 +10,11 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.collectives.network import RELATIVE_COLLECTIVES, message_seconds, tier_of
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.curve import Curve, Evidence
-from flopcast.cost.placement import Group
+from flopcast.cost.placement import Group, axis_group
 from flopcast.io import catalog
 from flopcast.io.curves import load_book
 from flopcast.spec.cluster import Tier
+from flopcast.spec.plan import Plan, one_plan
 
 NO_CURVES = CurveBook(curves={})
 LINK = Tier(name="link", devices=4, bytes_per_s=100e9, latency_s=2e-6, attained_fraction=0.5)
@@ -299,21 +300,28 @@ def test_the_only_tier_of_a_cluster_joins_every_group():
     assert tiers.tolist() == [0, 0, 0]
 
 
+def data_parallel_on(cluster, degree):
+    """The group of `degree` replicas of one device."""
+    plan = Plan(data_parallel=degree, global_batch=degree)
+    return axis_group("dp", one_plan(plan), cluster.scale_up_devices)
+
+
 def test_nodes_inside_one_scale_up_domain_talk_over_its_fast_links():
-    """72 devices on one NVLink fabric, 4 to a node: a group of two such nodes never leaves it."""
-    domain = LINK.model_copy(update={"devices": 72})
+    """72 devices on one NVLink fabric, 4 to a node: a group of 18 such nodes never leaves it."""
+    cluster = cluster_of(LINK.model_copy(update={"devices": 72}), NETWORK)
 
-    tiers = tier_of(np.array([1.0, 2.0, 18.0, 19.0]), cluster_of(domain, NETWORK))
+    tiers = [tier_of(data_parallel_on(cluster, d).nodes, cluster).item() for d in (4, 8, 72, 76)]
 
-    assert tiers.tolist() == [0, 0, 0, 1]
+    assert tiers == [0, 0, 0, 1]
 
 
 def test_a_scale_up_domain_has_one_link_a_device_however_many_nodes_it_spans():
-    domain = LINK.model_copy(update={"devices": 72})
+    cluster = cluster_of(LINK.model_copy(update={"devices": 72}), NETWORK)
+    group = data_parallel_on(cluster, 8)
 
-    seconds = seconds_of("all_gather", 1e9, 4, 2, cluster_of(domain, NETWORK))
+    cost = message_seconds("all_gather", np.array([[1e9]]), group, cluster, NO_CURVES)
 
-    assert seconds == pytest.approx(7 / 8 * 1e9 / 50e9 + 3 * 2e-6)
+    assert cost.alone_s.item() == pytest.approx(7 / 8 * 1e9 / 50e9 + 3 * 2e-6)
 
 
 def test_the_curves_asked_are_named_once_for_each_tier():

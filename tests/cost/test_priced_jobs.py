@@ -63,7 +63,7 @@ def factor_names():
 def seconds(found):
     """Device seconds and host seconds of every item, in the order of the step."""
     prices = [found.of(item) for item in found.programs.items()]
-    return [each.alone_s for each in prices], [each.host_s for each in prices]
+    return [each.alone_s for each in prices], np.concatenate([each.host_s.ravel() for each in prices])
 
 
 @pytest.mark.parametrize(("job", "factor"), factor_names())
@@ -81,7 +81,7 @@ def test_a_site_factor_of_two_doubles_exactly_the_items_that_name_it(job, factor
         if not np.allclose(new, old * (2.0 if scales else 1.0), rtol=1e-12, atol=0.0)
     ]
     assert wrong == []
-    assert relaunches_s == pytest.approx([each * (2.0 if factor == "host" else 1.0) for each in launches_s])
+    assert relaunches_s == pytest.approx(launches_s * (2.0 if factor == "host" else 1.0))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -104,7 +104,7 @@ def test_every_item_of_a_job_has_a_price_that_is_a_number_of_seconds(name):
     for item in found.programs.items():
         assert np.isfinite(found.of(item).alone_s).all()
         assert (found.of(item).alone_s >= 0).all()
-        assert found.of(item).host_s >= 0
+        assert (found.of(item).host_s >= 0).all()
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -114,7 +114,7 @@ def test_a_job_priced_twice_costs_the_same(name):
     first, second = seconds(priced(job)), seconds(priced(job))
 
     assert [each.tobytes() for each in first[0]] == [each.tobytes() for each in second[0]]
-    assert first[1] == second[1]
+    assert first[1].tobytes() == second[1].tobytes()
 
 
 @pytest.mark.parametrize("name", JOBS)

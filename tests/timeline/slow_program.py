@@ -27,7 +27,7 @@ def graph_of(items, price_of, position):
     for item in items:
         runs = WHEN[item.when][POSITIONS.index(position)]
         price = price_of(item)
-        last["host"] = add(price.host_s * runs, ("host",))
+        last["host"] = add(price.host_s.flat[0] * runs, ("host",))
         seconds = float(price.alone_s[0, 0] * item.count[0, 0]) * runs
         last[item.stream] = add(seconds, {item.stream, "host", *item.waits})
     return nodes, last
@@ -65,7 +65,7 @@ def run_on(items, price_of, position, start_s, reduced_s):
     for item in items:
         runs = WHEN[item.when][POSITIONS.index(position)]
         price = price_of(item)
-        free["host"] += price.host_s * runs
+        free["host"] += price.host_s.flat[0] * runs
         begin = max(free[stream] for stream in {item.stream, "host", *item.waits})
         free[item.stream] = begin + float(price.alone_s[0, 0] * item.count[0, 0]) * runs
     return max(free[stream] for stream in BLOCKING), free["dp"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workbench import any_priced
 
 from flopcast.cost.price import Price
-from flopcast.dtypes import constant
+from flopcast.dtypes import ZERO, constant
 from flopcast.operators.item import HostWork, Item
 from flopcast.timeline.inside import lay_out
 from flopcast.timeline.program import NEVER, simulate
@@ -51,7 +51,9 @@ def built(*parts):
         items = tuple(item_of(entry, f"{part}.{number}") for number, entry in enumerate(found))
         segments.append(Segment(items=items, repeat=constant(repeat)))
         for item, entry in zip(items, found, strict=True):
-            prices[id(item)] = Price(alone_s=constant(entry.seconds), host_s=entry.launch_s, factors=())
+            prices[id(item)] = Price(
+                alone_s=constant(entry.seconds), host_s=constant(entry.launch_s), factors=()
+            )
     return segments, replace(any_priced(), prices=prices)
 
 
@@ -187,7 +189,7 @@ def test_plans_of_a_batch_are_simulated_as_if_alone():
     compute, message = segments[0].items
     seconds = {id(compute): [1.0, 2.0, 0.5], id(message): [4.0, 0.0, 0.25]}
     prices = {
-        key: Price(alone_s=np.array(column)[:, None], host_s=0.0, factors=())
+        key: Price(alone_s=np.array(column)[:, None], host_s=ZERO, factors=())
         for key, column in seconds.items()
     }
     counts = replace(segments[0], repeat=np.array([[1.0], [7.0], [4.0]]))

@@ -87,7 +87,7 @@ def test_launches_share_in_a_step_that_the_host_cannot_feed():
     priced = priced_job(slow)
     programs = priced.programs
     launched = sum(
-        int(segment.repeat[0, 0]) * sum(priced.of(item).host_s for item in segment.items)
+        int(segment.repeat[0, 0]) * sum(priced.of(item).host_s.item() for item in segment.items)
         for segment in (*programs.forward, *programs.backward)
     )
 

@@ -8,6 +8,7 @@ from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import Price, price
+from flopcast.dtypes import ZERO
 from flopcast.io.curves import load_book
 from flopcast.spec.plan import batch_plans
 from flopcast.workload.lower import lower
@@ -36,7 +37,7 @@ def repriced(priced, seconds_of):
     for item in priced.programs.items():
         known = priced.of(item)
         seconds = np.zeros_like(known.alone_s) + seconds_of(item)
-        prices[id(item)] = Price(alone_s=seconds, host_s=0.0, factors=known.factors)
+        prices[id(item)] = Price(alone_s=seconds, host_s=ZERO, factors=known.factors)
     return replace(priced, prices=prices)
 
 

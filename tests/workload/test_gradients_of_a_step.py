@@ -174,7 +174,7 @@ def test_sequence_parallel_ranks_sum_the_gradients_of_what_they_all_hold():
     cut, whole = (realised(GPT, MEGATRON, f"tp=2 gbs=1{words}").reduce for words in (" sp", ""))
 
     sent = named(cut, "gradients.replicated").work
-    vectors = 8 * (2 * 2 * HIDDEN + 2 * HIDDEN) + 2 * HIDDEN  # two norms and two biases a block, a last norm
+    vectors = 8 * (2 * 2 * HIDDEN + 2 * HIDDEN) + 2 * HIDDEN  # block: two norms, two biases
     positions = GPT.learned_positions * HIDDEN
     assert (sent.axis, at(sent.message_bytes)) == ("tp", 4 * (vectors + positions))
     assert "gradients.replicated" not in [item.name for item in whole]

@@ -9,7 +9,7 @@ predictions that share a name share the error, which cancels in their difference
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flopcast.spec.site import Site
 
@@ -50,10 +50,13 @@ class FactorBook:
         """The factor `name`, made on first use with this sigma and ratio.
 
         `ratio` is the stack's or the device's word; the site's multiplies it. Later calls get the same
-        factor, whatever sigma and ratio they give.
+        ratio; the largest sigma that anyone asks for holds for all of them, so that the order of asking
+        changes nothing.
         """
-        if name not in self.found:
-            self.found[name] = self._made(name, log_sigma_factor, ratio)
+        made = self._made(name, log_sigma_factor, ratio)
+        before = self.found.setdefault(name, made)
+        if made.log_sigma_factor > before.log_sigma_factor:
+            self.found[name] = replace(before, log_sigma_factor=made.log_sigma_factor)
         return self.found[name]
 
     def _made(self, name: str, log_sigma_factor: float, ratio: float) -> Factor:

@@ -1,6 +1,7 @@
 """Which ranks form an axis, and which links join them.
 
-Answers: how many ranks of a group share a node, over how many nodes does it reach?
+Answers: how many ranks of a group share a node, over how many nodes does it reach? A node here is a
+scale-up domain: all devices that the innermost tier joins, often one server.
 Ranks are numbered along the plan's rank order, the first axis fastest; nodes take consecutive ranks.
 Elsewhere: how long a collective over such a group takes (cost/collectives).
 
@@ -23,7 +24,8 @@ from flopcast.spec.plan import Plans
 class Group:
     """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1).
 
-    Every rank inside drives its own network card, so `inside` is also the number of rails.
+    Every rank inside drives its own network card, so `inside` is also the number of rails. Where ranks
+    do not fill their nodes evenly, it is their mean: 9 ranks on 3 nodes of 4 are 3 inside.
     """
 
     inside: Counts
@@ -31,8 +33,8 @@ class Group:
 
     @property
     def ranks(self) -> Counts:
-        """All ranks of the group."""
-        return self.inside * self.nodes
+        """All ranks of the group: whole numbers, though `inside` may be a mean."""
+        return np.rint(self.inside * self.nodes)
 
 
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
@@ -72,8 +74,8 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         return Group(inside=inner.inside * stages.inside, nodes=inner.nodes * stages.nodes)
     if axis == "embedding":
         stride = _product(order[name] for name in names[: names.index("pp")])
-        reach = stride * np.maximum(order["pp"] - 1, 1.0)
-        return _group(np.minimum(order["pp"], 2.0), reach, devices_per_node)
+        pair, together = np.minimum(order["pp"], 2.0), devices_per_node % (stride * order["pp"]) == 0
+        return Group(inside=np.where(together, pair, 1.0), nodes=np.where(together, 1.0, pair))
     if axis == "world":
         return _group(_product(order.values()), ONE, devices_per_node)
     raise InternalError(f"no axis {axis!r}")
@@ -96,8 +98,8 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
 
 def _group(size: Counts, stride: Counts, devices_per_node: int) -> Group:
     """`size` ranks, every `stride`-th; how they fall on nodes of consecutive ranks."""
-    inside = np.clip(np.floor(devices_per_node / stride), 1.0, size)
-    return Group(inside=inside, nodes=np.ceil(size / inside))
+    nodes = np.ceil(size / np.clip(np.floor(devices_per_node / stride), 1.0, size))
+    return Group(inside=size / nodes, nodes=nodes)
 
 
 def _product(values: Iterable[Counts]) -> Counts:

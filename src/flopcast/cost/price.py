@@ -32,6 +32,7 @@ from flopcast.workload.program import Programs
 
 FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
+OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
 HOST_LOG_SIGMA = 0.3
 EXTRAPOLATION_LOG_SIGMA = 0.07  # error outside the sampled range beyond that inside (7.2, 2.3 %)
 KERNEL_LOG_SIGMA = 0.02  # over the curve's own error: clocks, other libraries
@@ -57,11 +58,12 @@ class Price:
     `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
     already in it: `factors` names them, so that a sensitivity is the share of the step that an item
     takes. `host_s` is spent by the launching thread before the kernel can start, on top of the
-    kernel's own launch latency, which is in `alone_s`.
+    kernel's own launch latency, which is in `alone_s`; what takes no time (a message to oneself, an
+    epilogue) is not launched.
     """
 
     alone_s: Floats
-    host_s: float  # what the host spends on launching it
+    host_s: Floats  # what the host spends on launching it; shaped like `alone_s`, or (1, 1)
     factors: tuple[str, ...]
 
 
@@ -128,7 +130,8 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     for kernel, works in by_kernel.items():
         _price_kernels(kernel, works, state)
     for (collective, axis), messages in by_message.items():
-        _price_messages(collective, axis_group(axis, programs.plans, cluster.node.devices), messages, state)
+        group = axis_group(axis, programs.plans, cluster.scale_up_devices)
+        _price_messages(collective, group, messages, state)
     used = tuple(state.used.values())
     return Priced(
         programs=programs,
@@ -149,11 +152,10 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
     extrapolated = bool(found.curve.axes) and outside(found.curve, coordinates)
     names = _kernel_factors(name, found, extrapolated, state)
-    scale = _ratio(names, state) * found.curve.layout_ratio.get(layout, 1.0)
-    seconds = _kernel_seconds(bound_s, coordinates, found.curve) * scale
+    seconds = _kernel_seconds(bound_s, coordinates, found.curve, layout) * _ratio(names, state)
     _use(found.curve, extrapolated, found.calibrated, state)
     for (item, _), part in zip(works, _split(seconds, shapes), strict=True):
-        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, state), factors=names)
+        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, part, state), factors=names)
 
 
 def _flatten(
@@ -168,8 +170,9 @@ def _flatten(
     rows: list[list[Floats]] = []
     for work in works:
         need, coordinates = work.work(), work.coordinates()
-        peak = device.peak_flop_per_s.get(need.unit, device.peak_flop_per_s["fp32"])
-        bound_s = np.maximum(need.flop / peak, need.moved_bytes / device.memory_bytes_per_s)
+        bound_s = np.maximum(
+            need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s
+        )
         arrays = (bound_s, *coordinates)
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         shapes.append(shape)
@@ -187,10 +190,16 @@ def _split(flat_s: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
         start = end
 
 
-def _kernel_seconds(bound_s: Floats, coordinates: tuple[Floats, ...], curve: Curve) -> Floats:
-    """Launch, plus bound over efficiency; nothing for an operator that moves nothing."""
+def _kernel_seconds(
+    bound_s: Floats, coordinates: tuple[Floats, ...], curve: Curve, layout: str = "forward"
+) -> Floats:
+    """Launch, plus bound over efficiency; nothing for an operator that moves nothing.
+
+    A gradient product takes its layout's ratio of that, but never less than its bound.
+    """
     efficiency = np.exp(log_efficiency(curve, coordinates)) if curve.axes else np.exp(curve.table)
-    return (bound_s > 0) * (curve.launch_s + bound_s / efficiency)
+    seconds = (curve.launch_s + bound_s / efficiency) * curve.layout_ratio.get(layout, 1.0)
+    return (bound_s > 0) * np.maximum(seconds, bound_s)
 
 
 def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing) -> tuple[str, ...]:
@@ -200,13 +209,13 @@ def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing
     it extrapolates, and the stack's derate for what runs on matrix engines.
     """
     device, stack = state.cluster.node.device.name, state.stack
-    sigma = float(np.hypot(found.log_sigma_factor, KERNEL_LOG_SIGMA))
     matrix = name in ("gemm", "flash_attention", "flash_attention.backward") or name.startswith("batched")
     level = "gemm_level" if name == "gemm" else "attention_level" if matrix else "memory_level"
     names = [f"{level}[{device}]"]
-    state.factors.get(names[0], max(sigma, found.curve.evidence.relative_error))
+    own_error = found.curve.evidence.relative_error if found.calibrated else 0.0
+    state.factors.get(names[0], max(KERNEL_LOG_SIGMA, own_error))
     if found.log_sigma_factor > 0:
-        names.append(f"borrowed[{name}]")
+        names.append(f"borrowed[{name}]" if found.calibrated else f"uncalibrated[{device}]")
         state.factors.get(names[-1], found.log_sigma_factor)
     if extrapolated:
         names.append(f"extrapolated[{name}]")
@@ -224,7 +233,7 @@ def _price_messages(
     """Messages of one collective over one axis; no collective (`Replicate`) costs nothing."""
     if not collective:
         for item, _ in messages:
-            state.prices[id(item)] = Price(alone_s=ZERO, host_s=0.0, factors=())
+            state.prices[id(item)] = Price(alone_s=ZERO, host_s=ZERO, factors=())
         return
     shapes = [np.broadcast_shapes(m.message_bytes.shape, group.ranks.shape) for _, m in messages]
     flat = [
@@ -234,10 +243,16 @@ def _price_messages(
     size, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
     cost = message_seconds(collective, size, Group(inside=inside, nodes=nodes), state.cluster, state.book)
     for curve in cost.curves:
-        _use(curve, False, True, state)
+        _use(curve, cost.extrapolated, True, state)
     seconds, factors = _scaled(cost, state)
+    if cost.borrowed:
+        factors = (*factors, f"borrowed[{collective}]")
+        seconds = seconds * state.factors.get(factors[-1], OTHER_COLLECTIVE_LOG_SIGMA).ratio
+    if cost.extrapolated:
+        factors = (*factors, f"extrapolated[{collective}]")
+        seconds = seconds * state.factors.get(factors[-1], EXTRAPOLATION_LOG_SIGMA).ratio
     for (item, _), part in zip(messages, _split(seconds, shapes), strict=True):
-        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, state), factors=factors)
+        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, part, state), factors=factors)
 
 
 def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
@@ -265,11 +280,11 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
     }[work.kind]
     ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
     speed = state.cluster.node.host.speed_ratio
-    state.prices[id(item)] = Price(alone_s=constant(seconds * ratio / speed), host_s=0.0, factors=(name,))
+    state.prices[id(item)] = Price(alone_s=constant(seconds * ratio / speed), host_s=ZERO, factors=(name,))
 
 
-def _launch_s(item: Item, state: _Pricing) -> float:
-    """What the host spends on one launch.
+def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
+    """What the host spends on one launch, (1, 1) or shaped like `alone_s`; nothing is launched for nothing.
 
     Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework.
     """
@@ -277,7 +292,8 @@ def _launch_s(item: Item, state: _Pricing) -> float:
     forward = item.phase in ("forward", "recompute")
     ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
     seconds = host.forward_item_s if forward else host.backward_item_s
-    return seconds * ratio / state.cluster.node.host.speed_ratio
+    launch_s = seconds * ratio / state.cluster.node.host.speed_ratio
+    return constant(launch_s) if np.all(alone_s > 0) else launch_s * (alone_s > 0)
 
 
 def _ratio(names: tuple[str, ...], state: _Pricing) -> float:
@@ -297,8 +313,10 @@ def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) ->
 
 
 def _warnings(used: tuple[Used, ...], cluster: Cluster) -> list[str]:
-    """What a reader must know before trusting the numbers: no kernel or message was measured."""
+    """What a reader must know before trusting the numbers: which kernels nobody measured."""
+    guessed = [entry.curve.name for entry in used if not entry.calibrated]
+    if not guessed:
+        return []
+    shown = ", ".join(guessed[:3]) + (f" and {len(guessed) - 3} more" if len(guessed) > 3 else "")
     device = cluster.node.device.name
-    if used and not any(entry.calibrated for entry in used):
-        return [f"uncalibrated: no curve covers {device}; times are data-sheet estimates"]
-    return []
+    return [f"uncalibrated: no curve covers {shown} on {device}; their times are data-sheet estimates"]

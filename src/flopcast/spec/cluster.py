@@ -41,6 +41,11 @@ class Device(Noun):
     relatives: tuple[str, ...] = Field(default=(), description="whose curves replace missing ones")
     source: tuple[Source, ...] = ()
 
+    def peak(self, dtype: str) -> float:
+        """Dense FLOP/s of a dtype; of fp32, or else of the slowest listed, where it is not listed."""
+        slowest = min(self.peak_flop_per_s.values())
+        return self.peak_flop_per_s.get(dtype, self.peak_flop_per_s.get("fp32", slowest))
+
 
 class Host(Noun):
     """The processor that launches kernels.
@@ -131,6 +136,15 @@ class Cluster(Noun):
     def node(self) -> Node:
         """The node of the first group: the only one, as long as a rule refuses several."""
         return self.groups[0].node
+
+    @property
+    def scale_up_devices(self) -> int:
+        """Devices of one scale-up domain: a node's, or those of all nodes that the first tier joins.
+
+        8 in a DGX; 72 where one NVLink fabric joins 18 nodes of 4. Where the only tier is the network
+        between nodes of one device (`devices: 0`), each node is a domain of its own.
+        """
+        return max(self.node.devices, self.tiers[0].devices)
 
     @property
     def num_devices(self) -> int:

@@ -75,5 +75,7 @@ def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, 
     """Seconds of an item at a position, and of its launch; both 0 where it does not run there."""
     price = priced.of(item)
     runs = WHEN[item.when][position]
-    seconds = (price.alone_s * item.count)[min(plan, len(price.alone_s * item.count) - 1), 0]
-    return float(seconds) * runs, price.host_s * runs
+    seconds, launch_s = (
+        float(array[min(plan, len(array) - 1), 0]) for array in (price.alone_s * item.count, price.host_s)
+    )
+    return seconds * runs, launch_s * runs

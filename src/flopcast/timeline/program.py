@@ -112,11 +112,10 @@ def _layer_paths(
         time[stream, stream] = 0.0
     for number, (item, (seconds, launch_s)) in enumerate(zip(items, costs, strict=True)):
         own = streams.index(item.stream)
-        if launch_s:
-            runs = np.array(WHEN[item.when])[:, None, None]
-            time[:, host] += launch_s * runs
+        if launch_s.any():
+            time[:, host] += launch_s
             if columns:
-                counts[:, host, ..., -1] += launch_s * runs
+                counts[:, host, ..., -1] += launch_s
         waits = sorted({own, host, *(streams.index(w) for w in item.waits if w in streams)})
         start, path = time[:, own], counts[:, own]
         for stream in waits:
@@ -132,11 +131,11 @@ def _layer_paths(
     return _Paths(time, counts)
 
 
-def _cost(item: Item, priced: Priced) -> tuple[Floats, float]:
-    """Seconds at every position, (positions, plans, classes), and the host's seconds of launching."""
+def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
+    """Seconds at every position, and the host's of launching; both (positions, plans, classes)."""
     price = priced.of(item)
     runs = np.array(WHEN[item.when])[:, None, None]
-    return runs * (price.alone_s * item.count)[None], price.host_s
+    return runs * (price.alone_s * item.count)[None], runs * price.host_s[None]
 
 
 def _executions(item: Item) -> Counts:

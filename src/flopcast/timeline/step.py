@@ -118,7 +118,7 @@ def _run(priced: Priced, plan: int) -> Run:
     update_s = _serial(programs.update, priced, plan)[division.stage_class]
     rows = _rows(pipeline, division.chunk_class, micro)
     task_s = _task_seconds(pipeline, rows, forward, backward, plan)
-    leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.node.devices))
+    leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
     played = play(pipeline, task_s, _hop_seconds(priced, plan, leaves), update_s)
     reduced_s, chain_start = _reduced(played, rows, backward, plan)
     return Run(

@@ -1,9 +1,10 @@
 """Seconds of a collective on the tiers of a cluster.
 
 Answers: how long does one message take over this group of ranks?
-A group inside one node uses the innermost tier; one that leaves it uses the widest tier it needs,
-where every rank of a node drives its own share of the node's network cards (a multi-rail ring): the
-bus bandwidth is ranks per node × one rank's share, and never above the inner tier's.
+A group inside one scale-up domain (a node, or all nodes on one NVLink fabric) uses the innermost tier;
+one that leaves it uses the widest tier it needs, where every rank of a domain drives its own share of
+the network cards (a multi-rail ring): the bus bandwidth is ranks per domain × one rank's share, and
+never above the inner tier's.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.kernels.curve import Curve, log_efficiency
+from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Counts, Floats
 from flopcast.spec.cluster import Cluster, Tier
@@ -31,12 +32,15 @@ class MessageCost:
 
     `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes)
     or flat. `curves` holds one entry for each tier that has a measured curve: empty means that the
-    tiers' stated `attained_fraction` was used throughout.
+    tiers' stated `attained_fraction` was used throughout. `extrapolated` where a message is smaller or
+    larger than any that was measured, or its group; `borrowed` where a curve is another collective's.
     """
 
     alone_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
     curves: tuple[Curve, ...]
+    extrapolated: bool
+    borrowed: bool
 
 
 def message_seconds(
@@ -59,24 +63,33 @@ def message_seconds(
     tier = tier_of(nodes, cluster)
     seconds = np.zeros(shape)
     curves: list[Curve] = []
+    extrapolated = False
     for index in np.unique(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
         if not here.any():
             continue
         link = cluster.tiers[int(index)]
         curve = _curve(collective, link, book)
-        curves += [curve] if curve else []
+        if curve is not None:
+            curves.append(curve)
+            extrapolated |= outside(curve, (size[here], inside[here], nodes[here]))
         inner = cluster.tiers[0].bytes_per_s if index else np.inf
         seconds[here] = _on_tier(collective, size[here], inside[here], nodes[here], link, inner, curve)
-    return MessageCost(alone_s=seconds, tier=tier, curves=tuple(curves))
+    return MessageCost(
+        alone_s=seconds,
+        tier=tier,
+        curves=tuple(curves),
+        extrapolated=extrapolated,
+        borrowed=any(curve.name != collective for curve in curves),
+    )
 
 
 def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
-    """Index of the tier that joins a group over so many nodes, which lie side by side.
+    """Index of the tier that joins a group over so many scale-up domains, which lie side by side.
 
     The last tier has no end, whatever its `devices` say.
     """
-    reach = nodes * cluster.node.devices
+    reach = nodes * cluster.scale_up_devices
     tier = np.zeros(nodes.shape, dtype=np.intp)
     for index, link in enumerate(cluster.tiers[:-1]):
         tier = np.where((reach > (link.devices or np.inf)), index + 1, tier)
@@ -94,10 +107,10 @@ def _on_tier(
 ) -> Floats:
     """Seconds of messages that all use `link`; flat arrays of equal length.
 
-    `inner_bytes_per_s` is what one device may send inside its node, where the others' shares reach
+    `inner_bytes_per_s` is what one device may send inside its domain, where the others' shares reach
     it: more network cards than that do not help. A transfer between two ranks drives one card only.
     """
-    ranks = inside * nodes
+    ranks = np.rint(inside * nodes)
     formula = FORMULAS[collective]
     lanes = np.where(nodes > 1, inside, 1.0) if collective != "send_receive" else np.ones_like(nodes)
     bus_bytes_per_s = np.minimum(lanes * link.bytes_per_s, inner_bytes_per_s)
