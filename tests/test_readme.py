@@ -40,17 +40,18 @@ def test_every_block_of_a_page_does_what_it_shows(page, tmp_path, monkeypatch, c
         elif language == "console":
             for command, shown in steps(text):
                 if not command.startswith(NOT_RUN):
-                    printed = output_of(command, monkeypatch, capsys)
+                    printed, code = output_of(command, monkeypatch, capsys)
                     assert ELLIPSIS.check_output(shown, printed, doctest.ELLIPSIS), f"{command}\n{printed}"
+                    assert code == ("in the input" in shown), f"{command}\n{printed}"
 
 
 def output_of(command, monkeypatch, capsys):
     program, *arguments = shlex.split(command)
     assert program.endswith("flopcast"), command
     monkeypatch.setattr(sys, "argv", ["flopcast", *arguments])
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         main()
-    return "".join(capsys.readouterr())
+    return "".join(capsys.readouterr()), ended.value.code or 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -68,7 +69,7 @@ def test_the_first_screen_of_the_readme_holds_the_commands_a_prediction_and_the_
 
 def test_the_accuracy_page_is_what_its_command_prints(monkeypatch, capsys):
     page = (ROOT / "docs/accuracy/suites.md").read_text(encoding="utf-8")
-    printed = output_of("flopcast validate --markdown", monkeypatch, capsys)
+    printed, _ = output_of("flopcast validate --markdown", monkeypatch, capsys)
     assert printed == page, "flopcast validate --markdown > docs/accuracy/suites.md"
 
 

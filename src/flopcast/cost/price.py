@@ -199,7 +199,8 @@ def _kernel_seconds(
     """
     efficiency = np.exp(log_efficiency(curve, coordinates)) if curve.axes else np.exp(curve.table)
     seconds = (curve.launch_s + bound_s / efficiency) * curve.layout_ratio.get(layout, 1.0)
-    return (bound_s > 0) * np.maximum(seconds, bound_s)
+    bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
+    return bounded_s
 
 
 def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing) -> tuple[str, ...]:
@@ -293,7 +294,10 @@ def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
     ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
     seconds = host.forward_item_s if forward else host.backward_item_s
     launch_s = seconds * ratio / state.cluster.node.host.speed_ratio
-    return constant(launch_s) if np.all(alone_s > 0) else launch_s * (alone_s > 0)
+    if np.all(alone_s > 0):
+        return constant(launch_s)
+    where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
+    return where_s
 
 
 def _ratio(names: tuple[str, ...], state: _Pricing) -> float:
