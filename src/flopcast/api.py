@@ -28,7 +28,7 @@ def load_job(path: str | Path) -> Job:
     >>> from flopcast.io.catalog import folder
     >>> job = load_job(folder("jobs") / "paper" / "llemma-7b-vista-pp4-tp2-dp2.yaml")
     >>> job.plan.short()
-    'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full precision=fp16'
+    'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full partition_activations precision=fp16'
     """
     return read_job(Path(path))
 
