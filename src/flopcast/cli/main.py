@@ -15,6 +15,7 @@ import click
 
 COMMANDS = {  # name → (module, one line of help)
     "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
+    "compare": ("compare", "Which of two jobs is faster, by how much, and is that sure?"),
     "memory": ("memory", "What must fit on each device? Needs no measured curves."),
     "validate": ("validate", "How right are the predictions on runs that others measured?"),
     "calibrate": ("calibrate", "Make curves out of measurements."),

@@ -317,10 +317,28 @@ def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) ->
 
 
 def _warnings(used: tuple[Used, ...], cluster: Cluster) -> list[str]:
-    """What a reader must know before trusting the numbers: which kernels nobody measured."""
+    """What a reader must know before trusting the numbers: which kernels nobody measured here.
+
+    Curves of a relative carry its efficiency over; where there is none, times are data-sheet estimates.
+    """
+    device = cluster.node.device
+    lent = [
+        (entry.curve.owner, entry.curve.name) for entry in used if entry.curve.owner in device.relatives
+    ]
     guessed = [entry.curve.name for entry in used if not entry.calibrated]
-    if not guessed:
-        return []
-    shown = ", ".join(guessed[:3]) + (f" and {len(guessed) - 3} more" if len(guessed) > 3 else "")
-    device = cluster.node.device.name
-    return [f"uncalibrated: no curve covers {shown} on {device}; their times are data-sheet estimates"]
+    told = []
+    if lent:
+        names = _few([name for _, name in lent])
+        owners = " and ".join(sorted({owner for owner, _ in lent}))
+        told.append(f"uncalibrated: no {device.name} was measured for {names}; {owners} stands in")
+    if guessed:
+        names = _few(guessed)
+        told.append(
+            f"uncalibrated: no curve covers {names} on {device.name}; times are data-sheet estimates"
+        )
+    return told
+
+
+def _few(names: list[str]) -> str:
+    """Three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

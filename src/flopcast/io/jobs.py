@@ -22,6 +22,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
+from flopcast.units import show
 from flopcast.workload.checks import check
 
 NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
@@ -31,6 +32,7 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "cluster": ("clusters", Cluster),
 }
 
+AUTO = "auto"  # a word of a plan: choose what is not said
 NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -89,15 +91,52 @@ def job_of(document: Document) -> Job:
     >>> job.cluster.num_devices, job.plan.num_micro_batches
     (16, 4)
     """
-    job, document = _described(document)
+    job, document, fixed = _described(document)
     problems = check(job)
+    if fixed is not None:
+        problems = _unmendable(problems, fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
-    return job
+    return job if fixed is None else with_chosen_plan(job, fixed)
 
 
-def _described(document: Document) -> tuple[Job, Document]:
+def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
+    """The job with the plan that `search.choose` finds, which its assumptions tell.
+
+    Parameters
+    ----------
+    fixed : mapping
+        Fields of the plan that are settled, by long name.
+
+    Raises
+    ------
+    InfeasibleError
+        No plan fits.
+    """
+    from flopcast.io.curves import load_book  # what only a choice needs is loaded for a choice
+    from flopcast.search.choose import choose
+
+    choice = choose(job, fixed, load_book(job.cluster))
+    told = [choice.told()]
+    if "global_batch" not in fixed:
+        tokens = choice.plan.global_batch * job.batch.sequence_length
+        told.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
+    return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *told)})
+
+
+def _unmendable(problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
+    """Those that no choice of a plan could mend: of other nouns, and of settled fields not searched."""
+    from flopcast.search.choose import SEARCHED
+
+    settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
+    return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)
+
+
+def _described(document: Document) -> tuple[Job, Document, dict[str, object] | None]:
     """The job that a document describes, each noun valid by itself, and the document in long names.
+
+    Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
+    and the job's plan is a placeholder.
 
     Nouns are built one after the other, so that a fault in one does not hide those of the others; a
     noun that failed is not told as missing too.
@@ -106,8 +145,10 @@ def _described(document: Document) -> tuple[Job, Document]:
         raise SpecError([_not_a_mapping(document)])
     problems: list[Problem] = []
     data = dict(document.data)
+    fixed: dict[str, object] | None = None
     try:
-        document, data["plan"] = plan_mapping(document, data.get("plan", {}))
+        document, data["plan"] = plan_mapping(document, data.get("plan", AUTO))
+        fixed, data["plan"] = _settled(data["plan"])
     except SpecError as error:
         problems += error.problems
     for key in NOUNS:
@@ -125,7 +166,19 @@ def _described(document: Document) -> tuple[Job, Document]:
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
-    return job, document
+    return job, document, None if fixed is None else {name: getattr(job.plan, name) for name in fixed}
+
+
+def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
+    """Settled fields of a plan that is to be chosen, None of one that is given; and the plan itself.
+
+    >>> _settled({"auto": True, "micro_batch": 2})
+    ({'micro_batch': 2}, {'micro_batch': 2, 'global_batch': 1})
+    """
+    if not isinstance(plan, dict) or plan.get(AUTO) is not True:
+        return None, plan
+    fixed = {name: value for name, value in plan.items() if name != AUTO}
+    return fixed, {"global_batch": 1} | fixed
 
 
 def _noun(key: str, data: object, document: Document) -> object:

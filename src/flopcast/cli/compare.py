@@ -1,0 +1,73 @@
+"""`flopcast compare`."""
+
+from pathlib import Path
+
+import click
+
+from flopcast.cli.asking import OPTIONS, job_from, print_json
+from flopcast.errors import Problem, SpecError
+
+
+@click.command("compare")
+@click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]...")
+@click.option("--json", "wants_json", is_flag=True, help="Print both reports and their ratio as JSON.")
+def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
+    """Compare two jobs: side by side, with the interval of their difference.
+
+    With two files, options and KEY=VALUE change both of them. With one file, or none, the first job is
+    what the file and the options say, and the second the same with every KEY=VALUE changed.
+
+    \b
+    flopcast compare a.yaml b.yaml
+    flopcast compare job.yaml plan.recompute=selective
+    flopcast compare --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
+        --plan "dp=16 tp=8 pp=8 gbs=1536" plan.vpp=3
+    """
+    from flopcast.api import predict
+    from flopcast.report.versus import as_json, as_text, versus
+
+    names, files, changes = _sides(words)
+    first = job_from(files[0], changes[0], **named)
+    second = job_from(files[1], changes[1], **named)
+    compared = versus(predict(first), predict(second))
+    if wants_json:
+        print_json(as_json(compared))
+    else:
+        click.echo(as_text(compared, names))
+
+
+for _option in reversed(OPTIONS):
+    command = _option(command)
+
+
+def _sides(
+    words: tuple[str, ...],
+) -> tuple[tuple[str, str], tuple[str | None, str | None], tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Names, files and changes of the two jobs.
+
+    Raises
+    ------
+    SpecError
+        Three files, or nothing that tells the two jobs apart.
+    """
+    files = [word for word in words if "=" not in word or Path(word).exists()]
+    changes = tuple(word for word in words if word not in files)
+    if len(files) > 2 or (len(files) < 2 and not changes):
+        raise SpecError([_two_jobs(words)])
+    if len(files) == 2:
+        short = (Path(files[0]).name, Path(files[1]).name)
+        names = short if short[0] != short[1] else (files[0], files[1])
+        return names, (files[0], files[1]), (changes, changes)
+    file = files[0] if files else None
+    return (Path(file).name if file else "as given", " ".join(changes)), (file, file), ((), changes)
+
+
+def _two_jobs(words: tuple[str, ...]) -> Problem:
+    """The fault of naming one job, or three."""
+    return Problem(
+        field="compare",
+        value=" ".join(words),
+        allowed="two job files, or one job and at least one KEY=VALUE",
+        because="a comparison has two sides",
+        fix="flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2",
+    )

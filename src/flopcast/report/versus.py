@@ -1,0 +1,162 @@
+"""Two predictions side by side, and how sure their difference is.
+
+Answers: which of two jobs is faster, by how much, and could the order be the other way round?
+Elsewhere: the interval of a ratio (uncertainty.py).
+
+Steps of different batches are not comparable, so jobs are compared by seconds per token. What is unknown
+to both (the level of a device's kernels, a fabric) cancels in the ratio, which makes it surer than
+either prediction.
+"""
+
+import math
+from dataclasses import dataclass
+
+from flopcast.report.as_json import FORMAT_VERSION, nine_digits
+from flopcast.report.as_json import as_json as report_as_json
+from flopcast.report.report import Report
+from flopcast.report.uncertainty import difference
+from flopcast.units import show, show_seconds
+
+LABELS = ("A", "B")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Versus:
+    """Two reports, and the second's time per token over the first's with its 90 % interval.
+
+    A ratio of 0.9 says that the second needs a tenth less time for each token. `sure` is whether the
+    interval leaves 1 out: whether the order of the two is settled.
+    """
+
+    first: Report
+    second: Report
+    time_ratio: float
+    low_ratio: float
+    high_ratio: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether both ends of the interval lie on one side of 1."""
+        return not self.low_ratio <= 1.0 <= self.high_ratio
+
+
+def versus(first: Report, second: Report) -> Versus:
+    """Compare two reports, of any models and clusters.
+
+    Examples
+    --------
+    >>> from flopcast.api import predict
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> report = predict(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"))
+    >>> same = versus(report, report)
+    >>> same.time_ratio, same.low_ratio, same.high_ratio, same.sure
+    (1.0, 1.0, 1.0, False)
+    """
+    ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
+    low, high = difference(second.factors, first.factors, math.log(ratio))
+    return Versus(first=first, second=second, time_ratio=ratio, low_ratio=low, high_ratio=high)
+
+
+def as_text(compared: Versus, names: tuple[str, str]) -> str:
+    """A table with one column a job, then the verdict.
+
+    Parameters
+    ----------
+    compared : Versus
+    names : what the jobs are called, such as the files' names
+    """
+    first, second = compared.first, compared.second
+    rows = [("", *LABELS), *_facts(first, second), *_times(first, second)]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    who = [
+        f"{label}  {name}: {report.job.plan.short()} seq={report.job.batch.sequence_length}"
+        for label, name, report in zip(LABELS, names, (first, second), strict=True)
+    ]
+    return "\n".join([*who, "", *table, "", _verdict(compared), *_warned(compared)])
+
+
+def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
+    """What the jobs are, and their answers; equal facts of the second are written as "same"."""
+    rows = [
+        (name, one, "same" if one == other else other) for name, one, other in _described(first, second)
+    ]
+    answers = zip(_answers(first), _answers(second), strict=True)
+    return rows + [(name, one, other) for (name, one), (_, other) in answers]
+
+
+def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
+    """Model, machine and stack of both."""
+    described = []
+    for report in (first, second):
+        job = report.job
+        described.append(
+            {
+                "model": job.model.name,
+                "cluster": f"{job.cluster.name}, {job.cluster.num_devices} devices",
+                "device": job.cluster.node.device.name,
+                "stack": f"{job.stack.name}{'@' + job.stack.era if job.stack.era else ''}",
+            }
+        )
+    one, other = described
+    return [(name, one[name], other[name]) for name in one]
+
+
+def _answers(report: Report) -> list[tuple[str, str]]:
+    """The numbers of one job: step, interval, rate, utilisation, memory."""
+    memory = report.memory
+    verdict = "fits" if memory.fits else "DOES NOT FIT"
+    return [
+        ("step", show_seconds(report.step_time_s)),
+        ("90 %", f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"),
+        ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
+        ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
+        ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
+        ("memory", f"{show(memory.device_used_bytes, 'B')}, {verdict}"),
+    ]
+
+
+def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
+    """Components of either step, the largest difference first, as far as they show."""
+    names = first.breakdown.keys() | second.breakdown.keys()
+    pairs = [(name, first.breakdown.get(name, 0.0), second.breakdown.get(name, 0.0)) for name in names]
+    pairs.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
+    least_s = 0.005 * max(first.step_time_s, second.step_time_s)
+    return [
+        ("  " + name.replace("_", " "), show_seconds(one), show_seconds(other))
+        for name, one, other in pairs
+        if max(one, other) >= least_s
+    ]
+
+
+def _verdict(compared: Versus) -> str:
+    """One sentence: who is faster, by how much, and whether that is settled."""
+    change = compared.time_ratio - 1
+    bounds = f"90 %: {compared.low_ratio - 1:+.1%} to {compared.high_ratio - 1:+.1%}"
+    if abs(change) < 5e-5:
+        return f"B takes as long per token as A ({bounds})"
+    word = "less" if change < 0 else "more"
+    settled = "" if compared.sure else "; the order is not settled"
+    return f"B takes {abs(change):.1%} {word} time per token than A ({bounds}){settled}"
+
+
+def _warned(compared: Versus) -> list[str]:
+    """Warnings of both, each with its job."""
+    pairs = zip(LABELS, (compared.first, compared.second), strict=True)
+    return [f"warning   {label}: {text}" for label, report in pairs for text in report.warnings]
+
+
+def as_json(compared: Versus) -> dict[str, object]:
+    """The comparison as plain data: both reports whole, the ratio and its 90 % interval."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "first": report_as_json(compared.first),
+        "second": report_as_json(compared.second),
+        "time_per_token_ratio": nine_digits(compared.time_ratio),
+        "time_per_token_ratio_low": nine_digits(compared.low_ratio),
+        "time_per_token_ratio_high": nine_digits(compared.high_ratio),
+        "settled": compared.sure,
+    }

@@ -1,0 +1,191 @@
+"""A good plan where none is given: a grid of plans, screened, the best few played exactly.
+
+Answers: which plan would somebody who knows this cluster try first, and how much is it ahead of the next?
+Elsewhere: screening (search/screen.py), the exact play (prediction.py).
+
+Greedy in what it offers, exact in how it decides: ZeRO-1 wherever there are replicas and sequence
+parallelism wherever there is tensor parallelism, since neither costs time that the other choices could win
+back; every degree, micro-batch, virtual stage and recompute mode is tried.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.errors import InfeasibleError
+from flopcast.prediction import predict
+from flopcast.search.screen import Screened, screen
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.units import show
+
+HEADROOM_FRACTION = 0.95  # of the device's memory: measured peaks were 2 to 5 % above predicted ones
+USUAL_TOKENS = (
+    2**22
+)  # of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
+MICRO_BATCHES = (1, 2, 4, 8)
+VIRTUAL_STAGES = (1, 2, 3, 4, 6)
+RECOMPUTE = ("none", "selective", "full")
+PLAYED = 8  # of the screened plans, exactly
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """The chosen plan, among how many, and the next best.
+
+    `possible` plans keep every rule, `fitting` of them fit into the devices with some room to spare.
+    `next_ratio` is the step time of `next_best` over that of `plan`, at least 1; both are empty where only
+    one plan was played.
+    """
+
+    plan: Plan
+    possible: int
+    fitting: int
+    next_best: Plan | None
+    next_ratio: float
+
+    def told(self) -> str:
+        """One sentence: what an assumption line of a report says."""
+        text = f"plan chosen: the fastest of {self.fitting} that fit, of {self.possible} possible"
+        if self.next_best is None:
+            return text
+        return f"{text}; next is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
+
+
+def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
+    """Choose a plan for the model, cluster, stack and batch of `job`.
+
+    Parameters
+    ----------
+    job : Job
+        Its own plan is not used.
+    fixed : mapping
+        Fields of the plan that are settled, by long name; all others are free.
+    book : CurveBook
+        Curves of the job's cluster.
+
+    Returns
+    -------
+    Choice
+        Its plan uses every device, keeps every rule and fits.
+
+    Raises
+    ------
+    InfeasibleError
+        No plan keeps every rule, or none fits; the message names what is nearest.
+    """
+    plans = list(candidates(job, fixed))
+    screened = screen(job, plans, book)
+    if not screened.possible.any():
+        raise InfeasibleError(_impossible(job, fixed, len(plans)))
+    used = screened.device_used_bytes / job.cluster.node.device.memory_bytes
+    roomy = screened.fits & (used <= HEADROOM_FRACTION)
+    fitting = roomy if roomy.any() else screened.fits
+    if not fitting.any():
+        raise InfeasibleError(_too_large(job, plans, screened))
+    order = np.argsort(np.where(fitting, screened.step_time_s, np.inf), kind="stable")
+    best = [plans[index] for index in order[: min(PLAYED, int(fitting.sum()))]]
+    steps_s = [predict(job.model_copy(update={"plan": plan}), book).step_time_s for plan in best]
+    ranked = [best[index] for index in np.argsort(steps_s, kind="stable")]
+    fastest_s, next_s = (sorted(steps_s) * 2)[:2]
+    return Choice(
+        plan=ranked[0],
+        possible=int(screened.possible.sum()),
+        fitting=int(fitting.sum()),
+        next_best=ranked[1] if len(ranked) > 1 else None,
+        next_ratio=next_s / fastest_s,
+    )
+
+
+def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
+    """Plans that use every device of the job's cluster, rules not yet applied.
+
+    Tensor parallelism stays inside a scale-up domain: beyond it every layer's messages would cross the
+    network.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> {plan.devices for plan in candidates(job, {"recompute": "full"})}
+    {16}
+    """
+    devices, blocks = job.cluster.num_devices, job.model.num_blocks
+    precision = fixed.get("precision", _precision(job))
+    batch = fixed.get("global_batch", usual_batch(job))
+    for tensor in _divisors(devices):
+        if tensor > job.cluster.scale_up_devices:
+            continue
+        for pipeline in _divisors(devices // tensor):
+            data = devices // tensor // pipeline
+            free = product(MICRO_BATCHES, VIRTUAL_STAGES if pipeline > 1 else (1,), RECOMPUTE)
+            for micro, virtual, recompute in free if pipeline <= blocks else ():
+                plan = {
+                    "data_parallel": data,
+                    "tensor_parallel": tensor,
+                    "pipeline_parallel": pipeline,
+                    "virtual_stages": virtual,
+                    "micro_batch": micro,
+                    "global_batch": batch,
+                    "sequence_parallel": tensor > 1,
+                    "zero": 1 if data > 1 else 0,
+                    "recompute": recompute,
+                    "precision": precision,
+                }
+                if all(plan.get(name, value) == value for name, value in fixed.items() if name in SEARCHED):
+                    yield Plan(**(plan | dict(fixed)))
+
+
+SEARCHED = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "virtual_stages",
+    "micro_batch",
+    "recompute",
+)
+
+
+def usual_batch(job: Job) -> int:
+    """A global batch of about four million tokens that every plan can divide.
+
+    A power of two times the number of devices, so that replicas and micro-batches of any candidate go
+    into it.
+    """
+    devices = job.cluster.num_devices
+    each = max(1.0, USUAL_TOKENS / job.batch.sequence_length / devices)
+    return int(devices * 2 ** round(np.log2(each)))
+
+
+def _precision(job: Job) -> str:
+    """bf16 where the device computes in it, or else fp16."""
+    return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
+    """Why no plan keeps every rule, as far as that can be said of all of them at once."""
+    settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
+    return (
+        f"no plan is possible: each of {tried} plans for {job.model.name} on {job.cluster.num_devices}"
+        f" devices breaks a rule; fixed was {settled}.\nName a plan with --plan to see which rules it breaks."
+    )
+
+
+def _too_large(job: Job, plans: Sequence[Plan], screened: Screened) -> str:
+    """Which plan needs least, and how much is missing."""
+    index = int(np.nanargmin(screened.device_used_bytes))
+    needed, there = float(screened.device_used_bytes[index]), job.cluster.node.device.memory_bytes
+    return (
+        f"no plan fits: of {int(screened.possible.sum())} possible plans for {job.model.name} on"
+        f" {job.cluster.num_devices} × {job.cluster.node.device.name}, the smallest is\n"
+        f"  {plans[index].short()}\nwhich needs {show(needed, 'B')} of {show(there, 'B')} on its fullest"
+        f" stage.\nUse about {np.ceil(needed / there):.0f} times the devices, larger ones, a shorter"
+        " sequence, or a smaller model."
+    )

@@ -1,0 +1,105 @@
+"""Two predictions side by side: ratios, intervals that share their unknowns, and the words."""
+
+import math
+
+import pytest
+from conftest import make_job
+
+from flopcast.io.curves import load_book
+from flopcast.prediction import predict
+from flopcast.report.versus import as_json, as_text, versus
+
+
+def reported(**parts):
+    """The report of a small job."""
+    job = make_job(**parts)
+    return predict(job, load_book(job.cluster))
+
+
+def test_a_job_against_itself_differs_by_nothing_and_settles_nothing():
+    report = reported()
+
+    same = versus(report, report)
+
+    assert (same.time_ratio, same.low_ratio, same.high_ratio, same.sure) == (1.0, 1.0, 1.0, False)
+
+
+def test_jobs_are_compared_by_time_per_token():
+    """Twice the batch takes longer a step, and less a token: the step's fixed ends are shared."""
+    one, two = reported(), reported(plan="dp=8 mbs=1 gbs=32 precision=fp16")
+
+    compared = versus(one, two)
+
+    assert two.step_time_s > one.step_time_s
+    assert compared.time_ratio == pytest.approx(two.step_time_s / 2 / one.step_time_s)
+    assert compared.time_ratio < 1
+
+
+def test_swapping_the_jobs_inverts_ratio_and_interval():
+    one, two = reported(), reported(cluster="vista:8")
+
+    forth, back = versus(one, two), versus(two, one)
+
+    assert forth.time_ratio * back.time_ratio == pytest.approx(1)
+    assert forth.low_ratio * back.high_ratio == pytest.approx(1)
+
+
+def test_a_difference_is_surer_than_the_predictions_it_is_of():
+    one, two = reported(), reported(plan="dp=8 mbs=1 gbs=16 recompute=full precision=fp16")
+
+    compared = versus(one, two)
+
+    width = math.log(compared.high_ratio / compared.low_ratio)
+    alone = [math.log(r.step_time_high_s / r.step_time_low_s) for r in (one, two)]
+    assert width < 0.5 * min(alone)
+    assert compared.sure
+
+
+def test_machines_that_share_nothing_are_as_unsure_together_as_squares_add():
+    """Levels and fabrics of two devices are independent; the host and the stack are common."""
+    one, two = reported(), reported(cluster="vista:8")
+
+    compared = versus(one, two)
+
+    width = math.log(compared.high_ratio / compared.low_ratio)
+    alone = [math.log(r.step_time_high_s / r.step_time_low_s) for r in (one, two)]
+    assert max(alone) * 0.5 < width < math.hypot(*alone)
+
+
+def test_the_text_names_both_jobs_what_is_the_same_and_the_verdict():
+    one, two = reported(), reported(plan="dp=4 tp=2 mbs=1 gbs=16 precision=fp16")
+
+    text = as_text(versus(one, two), ("old.yaml", "new.yaml"))
+
+    assert text.startswith("A  old.yaml: dp=8 mbs=1 gbs=16")
+    assert "B  new.yaml: dp=4 tp=2 mbs=1 gbs=16" in text
+    assert any(
+        line.split()[0] == "device" and line.split()[-1] == "same" for line in text.splitlines() if line
+    )
+    assert "time per token than A (90 %:" in text
+
+
+def test_an_order_that_may_be_the_other_way_round_is_said_to_be_open():
+    """The faster machine gets jitter until both need the same time."""
+    one, two = sorted((reported(), reported(cluster="vista:8")), key=lambda report: report.step_time_s)
+    name, nodes = one.job.cluster.name, one.job.cluster.groups[0].count
+    ratio = one.job.cluster.jitter.ratio * two.step_time_s / one.step_time_s
+    equal = reported(cluster={"base": name, "nodes": nodes, "jitter": {"ratio": ratio}})
+
+    compared = versus(two, equal)
+
+    assert compared.time_ratio == pytest.approx(1)
+    assert not compared.sure
+    assert "B takes as long per token as A" in as_text(compared, ("a", "b"))
+
+
+def test_the_json_holds_both_reports_and_the_ratio():
+    one, two = reported(), reported(cluster="vista:8")
+
+    data = as_json(versus(one, two))
+
+    assert data["first"]["job"]["cluster"] == "dgx-a100"
+    assert data["second"]["job"]["cluster"] == "vista"
+    assert (
+        data["time_per_token_ratio_low"] < data["time_per_token_ratio"] < data["time_per_token_ratio_high"]
+    )

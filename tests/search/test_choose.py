@@ -1,0 +1,136 @@
+"""The chosen plan: possible, fitting, and the fastest of a small world that is played whole."""
+
+import pytest
+from conftest import make_job
+
+from flopcast.errors import InfeasibleError, SpecError
+from flopcast.io.curves import load_book
+from flopcast.io.jobs import job_of
+from flopcast.io.yaml_text import Document
+from flopcast.prediction import predict
+from flopcast.search.choose import candidates, choose, usual_batch
+from flopcast.workload.checks import check
+
+LARGE = {
+    "hidden": 8192,
+    "vocabulary": 50257,
+    "blocks": [{"count": 48, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
+}
+
+
+def described(**parts):
+    """A job's document; the plan is left out unless given."""
+    whole = {
+        "model": make_job().model.model_dump(exclude_unset=True),
+        "cluster": "dgx-a100:1",
+        "stack": "megatron-2022",
+        "batch": {"sequence_length": 1024},
+    }
+    return Document("test", whole | parts, {})
+
+
+def test_the_chosen_plan_uses_every_device_keeps_every_rule_and_fits():
+    job = make_job(model=LARGE, cluster="dgx-a100:4", plan="auto gbs=64")
+
+    report = predict(job, load_book(job.cluster))
+
+    assert job.plan.devices == 32
+    assert check(job) == ()
+    assert report.memory.fits
+
+
+def test_no_plan_of_a_small_world_is_faster_than_the_chosen_one():
+    """Every candidate that fits, played exactly; the choice may be 1 % behind: it plays a few."""
+    job = make_job(cluster="dgx-a100:1")
+    fixed = {"global_batch": 64, "precision": "fp16"}
+    book = load_book(job.cluster)
+    steps_s = []
+    for plan in candidates(job, fixed):
+        tried = job.model_copy(update={"plan": plan})
+        if not check(tried):
+            report = predict(tried, book)
+            steps_s += [report.step_time_s] if report.memory.fits else []
+
+    chosen = choose(job, fixed, book)
+
+    step_s = predict(job.model_copy(update={"plan": chosen.plan}), book).step_time_s
+    assert len(steps_s) > 50
+    assert step_s <= 1.01 * min(steps_s)
+    assert chosen.next_ratio >= 1
+
+
+def test_fields_that_are_settled_stay_as_they_are():
+    job = make_job(plan="auto gbs=64 tp=2 mbs=2 recompute=full precision=fp16 zero=0")
+
+    plan = job.plan
+
+    assert (plan.tensor_parallel, plan.micro_batch, plan.global_batch) == (2, 2, 64)
+    assert (plan.recompute, plan.precision, plan.zero) == ("full", "fp16", 0)
+
+
+@pytest.mark.parametrize("parts", [{}, {"plan": "auto"}, {"plan": {"auto": True}}])
+def test_a_plan_that_is_left_out_is_chosen_and_told(parts):
+    job = job_of(described(**parts))
+
+    assert any(text.startswith("plan chosen: the fastest of") for text in job.assumptions)
+    assert any(text.startswith(f"global_batch {job.plan.global_batch} ") for text in job.assumptions)
+
+
+def test_a_given_plan_is_not_second_guessed():
+    assert make_job().assumptions == ()
+
+
+def test_the_usual_batch_holds_about_four_million_tokens():
+    """4 M tokens a batch: Llama 2 (arXiv:2307.09288, section 2.2)."""
+    for cluster, length in (("dgx-a100:1", 2048), ("selene:128", 4096), ("selene:3", 8192)):
+        job = make_job(
+            cluster=cluster, batch={"sequence_length": length}, plan="auto gbs=3072 precision=fp16"
+        )
+
+        batch = usual_batch(job)
+
+        assert batch % job.cluster.num_devices == 0
+        assert 2**21.4 < batch * length < 2**22.6
+
+
+def test_a_batch_is_never_smaller_than_one_sequence_a_device():
+    job = make_job(cluster="selene:256", plan="auto gbs=2048", batch={"sequence_length": 32768})
+
+    assert usual_batch(job) == 2048
+
+
+def test_tensor_parallelism_stays_inside_a_scale_up_domain():
+    job = make_job(cluster="vista:16", plan="auto gbs=16")
+
+    assert {plan.tensor_parallel for plan in candidates(job, {})} == {1}
+
+
+def test_a_model_that_no_plan_fits_is_infeasible_and_told_with_the_smallest_plan():
+    with pytest.raises(InfeasibleError, match=r"(?s)no plan fits.*recompute=full.*times the devices"):
+        make_job(model=LARGE, cluster="dgx-a100:1", plan="auto gbs=8")
+
+
+def test_settled_fields_that_no_plan_satisfies_are_infeasible():
+    with pytest.raises(InfeasibleError, match=r"no plan is possible.*pipeline_parallel = 7"):
+        make_job(cluster="dgx-a100:1", plan="auto gbs=8 pp=7")
+
+
+def test_what_no_plan_could_mend_is_told_as_the_fault_that_it_is():
+    with pytest.raises(SpecError, match="context_parallel"):
+        make_job(plan="auto gbs=8 cp=2")
+
+
+def test_a_device_without_bf16_gets_fp16():
+    peaks = {"fp16": "125 TFLOP/s", "fp32": "15.7 TFLOP/s"}
+    device = {"name": "old", "memory_bytes": "32 GiB", "memory_bytes_per_s": "900 GB/s"}
+    device |= {"peak_flop_per_s": peaks, "multiprocessors": 80, "kernel_launch_s": "3 us"}
+    cluster = {
+        "groups": [{"count": 1, "node": {"device": device, "devices": 8, "host": "epyc-7763"}}],
+        "tiers": [{"name": "nvlink", "devices": 0, "bytes_per_s": "150 GB/s", "latency_s": "5 us"}],
+    }
+
+    assert job_of(described(cluster=cluster)).plan.precision == "fp16"
+
+
+def test_the_same_job_gets_the_same_plan():
+    assert job_of(described()) == job_of(described())
