@@ -5,8 +5,9 @@ Elsewhere: the score matrix that is never written (workload/rewrites/flash_atten
 Heads are cut over tensor-parallel ranks; fewer key/value heads than ranks are repeated.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `qkv` → `q`, `k`, `v` (heads, tokens,
-head size) → `scores`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined` (tokens,
-inner) → `partial` (tokens, hidden). `k` and `v` are views of `qkv`: no item writes them.
+head size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) → `context` → `joined`
+(tokens, inner) → `partial` (tokens, hidden). `k` and `v` are views of `qkv`: no item writes them. Where
+queries and keys are normed, `unnormed` stands between `qkv` and `q`.
 """
 
 from typing import Literal
@@ -14,13 +15,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from flopcast.dtypes import Counts, Probability, constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights
+from flopcast.dtypes import ELEMENT_BYTES, Counts, Probability, constant
+from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights, replicated
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllReduce, Replicate
 
 CORE = "core_attention"  # the group that selective recompute runs again
 
@@ -36,9 +38,17 @@ class Attention(AbstractLayer):
     GPT-NeoX, 0 for learned or no positions. `dropout` acts on the softmax output; dropout on the
     layer's result belongs to the block, as does the add of `out_bias`: both follow the sum over ranks.
 
+    `qk_norm` puts root-mean-square norms on queries and keys, before rotary positions: over each head
+    with one scale for all heads (Qwen3, Gemma 3), or over the whole width (OLMo 2), which tensor
+    parallelism cuts, so that ranks exchange their sums. `alibi` adds a slope to the scores and has no
+    weights; `softcap` bends them by c · tanh(scores / c). Both are passes over the scores where these are
+    written, and free inside a fused attention kernel.
+
     References
     ----------
-    Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1.
+    Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of
+    queries and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118,
+    section 2.
     """
 
     kind: Literal["attention"] = "attention"
@@ -50,6 +60,9 @@ class Attention(AbstractLayer):
     rotary_fraction: float = Field(default=1.0, ge=0, le=1, description="of each head; 0: none")
     causal: bool = True
     dropout: Probability = 0.0
+    qk_norm: Literal["none", "per_head", "whole"] = "none"
+    alibi: bool = False
+    softcap: bool = False
 
     @property
     def groups(self) -> int:
@@ -82,7 +95,7 @@ class Attention(AbstractLayer):
         return self.heads / split.tensor, np.maximum(self.groups / split.tensor, 1.0)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """One fused q, k, v projection, and the output projection (its bias is the block's).
+        """One fused q, k, v projection, norms of q and k, the output projection (its bias is the block's).
 
         The first is cut along its output (whole heads), the second along its input, so that no
         message stands between them.
@@ -92,7 +105,19 @@ class Attention(AbstractLayer):
         columns = (self.heads + 2 * self.groups) * size
         cut = columns / ((heads + 2 * groups) * size)
         out = Weight(name="attention.out", elements=inner * hidden / split.tensor, total=inner * hidden)
-        return (*linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias), out)
+        qkv = linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias)
+        return (*qkv, *self._norm_weights(size, heads, groups), out)
+
+    def _norm_weights(self, size: int, heads: Counts, groups: Counts) -> tuple[Weight, ...]:
+        """Scales of the norms of q and k; `heads` and `groups` are those of one rank."""
+        if self.qk_norm == "none":
+            return ()
+        if self.qk_norm == "per_head":
+            return replicated("attention.q_norm", size), replicated("attention.k_norm", size)
+        return (
+            Weight(name="attention.q_norm", elements=heads * size, total=self.heads * size),
+            Weight(name="attention.k_norm", elements=groups * size, total=self.groups * size),
+        )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """From "attention.in.full" to "attention.partial", one rank's share of the sum.
@@ -124,18 +149,48 @@ class Attention(AbstractLayer):
             bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=dtype)
             items.append(_item("qkv_bias", bias, ("qkv",), "qkv"))
         split_heads = MemoryBound(kind="split_heads", elements=tokens * width, dtype=dtype)
-        items.append(_item("split_heads", split_heads, ("qkv",), "q"))
+        items.append(_item("split_heads", split_heads, ("qkv",), "unnormed" if self._norms else "q"))
+        items += self._norm_queries_and_keys(hidden, split)
         if self.rotary_fraction:
             turned = tokens * (heads + groups) * size * self.rotary_fraction
             rope = MemoryBound(kind="rope", elements=turned, dtype=dtype)
             items.append(_item("rope", rope, ("q",), "q"))
         return items
 
+    @property
+    def _norms(self) -> bool:
+        """Whether queries and keys are normed."""
+        return self.qk_norm != "none"
+
+    def _norm_queries_and_keys(self, hidden: int, split: Split) -> list[Item]:
+        """One kernel over q and k together, whose rows are heads or the rank's part of the width.
+
+        A norm over the whole width needs the sums of squares of all ranks, one fp32 number a token for q
+        and one for k; its backward needs as many again. Gradients of scales that all heads share are summed
+        over ranks only with sequence parallelism: the sum of a few hundred numbers is left out otherwise.
+        """
+        if not self._norms:
+            return []
+        heads, groups = self.local_heads(split)
+        size = self.size(hidden)
+        width = constant(size) if self.qk_norm == "per_head" else heads * size
+        elements = split.tokens * (heads + groups) * size
+        norm = MemoryBound(kind="rmsnorm", elements=elements, width=width, dtype=split.dtype)
+        items = [_item("qk_norm", norm, ("unnormed",), "q")]
+        if self.qk_norm == "whole":
+            sums_bytes = 2 * split.tokens * ELEMENT_BYTES["fp32"]
+            tensor = "attention.unnormed"
+            total = AllReduce(axis="tp", message_bytes=sums_bytes)
+            used = Replicate(axis="tp", message_bytes=sums_bytes)
+            items.insert(0, blocking("attention.qk_norm.sum", total, tensor, tensor))
+            items.insert(1, blocking("attention.qk_norm.use", used, tensor, tensor))
+        return items
+
     def _attend(self, hidden: int, split: Split) -> list[Item]:
         """Scores, mask, softmax, dropout, context: the part that selective recompute runs again.
 
         All square tensors count every pair of tokens, masked or not: a kernel that writes the scores
-        computes the upper triangle too.
+        computes the upper triangle too. Slopes and cap stand before the mask, which softmax may fuse.
         """
         heads, groups = self.local_heads(split)
         scores = BatchedMatmul(
@@ -150,9 +205,14 @@ class Attention(AbstractLayer):
         context = scores.gradients()[0][1]  # the same shape in the other role
         pairs = scores.batch * split.length**2
         items = [_item("scores", scores, ("q", "k"), "scores", CORE)]
+        square = "capped" if self.softcap else "scores"
+        if self.alibi:
+            items.append(_item("alibi", _over(pairs, "alibi", split), ("scores",), "scores", CORE))
+        if self.softcap:
+            items.append(_item("softcap", _over(pairs, "softcap", split), ("scores",), "capped", CORE))
         if self.causal:
-            items.append(_item("mask", _over(pairs, "mask_fill", split), ("scores",), "scores", CORE))
-        items.append(_item("softmax", _over(pairs, "softmax", split), ("scores",), "weights", CORE))
+            items.append(_item("mask", _over(pairs, "mask_fill", split), (square,), square, CORE))
+        items.append(_item("softmax", _over(pairs, "softmax", split), (square,), "weights", CORE))
         if self.dropout:
             drop = _over(pairs, "dropout", split)
             items.append(_item("dropout", drop, ("weights",), "dropped", CORE))

@@ -13,12 +13,15 @@ the tokens each.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, constant
 from flopcast.nouns import Noun
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+
+Norm = Literal["layernorm", "rmsnorm"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -136,18 +139,20 @@ def replicated(name: str, elements: int) -> Weight:
     return Weight(name=name, elements=constant(elements), total=elements)
 
 
-def norm_weights(name: str, kind: str, hidden: int, bias: bool) -> tuple[Weight, ...]:
-    """Scale of a norm, and its bias (layer norms only).
+def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = True) -> tuple[Weight, ...]:
+    """Scale of a norm, and its bias (layer norms only); neither without `scale` (OLMo's norms).
 
     >>> [weight.name for weight in norm_weights("norm1", "layernorm", 4096, bias=True)]
     ['norm1.scale', 'norm1.bias']
     >>> [weight.name for weight in norm_weights("norm1", "rmsnorm", 4096, bias=True)]
     ['norm1.scale']
     """
-    scale = replicated(f"{name}.scale", hidden)
+    if not scale:
+        return ()
+    scales = (replicated(f"{name}.scale", hidden),)
     if kind == "layernorm" and bias:
-        return scale, replicated(f"{name}.bias", hidden)
-    return (scale,)
+        return (*scales, replicated(f"{name}.bias", hidden))
+    return scales
 
 
 def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> Item:

@@ -11,17 +11,23 @@ In formulas, with N a norm, A the mixer and F the feed-forward:
     sequential             m = x + A(N₁(x));  y = m + F(N₂(m))
     parallel               y = x + A(N₁(x)) + F(N₂(x))
     parallel_shared_norm   n = N₁(x);  y = x + A(n) + F(n)
+
+Norms of sequential halves stand "before" them as above, "after" (OLMo 2) or "around" them (Gemma 2, 3):
+
+    after                  m = x + N₁(A(x));  y = m + N₂(F(m))
+    around                 m = x + N₁'(A(N₁(x)));  y = m + N₂'(F(N₂(m)))
 """
 
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.base import (
     AbstractLayer,
+    Norm,
     Split,
     Weight,
     enter_tensor_parallel,
@@ -33,13 +39,13 @@ from flopcast.layers.mlp import Mlp
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
 
-Norm = Literal["layernorm", "rmsnorm"]
-
 
 class Block(AbstractLayer):
-    """One decoder block with a pre-norm before each half.
+    """One decoder block, with one norm for each half or two.
 
-    `norm_bias` gives layer norms a bias (root-mean-square norms have none). `dropout` acts on the
+    `norm_bias` gives layer norms a bias (root-mean-square norms have none); without `norm_scale` norms
+    have no weights at all (OLMo, arXiv:2402.00838, section 2.1). `norm_placement` says where norms stand;
+    parallel halves have them before (OLMo 2: arXiv:2501.00656, section 3). `dropout` acts on the
     result of each half, before the residual sum; dropout inside attention is the mixer's own. `count`
     says how many equal blocks stand in a row: weights and items are always those of one.
 
@@ -61,25 +67,36 @@ class Block(AbstractLayer):
     feed_forward: Mlp
     norm: Norm = "layernorm"
     norm_bias: bool = True
+    norm_scale: bool = True
+    norm_placement: Literal["before", "after", "around"] = "before"
     residual: Literal["sequential", "parallel", "parallel_shared_norm"] = "sequential"
     dropout: Probability = 0.0
     count: int = Field(default=1, ge=1, description="equal blocks in a row")
+
+    @model_validator(mode="after")
+    def _norms_of_parallel_halves_stand_before(self) -> "Block":
+        if self.residual != "sequential" and self.norm_placement != "before":
+            raise ValueError("norm_placement: before, where residual is not sequential")
+        return self
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Norms, both halves, and the biases that are added after their sums.
 
         A bias after a sum is held whole by every rank: it is added once, to the finished sum.
         """
-        norms = norm_weights("norm1", self.norm, hidden, self.norm_bias)
-        if self.residual != "parallel_shared_norm":
-            norms += norm_weights("norm2", self.norm, hidden, self.norm_bias)
+        names: tuple[str, ...] = (
+            ("norm1",) if self.residual == "parallel_shared_norm" else ("norm1", "norm2")
+        )
+        if self.norm_placement == "around":
+            names += ("norm1_after", "norm2_after")
+        norms = [norm_weights(name, self.norm, hidden, self.norm_bias, self.norm_scale) for name in names]
         biases: tuple[Weight, ...] = ()
         if self.mixer.out_bias:
             biases += (replicated("attention.out_bias", hidden),)
         if self.feed_forward.bias:
             biases += (replicated("mlp.down_bias", hidden),)
         return (
-            *norms,
+            *(weight for norm in norms for weight in norm),
             *self.mixer.weights(hidden, split),
             *self.feed_forward.weights(hidden, split),
             *biases,
@@ -99,16 +116,26 @@ class Block(AbstractLayer):
         return self._parallel(hidden, split)
 
     def _half(self, part: str, source: str, output: str, hidden: int, split: Split) -> list[Item]:
-        """Norm, layer, sum over ranks, then bias, dropout and residual: one half, from `source`."""
+        """Norms, layer, sum over ranks, then bias, dropout and residual: one half, from `source`.
+
+        A norm after the half acts on the finished sum with its bias, before dropout.
+        """
         layer = self.mixer if part == "attention" else self.feed_forward
         bias = self.mixer.out_bias if part == "attention" else self.feed_forward.bias
+        norms_input, norms_output = self.norm_placement != "after", self.norm_placement != "before"
+        enter = enter_tensor_parallel(
+            f"{part}.in" if norms_input else source, f"{part}.enter", hidden, split
+        )
+        found = f"{part}.normed" if norms_output else f"{part}.sum"
         return [
-            self._norm(part, source, hidden, split),
-            enter_tensor_parallel(f"{part}.in", f"{part}.enter", hidden, split),
+            *([self._norm(part, source, hidden, split)] if norms_input else []),
+            replace(enter, output=f"{part}.in.full"),
             *layer.forward(hidden, split),
             leave_tensor_parallel(f"{part}.partial", f"{part}.sum", f"{part}.leave", hidden, split),
-            *self._after(part, f"{part}.sum", bias, hidden, split),
-            _wide("residual_add", f"{part}.residual", (f"{part}.sum", source), output, hidden, split),
+            *self._bias(part, f"{part}.sum", bias, hidden, split),
+            *([self._norm_after(part, hidden, split)] if norms_output else []),
+            *self._drop(part, found, hidden, split),
+            _wide("residual_add", f"{part}.residual", (found, source), output, hidden, split),
         ]
 
     def _parallel(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -140,14 +167,23 @@ class Block(AbstractLayer):
         """The norm before a half; it writes `part` + ".in", which then enters the region."""
         return _wide(self.norm, f"{part}.norm", (source,), f"{part}.in", hidden, split, "norm")
 
+    def _norm_after(self, part: str, hidden: int, split: Split) -> Item:
+        """The norm of a half's result: over whole sums, so it follows the sum over ranks."""
+        return _wide(
+            self.norm, f"{part}.norm_after", (f"{part}.sum",), f"{part}.normed", hidden, split, "norm"
+        )
+
     def _after(self, part: str, tensor: str, bias: bool, hidden: int, split: Split) -> list[Item]:
         """Bias and dropout on a half's result, in place: they keep nothing but the dropout mask."""
-        items = []
-        if bias:
-            items.append(_wide("bias_add", f"{part}.bias", (tensor,), tensor, hidden, split))
-        if self.dropout:
-            items.append(_wide("dropout", f"{part}.drop", (tensor,), tensor, hidden, split))
-        return items
+        return [*self._bias(part, tensor, bias, hidden, split), *self._drop(part, tensor, hidden, split)]
+
+    def _bias(self, part: str, tensor: str, bias: bool, hidden: int, split: Split) -> list[Item]:
+        """The add of a half's last bias, if it has one."""
+        return [_wide("bias_add", f"{part}.bias", (tensor,), tensor, hidden, split)] if bias else []
+
+    def _drop(self, part: str, tensor: str, hidden: int, split: Split) -> list[Item]:
+        """Dropout on a half's result, if there is any."""
+        return [_wide("dropout", f"{part}.drop", (tensor,), tensor, hidden, split)] if self.dropout else []
 
 
 def _wide(

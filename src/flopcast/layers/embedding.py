@@ -1,4 +1,4 @@
-"""Token embedding, its positions and dropout: the first layer of a model.
+"""Token embedding, its positions, norm and dropout: the first layer of a model.
 
 Answers: fields, weights, sharding and forward items. The table is cut along the vocabulary, padded to
 a multiple of `vocabulary_multiple` · tensor-parallel degree (Megatron-LM, `make-vocab-size-divisible-by`).
@@ -12,8 +12,16 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from flopcast.dtypes import Counts, Probability
-from flopcast.layers.base import AbstractLayer, Split, Weight, leave_tensor_parallel, replicated
+from flopcast.dtypes import Counts, Probability, constant
+from flopcast.layers.base import (
+    AbstractLayer,
+    Norm,
+    Split,
+    Weight,
+    leave_tensor_parallel,
+    norm_weights,
+    replicated,
+)
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
@@ -47,28 +55,35 @@ class Embedding(AbstractLayer):
     """Token table, with learned positions where `learned_positions` > 0.
 
     `vocabulary` counts the tokens that exist, `vocabulary_multiple` says how the table is padded.
+    `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section 3.2.2); the default is
+    none.
     """
 
     kind: Literal["embedding"] = "embedding"
     vocabulary: int = Field(ge=1)
     vocabulary_multiple: int = Field(default=128, ge=1)
     learned_positions: int = Field(default=0, ge=0, description="length of the position table")
+    norm: Norm | None = None
+    norm_bias: bool = True
     dropout: Probability = 0.0
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """The table, and the positions, which every rank holds whole."""
+        """The table; positions and norm, which every rank holds whole."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         table = Weight(name="embedding.table", elements=rows * hidden, total=self.vocabulary * hidden)
-        if not self.learned_positions:
-            return (table,)
-        return table, replicated("embedding.positions", self.learned_positions * hidden)
+        weights: tuple[Weight, ...] = (table,)
+        if self.learned_positions:
+            weights += (replicated("embedding.positions", self.learned_positions * hidden),)
+        if self.norm:
+            weights += norm_weights("embedding.norm", self.norm, hidden, self.norm_bias)
+        return weights
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """From token ids to tensor "y", of shape (own tokens, hidden).
 
-        Positions and dropout follow the sum over ranks, so sequence parallelism divides them. Dropout
-        keeps its mask, one byte per element: all that this layer keeps but the ids
-        (arXiv:2205.05198, section 4.3).
+        Positions, norm and dropout follow the sum over ranks, so sequence parallelism divides them.
+        Dropout keeps its mask, one byte per element, a norm its input: all that this layer keeps but the
+        ids (arXiv:2205.05198, section 4.3).
         """
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         lookup = EmbeddingLookup(
@@ -77,16 +92,19 @@ class Embedding(AbstractLayer):
             vocabulary=rows,
             dtype=split.dtype,
         )
+        tensor = "sum" if self.norm else "y"
         items = [
             kernel("embedding.lookup", lookup, ("ids",), "partial", component="embedding"),
-            leave_tensor_parallel("partial", "y", "embedding.leave", hidden, split),
+            leave_tensor_parallel("partial", tensor, "embedding.leave", hidden, split),
         ]
-        elements = split.own_tokens * hidden
-        for wanted, kind, name in (
-            (self.learned_positions, "position_add", "embedding.positions"),
-            (self.dropout, "dropout", "embedding.drop"),
-        ):
+        passes = (
+            (self.learned_positions, "position_add", "positions", tensor, tensor),
+            (self.norm, self.norm or "", "norm", tensor, "y"),
+            (self.dropout, "dropout", "drop", "y", "y"),
+        )
+        elements, width = split.own_tokens * hidden, constant(hidden)
+        for wanted, kind, name, source, output in passes:
             if wanted:
-                work = MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
-                items.append(kernel(name, work, ("y",), "y", component="embedding"))
+                work = MemoryBound(kind=kind, elements=elements, width=width, dtype=split.dtype)
+                items.append(kernel(f"embedding.{name}", work, (source,), output, component="embedding"))
         return tuple(items)

@@ -10,9 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from flopcast.dtypes import ELEMENT_BYTES, constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, enter_tensor_parallel, norm_weights
-from flopcast.layers.block import Norm
+from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
+from flopcast.layers.base import AbstractLayer, Norm, Split, Weight, enter_tensor_parallel, norm_weights
 from flopcast.layers.embedding import padded_rows
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
@@ -21,15 +20,16 @@ from flopcast.operators.messages import AllReduce
 
 
 class FinalNorm(AbstractLayer):
-    """The norm after the last block; of its kind, with or without bias as its norms are."""
+    """The norm after the last block; of its kind, with or without weights and bias as its norms are."""
 
     kind: Literal["final_norm"] = "final_norm"
     norm: Norm = "layernorm"
     norm_bias: bool = True
+    norm_scale: bool = True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Scale, and bias of a layer norm."""
-        return norm_weights("final_norm", self.norm, hidden, self.norm_bias)
+        return norm_weights("final_norm", self.norm, hidden, self.norm_bias, self.norm_scale)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """From tensor "x" to tensor "y"."""
@@ -43,25 +43,32 @@ class Head(AbstractLayer):
     """Logits over the vocabulary and their cross entropy; `tied` reuses the embedding's table.
 
     A tied table counts no parameters of its own (`total` is 0), yet the last pipeline stage stores a
-    copy of it, and the gradients of both copies are summed every step.
+    copy of it, and the gradients of both copies are summed every step. `bias` adds one number a token of
+    the vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that
+    keeps them once more (Gemma 2: arXiv:2408.00118, section 2).
     """
 
     kind: Literal["head"] = "head"
     vocabulary: int = Field(ge=1)
     vocabulary_multiple: int = Field(default=128, ge=1)
     tied: bool = False
+    bias: bool = False
+    softcap: bool = False
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """One table of the embedding's shape, padded alike, so that both cuts agree."""
+        """One table of the embedding's shape, padded alike, so that both cuts agree; then the bias."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         total = 0 if self.tied else self.vocabulary * hidden
-        return (Weight(name="head.table", elements=rows * hidden, total=total, tied=self.tied),)
+        table = Weight(name="head.table", elements=rows * hidden, total=total, tied=self.tied)
+        if not self.bias:
+            return (table,)
+        return table, Weight(name="head.bias", elements=rows, total=self.vocabulary)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """From tensor "x" to the loss.
 
         What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): the items
-        here keep only the input of the product.
+        here keep only the input of the product, and what a soft cap writes.
         """
         tokens, dtype = split.tokens, split.dtype
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
@@ -76,7 +83,25 @@ class Head(AbstractLayer):
         return (
             enter_tensor_parallel("x", "head.enter", hidden, split),
             kernel("head.logits", logits, ("x.full",), "logits", component="head"),
+            *self._bend(tokens * rows, split),
             kernel("head.cast", cast, ("logits",), "logits.fp32", component="head"),
             *sums,
             kernel("head.loss", loss, ("logits.fp32",), "loss", component="head"),
         )
+
+    def _bend(self, elements: Counts, split: Split) -> list[Item]:
+        """Bias and soft cap on this rank's logits, in place."""
+        return [
+            kernel(
+                f"head.{name}",
+                MemoryBound(kind=kind, elements=elements, dtype=split.dtype),
+                ("logits",),
+                "logits",
+                component="head",
+            )
+            for wanted, kind, name in (
+                (self.bias, "bias_add", "bias"),
+                (self.softcap, "softcap", "softcap"),
+            )
+            if wanted
+        ]

@@ -26,12 +26,13 @@ class Mlp(AbstractLayer):
 
     `ffn_hidden` is the width between the two linears: 4 · hidden for GPT, about 8/3 · hidden for gated
     MLPs, so that three matrices hold what two held (arXiv:2002.05202, section 2). `bias` gives both
-    linears one; the second is added by the block, after the sum over ranks.
+    linears one; the second is added by the block, after the sum over ranks. "relu2" is a squared ReLU
+    (arXiv:2109.08668).
     """
 
     kind: Literal["mlp"] = "mlp"
     ffn_hidden: int = Field(ge=1)
-    activation: Literal["gelu", "silu", "relu", "swiglu", "geglu"] = "gelu"
+    activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = "gelu"
     bias: bool = False
 
     @property

@@ -42,9 +42,12 @@ KINDS: dict[str, Kind] = {
     "softmax": Kind(forward=2, backward=3, reduces=True, saves=OUT),
     "scaled_masked_softmax": Kind(forward=2, backward=3, reduces=True, saves=OUT),
     "mask_fill": Kind(forward=2, backward=2),
+    "alibi": Kind(forward=2),  # adds one slope per head; the gradient passes unchanged
+    "softcap": Kind(forward=2, backward=3, saves=OUT),  # c · tanh(x / c): its slope follows from y
     "gelu": Kind(forward=2, backward=3, saves=X),
     "silu": Kind(forward=2, backward=3, saves=X),
     "relu": Kind(forward=2, backward=3, saves=OUT),
+    "relu2": Kind(forward=2, backward=3, saves=X),  # max(x, 0)²: its slope is twice the kept input
     "swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
     "geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
     "dropout": Kind(forward=2, backward=2, mask_passes=1),

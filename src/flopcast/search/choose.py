@@ -174,7 +174,7 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
     return (
         f"no plan is possible: each of {tried} plans for {job.model.name} on {job.cluster.num_devices}"
-        f" devices breaks a rule; fixed was {settled}.\nName a plan with --plan to see which rules it breaks."
+        f" devices breaks a rule; fixed was {settled}.\nA plan named with --plan is told which it breaks."
     )
 
 

@@ -4,7 +4,7 @@ Answers: which layers follow each other, how many parameters they hold, how many
 Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 """
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flopcast.dtypes import Probability, constant
 from flopcast.layers.base import AbstractLayer, Split
@@ -41,11 +41,19 @@ class Model(Noun):
         Rows of the table, and what they are padded to (times the tensor-parallel degree), as
         Megatron-LM's `make-vocab-size-divisible-by` does. Padding costs time and memory, but is no
         parameter of the model.
+    context_length : int
+        Tokens of a sequence that it was trained on; 0 where that is unknown.
     learned_positions : int
-        Rows of a position table, 0 where positions are rotary or absent.
+        Positions that have a row in a table, 0 where positions are rotary or absent.
+    position_offset : int
+        Rows of that table before the first position's: OPT has two. They are parameters all the same.
     tied_embeddings : bool
         Whether the head reuses the embedding's table. Stages that hold both ends of a pipeline then keep
         a copy each and sum its gradients.
+    embedding_norm : bool
+        Whether a norm of the first block's kind follows the embedding (BLOOM).
+    head_bias, logit_softcap : bool
+        Whether logits get a bias (GPT-J, Phi), and whether they are bent by a tanh (Gemma 2).
     blocks : tuple of Block
         Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
 
@@ -61,11 +69,22 @@ class Model(Noun):
     hidden: int = Field(ge=1)
     vocabulary: int = Field(ge=1)
     vocabulary_multiple: int = Field(default=128, ge=1, description="padded to this times tp")
+    context_length: int = Field(default=0, ge=0, description="tokens it was trained on; 0: unknown")
     learned_positions: int = Field(default=0, ge=0)
+    position_offset: int = Field(default=0, ge=0, description="unused first rows of that table")
     tied_embeddings: bool = False
+    embedding_norm: bool = False
     embedding_dropout: Probability = 0.0
+    head_bias: bool = False
+    logit_softcap: bool = False
     blocks: tuple[Block, ...] = Field(min_length=1)
     source: tuple[Source, ...] = ()
+
+    @model_validator(mode="after")
+    def _an_offset_needs_a_table(self) -> "Model":
+        if self.position_offset and not self.learned_positions:
+            raise ValueError("position_offset: 0, where there are no learned_positions")
+        return self
 
     @property
     def num_blocks(self) -> int:
@@ -78,19 +97,23 @@ class Model(Noun):
         Embedding and head are layers like any other: they decide how full the first and the last stage
         of a pipeline are. The final norm is of the last block's kind.
         """
+        first, last = self.blocks[0], self.blocks[-1]
         embedding = Embedding(
             vocabulary=self.vocabulary,
             vocabulary_multiple=self.vocabulary_multiple,
-            learned_positions=self.learned_positions,
+            learned_positions=self.learned_positions + self.position_offset,
+            norm=first.norm if self.embedding_norm else None,
+            norm_bias=first.norm_bias,
             dropout=self.embedding_dropout,
         )
         head = Head(
             vocabulary=self.vocabulary,
             vocabulary_multiple=self.vocabulary_multiple,
             tied=self.tied_embeddings,
+            bias=self.head_bias,
+            softcap=self.logit_softcap,
         )
-        last = self.blocks[-1]
-        final_norm = FinalNorm(norm=last.norm, norm_bias=last.norm_bias)
+        final_norm = FinalNorm(norm=last.norm, norm_bias=last.norm_bias, norm_scale=last.norm_scale)
         return (
             (embedding, 1),
             *((block, block.count) for block in self.blocks),

@@ -4,8 +4,10 @@ Answers: which formula did a source divide by the step time?
 A rate is a FLOP count over a time; papers differ in the count (recompute or not, full or causal attention,
 head or not), and a rate read by another's formula is wrong by up to a third. What was measured is the
 time, so it is recovered by the source's own formula, and predictions are compared in seconds.
+Elsewhere: the formulas themselves (report/flop_conventions.py).
 """
 
+from flopcast.report.flop_conventions import equation_3
 from flopcast.spec.job import Job
 
 
@@ -31,8 +33,5 @@ def step_time_of_rate(job: Job, device_flop_per_s: float) -> float:
     ----------
     Narayanan et al., SC21, arXiv:2104.04473, equation 3.
     """
-    model, length = job.model, job.batch.sequence_length
-    layers, hidden = model.num_blocks, model.hidden
-    correction = 1.0 + length / (6.0 * hidden) + model.vocabulary / (16.0 * layers * hidden)
-    flop = 96.0 * job.plan.global_batch * length * layers * hidden**2 * correction
+    flop = equation_3(job, 4.0, job.model.vocabulary)
     return flop / (job.cluster.num_devices * device_flop_per_s)

@@ -23,6 +23,7 @@ class Relative:
     log_sigma_factor: float
 
 
+GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap")  # an elementwise function
 STREAMING = Relative(name="residual_add", log_sigma_factor=0.08)
 
 RELATIVES: dict[str, Relative] = {
@@ -43,6 +44,7 @@ RELATIVES: dict[str, Relative] = {
             "bias_add_residual",
             "fused_layernorm",
             "rope",
+            "alibi",
             "rope_join",
             "split_heads",
             "residual_add.backward",
@@ -68,11 +70,8 @@ RELATIVES: dict[str, Relative] = {
     "epilogue_bias": STREAMING,  # moves nothing
     "bias_gelu": Relative(name="gelu", log_sigma_factor=0.08),
     "bias_gelu.backward": Relative(name="gelu.backward", log_sigma_factor=0.1),
-    **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in ("silu", "relu", "swiglu", "geglu")},
-    **{
-        f"{name}.backward": Relative(name="gelu.backward", log_sigma_factor=0.1)
-        for name in ("silu", "relu", "swiglu", "geglu")
-    },
+    **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},
+    **{f"{name}.backward": Relative(name="gelu.backward", log_sigma_factor=0.1) for name in GELU_LIKE},
     "rmsnorm": Relative(name="layernorm", log_sigma_factor=0.15),
     "rmsnorm.backward": Relative(name="layernorm.backward", log_sigma_factor=0.2),
 }
