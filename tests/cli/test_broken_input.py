@@ -51,7 +51,7 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
     "a part that is empty": (job("stack: megatron-2022", "stack:"), "stack", 3),
     "a plan that is a number": (JOB.partition("plan:")[0].encode() + b"plan: 7\n", "plan = 7", 5),
     "an unknown model": (job("megatron-1.7b", "megatron-1.8b"), "model", 1),
-    "an unknown cluster": (job("dgx-a100", "dgx-h200"), "cluster", 2),
+    "an unknown cluster": (job("dgx-a100", "dgx-x100"), "cluster", 2),
     "an unknown stack": (job("megatron-2022", "megatron"), "stack", 3),
     "an unknown base": (job("megatron-1.7b", "{base: x}"), "model.base", 1),
     "a degree that divides no heads": (job("data_parallel: 8", "tensor_parallel: 7"), "tensor_parallel", 6),

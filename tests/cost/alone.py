@@ -24,7 +24,32 @@ from flopcast.workload.lower import lower
 from flopcast.workload.program import Hop, Segment
 from flopcast.workload.realise import realise
 
-DEVICES = {"a100-sxm4-80gb": "dgx-a100", "gh200-96gb": "vista"}  # device → a cluster of it
+DEVICES = {  # device → a cluster of it
+    "a100-pcie-40gb": "a100-pcie-40gb-8",
+    "a100-pcie-80gb": "a100-pcie-80gb-8",
+    "a100-sxm4-40gb": "perlmutter-40gb",
+    "a100-sxm4-80gb": "dgx-a100",
+    "a40-48gb": "delta-a40",
+    "b200-sxm-180gb": "dgx-b200",
+    "b300-sxm-288gb": "dgx-b300",
+    "gb200-192gb": "gb200-nvl72",
+    "gb300-288gb": "gb300-nvl72",
+    "gh200-144gb": "gh200-nvl2",
+    "gh200-96gb": "vista",
+    "h100-pcie-80gb": "h100-pcie-8",
+    "h100-sxm5-80gb": "dgx-h100",
+    "h20-96gb": "hgx-h20",
+    "h200-sxm-141gb": "dgx-h200",
+    "h800-sxm-80gb": "hgx-h800",
+    "l40s-48gb": "l40s-8",
+    "mi250x-gcd-64gb": "frontier",
+    "mi300x-192gb": "mi300x-8",
+    "mi355x-288gb": "mi355x-8",
+    "rtx-4090-24gb": "rtx-4090-8",
+    "rtx-pro-6000-96gb": "rtx-pro-6000-8",
+    "v100-sxm2-16gb": "dgx-1",
+    "v100-sxm2-32gb": "aws-p3dn",
+}
 NO_HOP = Hop(forward=(), backward=())
 
 

@@ -34,8 +34,8 @@ def names(kind: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> names("hosts")
-    ('epyc-7763', 'grace')
+    >>> names("hosts")[0]
+    'epyc-7763'
     """
     place = folder(kind)
     if not place.is_dir():  # nothing of this kind ships
@@ -68,16 +68,18 @@ def document(kind: str, name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """The fault of naming an entry that does not exist.
 
-    `field` and `where` say who named it; what is allowed is cut after 24 names.
+    `field` and `where` say who named it; what is allowed is cut after some
+    24 names, the nearest first.
     """
     known = names(kind)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    shown = known if len(known) <= 24 else (*near, *(other for other in known[:24] if other not in near))
     more = f", … ({len(known)} in all)" if len(known) > 24 else ""
     return Problem(
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
-        allowed=", ".join(known[:24]) + more,
+        allowed=", ".join(shown) + more,
         because=f"the catalogue has no such {kind.removesuffix('s')}",
         fix=f"did you mean {' or '.join(near)}?" if near else f"see: flopcast catalog {kind}",
     )

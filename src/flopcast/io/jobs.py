@@ -158,6 +158,8 @@ def _described(document: Document) -> tuple[Job, Document, dict[str, object] | N
             except SpecError as error:
                 problems += error.problems
                 data.pop(key)
+        elif key in ("model", "cluster", "stack"):
+            problems.append(_missing(key, document))
     try:
         job = build(Job, document, data)
     except SpecError as error:
@@ -253,6 +255,20 @@ def _fault(where: str, field: str, value: object, allowed: str, because: str, fi
     """One fault as an error."""
     problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
     return SpecError([problem])
+
+
+def _missing(key: str, document: Document) -> Problem:
+    """The fault of leaving out a part that a name of the catalogue could fill."""
+    known = catalog.names(NOUNS[key][0])
+    return Problem(
+        where=document.where(()),
+        field=key,
+        value=None,
+        fault="is missing",
+        allowed=f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description",
+        because=f"a prediction needs a {key}",
+        fix=f"add {key}: {known[0] if known else '…'}, or --{key} NAME",
+    )
 
 
 def _not_a_mapping(document: Document) -> Problem:
