@@ -104,11 +104,10 @@ def test_a_relative_is_another_class_with_some_doubt(name):
 
 
 @pytest.mark.parametrize("name", RELATIVES)
-def test_a_relative_was_itself_measured_on_every_device(name):
-    for device, cluster in DEVICES.items():
-        book = load_book(catalog.cluster(cluster))
-
-        assert book.exact(device, RELATIVES[name].name) is not None
+def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
+    """A100 and GH200, the systems of data/operators: what all others borrow from."""
+    for device in ("a100-sxm4-80gb", "gh200-96gb"):
+        assert (device, RELATIVES[name].name) in load_owner(device)
 
 
 @pytest.mark.parametrize("name", RELATIVES)

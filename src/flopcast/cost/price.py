@@ -215,9 +215,13 @@ def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing
     names = [f"{level}[{device}]"]
     own_error = found.curve.evidence.relative_error if found.calibrated else 0.0
     state.factors.get(names[0], max(KERNEL_LOG_SIGMA, own_error))
-    if found.log_sigma_factor > 0:
-        names.append(f"borrowed[{name}]" if found.calibrated else f"uncalibrated[{device}]")
-        state.factors.get(names[-1], found.log_sigma_factor)
+    for label, sigma in (
+        (f"borrowed[{name}]", found.class_log_sigma_factor),
+        (f"uncalibrated[{device}]", found.device_log_sigma_factor),
+    ):
+        if sigma > 0:
+            names.append(label)
+            state.factors.get(label, sigma)
     if extrapolated:
         names.append(f"extrapolated[{name}]")
         state.factors.get(names[-1], EXTRAPOLATION_LOG_SIGMA)

@@ -20,16 +20,22 @@ OTHER_DEVICE_LOG_SIGMA = 0.12  # A100 against GH200 over memory-bound classes
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Found:
-    """A curve, the log-sigma that finding it took, and whether it was measured at all.
+    """A curve, how sure what it stands for is, and whether it was measured at all.
 
-    `log_sigma_factor` is 0 for the device's own curve, and grows with each step away from it; steps
-    to another class and to another device add in quadrature. `calibrated` is False for a data-sheet
-    estimate only.
+    `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
+    first is an error of one class, the second one of all classes of the device together. `calibrated` is
+    False for a data-sheet estimate only.
     """
 
     curve: Curve
-    log_sigma_factor: float
-    calibrated: bool
+    class_log_sigma_factor: float = 0.0
+    device_log_sigma_factor: float = 0.0
+    calibrated: bool = True
+
+    @property
+    def log_sigma_factor(self) -> float:
+        """Both steps away, in quadrature."""
+        return float(np.hypot(self.class_log_sigma_factor, self.device_log_sigma_factor))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -57,14 +63,17 @@ class CurveBook:
         for place, foreign in ((owner, 0.0), *((c, OTHER_DEVICE_LOG_SIGMA) for c in cousins)):
             own = self.curves.get((place, name))
             if own is not None:
-                return Found(curve=own, log_sigma_factor=foreign, calibrated=True)
+                return Found(curve=own, device_log_sigma_factor=foreign)
             borrowed = self.curves.get((place, relative.name)) if relative else None
             if relative and borrowed is not None:
-                sigma = float(np.hypot(foreign, relative.log_sigma_factor))
-                return Found(curve=borrowed, log_sigma_factor=sigma, calibrated=True)
+                return Found(
+                    curve=borrowed,
+                    class_log_sigma_factor=relative.log_sigma_factor,
+                    device_log_sigma_factor=foreign,
+                )
         return Found(
             curve=flat_curve(owner, name, UNCALIBRATED_EFFICIENCY, launch_s),
-            log_sigma_factor=UNCALIBRATED_LOG_SIGMA,
+            device_log_sigma_factor=UNCALIBRATED_LOG_SIGMA,
             calibrated=False,
         )
 
