@@ -1,20 +1,29 @@
 """`flopcast predict`."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli.asking import asks_for_job, check_writable, job_from, print_json
 
+if TYPE_CHECKING:
+    from flopcast.report.report import Report
+
 
 @click.command("predict")
 @asks_for_job
+@click.option(
+    "--log", type=click.Path(path_type=Path), help="A training log, to set beside the prediction."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for ui.perfetto.dev.")
 def command(
     job: str | None,
     changes: tuple[str, ...],
+    log: Path | None,
     wants_json: bool,
     report: Path | None,
     trace: Path | None,
@@ -23,10 +32,13 @@ def command(
     """Predict one training step of a job.
 
     Prints seconds of a step with their interval, tokens per second, MFU, memory, where the time goes,
-    and which measurements all of it rests on. A job is a YAML or JSON file, or options, or both: an
-    option replaces a part of the file, KEY=VALUE changes one value of it.
+    and which measurements all of it rests on. A job is a YAML or JSON file, a launch script of Megatron-LM,
+    or options, or both: an option replaces a part of the file, KEY=VALUE changes one value of it. Without a
+    plan, a good one is chosen and named.
 
     \b
+    flopcast predict --model ./config.json --cluster dgx-h100 --gpus 64
+    flopcast predict run.sh --cluster dgx-h100 --gpus 512 --log train.log
     flopcast predict job.yaml
     flopcast predict job.yaml plan.tensor_parallel=4 plan.data_parallel=16
     flopcast predict --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
@@ -38,11 +50,12 @@ def command(
 
     check_writable("--report", report)
     check_writable("--trace", trace)
+    told, data = _log_reader(log)
     made = predict(job_from(job, changes, **named))
     if wants_json:
-        print_json(as_json(made))
+        print_json(as_json(made) | data(made))
     else:
-        click.echo(as_text(made))
+        click.echo(as_text(made) + told(made))
     if report is not None:
         from flopcast.report.html import as_html
 
@@ -53,3 +66,22 @@ def command(
 
         write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
+
+
+def _log_reader(
+    path: Path | None,
+) -> tuple[Callable[["Report"], str], Callable[["Report"], dict[str, object]]]:
+    """What to say of a report beside a log: as text, and as JSON; nothing without a log.
+
+    The log is read before any work is done, so that a wrong one is told at once.
+    """
+    if path is None:
+        return lambda _: "", lambda _: {}
+    from flopcast.io.logs import read_log_file
+    from flopcast.report.measured import as_json, as_text, compare_with_log
+
+    log = read_log_file(path)
+    return (
+        lambda report: f"\n\n{as_text(compare_with_log(report, log))}",
+        lambda report: {"measured": as_json(compare_with_log(report, log))},
+    )

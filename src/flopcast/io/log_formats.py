@@ -1,0 +1,274 @@
+"""Formats of training logs: what one line of each framework says.
+
+Answers: is this line a printed step, the memory of a rank, or a fact about the job, and which numbers does
+it hold? Each line is judged alone: ranks, repeats and half-written lines are the reader's (logs.py).
+A new framework is one function and one line in FORMATS; the order matters where one log holds lines of
+several: the first framework that printed a step is the log's.
+
+Numbers leave in SI units. "MB" and "GB" of these frameworks are powers of 1024.
+
+Where the formats stand: `training_log` and `report_memory` of Megatron-LM (megatron/training/training.py,
+utils.py), of Megatron-DeepSpeed and GPT-NeoX (megatron/logging.py); ThroughputTimer and
+`see_memory_usage` of DeepSpeed (deepspeed/utils/timer.py, runtime/utils.py), PipelineEngine.train_batch and
+the flops profiler; MetricsProcessor.log of torchtitan (torchtitan/components/metrics.py); logs printed by
+NeMo and by the Trainer of transformers.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MIB, GIB = 1024.0**2, 1024.0**3
+NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
+RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+Fields = dict[str, float]  # names of report.log.Steps, and RUNTIME, NUM_STEPS
+RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that is printed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a line says of a step; `complete` ends the step, other lines add to the next one that does."""
+
+    fields: Fields
+    complete: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """A framework's way to print steps: texts of which a line must hold one, its reader, and an example.
+
+    `read` gives None for a line that only resembles the format.
+    """
+
+    cues: tuple[str, ...]
+    read: Callable[[str], Found | None]
+    example: str
+
+
+_PAIR = re.compile(rf"\s*([^:=]+?)\s*[:=]\s*{NUMBER}")
+_ITERATION = re.compile(r"\biteration[\s=]+(\d+)\s*/")
+_NEOX_RATE = re.compile(rf"approx flops per GPU:\s*{NUMBER}([KMGTP]?)FLOPS")
+_BRIDGE_RATE = re.compile(rf"GPU utilization:\s*{NUMBER}\s*MODEL_TFLOP/s/GPU")
+_PIPELINE = re.compile(rf"\bsteps:\s*(\d+)\s+loss:.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:\s*{NUMBER}")
+_THROUGHPUT = re.compile(
+    rf"(?:global_step=|\b\d+/)(\d+),\s+(?:RunningAvgSamplesPerSec=[^,]+,\s+Curr)?SamplesPerSec={NUMBER}"
+)
+_LATENCY = re.compile(rf"^\s*iter latency:\s*{NUMBER}\s*(us|ms|s)\b")
+_PROFILED = re.compile(rf"^\s*FLOPS per GPU = 3 .*latency:\s*{NUMBER}\s*([KMGTP]?)FLOPS", re.IGNORECASE)
+_PROFILED_SAMPLES = re.compile(rf"^\s*samples/second:\s*{NUMBER}")
+_TITAN = re.compile(
+    rf"(?<!validate )step:\s*(\d+)\s.*?\b(?:tps|wps):\s*{NUMBER}(?:.*?\btflops:\s*{NUMBER})?"
+)
+_BAR = re.compile(rf"global_step={NUMBER},.*train_step_timing in s={NUMBER}")
+_RUN = re.compile(rf"'train_runtime':\s*'?{NUMBER}.*'train_samples_per_second':\s*'?{NUMBER}")
+_RUN_STEPS = re.compile(rf"'train_steps_per_second':\s*'?{NUMBER}")
+_TOTAL_STEPS = re.compile(r"Total optimization steps\s*=\s*([\d,]+)")
+
+KEYS = {  # of "key: value | key: value" lines, without underscores → field and scale
+    "elapsed time per iteration (ms)": ("step_time_s", 1e-3),
+    "elapsed time per iteration ms": ("step_time_s", 1e-3),
+    "elapsed time per iteration (s)": ("step_time_s", 1.0),
+    "train step timing in s": ("step_time_s", 1.0),
+    "throughput per gpu (tflop/s/gpu)": ("device_flop_per_s", 1e12),
+    "tflops": ("device_flop_per_s", 1e12),
+    "tflops per gpu": ("device_flop_per_s", 1e12),
+    "samples per second": ("samples_per_s", 1.0),
+    "samples/sec": ("samples_per_s", 1.0),
+    "tokens per gpu per second (tgs)": ("device_tokens_per_s", 1.0),
+    "tokens per gpu (tokens/s/gpu)": ("device_tokens_per_s", 1.0),
+    "tokens per sec per gpu": ("device_tokens_per_s", 1.0),
+    "global batch size": ("global_batch", 1.0),
+    "global step": ("step", 1.0),
+}
+
+
+def number(text: str) -> float:
+    """The number that NUMBER found.
+
+    >>> number("6,123"), number("1.073e+04")
+    (6123.0, 10730.0)
+    """
+    return float(text.replace(",", ""))
+
+
+def _pairs(line: str) -> Fields:
+    """Fields of a line of "key: value" or "key=value", divided by bars; unknown keys are passed over."""
+    fields: Fields = {}
+    for part in line.split("|"):
+        found = _PAIR.match(part)
+        key = found.group(1).replace("_", " ").lower() if found else ""
+        if found and key in KEYS:
+            field, scale = KEYS[key]
+            fields[field] = number(found.group(2)) * scale
+    return fields
+
+
+def _iteration(line: str) -> Fields | None:
+    """A line of the Megatron family: numbered, and with the time of an iteration."""
+    numbered = _ITERATION.search(line)
+    fields = _pairs(line) if numbered else {}
+    if numbered is None or "step_time_s" not in fields:
+        return None
+    return fields | {"step": float(numbered.group(1))}
+
+
+def _megatron_lm(line: str) -> Found | None:
+    """All eras; Megatron-Bridge prints the rate in a line of its own before the iteration."""
+    bridge = _BRIDGE_RATE.search(line)
+    if bridge:
+        return Found(fields={"device_flop_per_s": number(bridge.group(1)) * 1e12}, complete=False)
+    fields = _iteration(line)
+    return Found(fields=fields) if fields else None
+
+
+def _megatron_deepspeed(line: str) -> Found | None:
+    """As Megatron-LM, and sequences per second and the rate at the end."""
+    told = "samples per second" in line or "samples_per_second" in line
+    fields = _iteration(line) if told else None
+    return Found(fields=fields) if fields and "samples_per_s" in fields else None
+
+
+def _gpt_neox(line: str) -> Found | None:
+    """As Megatron-LM, but sequences per second stand first; the rate has a prefix of its own."""
+    fields = _iteration(line) if "samples/sec:" in line else None
+    if fields is None or "samples_per_s" not in fields:
+        return None
+    rate = _NEOX_RATE.search(line)
+    if rate:
+        fields["device_flop_per_s"] = number(rate.group(1)) * RATE_UNITS[rate.group(2)]
+    return Found(fields=fields)
+
+
+def _deepspeed_pipeline(line: str) -> Found | None:
+    """PipelineEngine: mean time of the steps since the last line."""
+    found = _PIPELINE.search(line)
+    if not found:
+        return None
+    step, time_s, rate = (number(text) for text in found.groups())
+    return Found(fields={"step": step, "step_time_s": time_s, "samples_per_s": rate})
+
+
+def _deepspeed(line: str) -> Found | None:
+    """ThroughputTimer: the current rate, or in its first releases the mean since the start."""
+    found = _THROUGHPUT.search(line)
+    if not found:
+        return None
+    return Found(fields={"step": number(found.group(1)), "samples_per_s": number(found.group(2))})
+
+
+def _deepspeed_timers(line: str) -> Found | None:
+    """SynchronizedWallClockTimer: forward, backward and update, summed over a step's micro-batches."""
+    found = [_PAIR.match(part) for part in line.split("|")[1:]]
+    times = {pair.group(1): number(pair.group(2)) * 1e-3 for pair in found if pair}
+    names = [("fwd", "forward"), ("bwd", "backward"), ("step",)]
+    parts = [times[name] for choice in names for name in choice if name in times]
+    return Found(fields={"step_time_s": sum(parts)}) if len(parts) == 3 and any(parts) else None
+
+
+def _deepspeed_profiler(line: str) -> Found | None:
+    """The flops profiler's summary, over three lines; it times one micro-batch and an update."""
+    latency, rate, samples = (rule.search(line) for rule in (_LATENCY, _PROFILED, _PROFILED_SAMPLES))
+    if latency:
+        time_s = number(latency.group(1)) * TIME_UNITS[latency.group(2)]
+        return Found(fields={"step_time_s": time_s}, complete=False)
+    if rate:
+        flop_per_s = number(rate.group(1)) * RATE_UNITS[rate.group(2).upper()]
+        return Found(fields={"device_flop_per_s": flop_per_s}, complete=False)
+    return Found(fields={"samples_per_s": number(samples.group(1))}) if samples else None
+
+
+def _torchtitan(line: str) -> Found | None:
+    """Tokens per second of one device (tps, once wps); the step time is not printed."""
+    found = _TITAN.search(line)
+    if not found:
+        return None
+    fields = {"step": number(found.group(1)), "device_tokens_per_s": number(found.group(2))}
+    if found.group(3):
+        fields["device_flop_per_s"] = number(found.group(3)) * 1e12
+    return Found(fields=fields)
+
+
+def _nemo(line: str) -> Found | None:
+    """NeMo 2: one line a step."""
+    fields = _pairs(line)
+    return Found(fields=fields) if {"step", "step_time_s"} <= fields.keys() else None
+
+
+def _nemo_bar(line: str) -> Found | None:
+    """NeMo 1: the state of a progress bar, drawn again and again."""
+    found = _BAR.search(line)
+    if not found:
+        return None
+    return Found(fields={"step": number(found.group(1)), "step_time_s": number(found.group(2))})
+
+
+def _trainer(line: str) -> Found | None:
+    """The summary at the end of a run; its mean holds warm-up, evaluation and checkpoints."""
+    total, run, rate = (rule.search(line) for rule in (_TOTAL_STEPS, _RUN, _RUN_STEPS))
+    if total:
+        return Found(fields={NUM_STEPS: number(total.group(1))}, complete=False)
+    if not run:
+        return None
+    fields = {"step": 1.0, RUNTIME: number(run.group(1)), "samples_per_s": number(run.group(2))}
+    if rate and number(rate.group(1)) > 0:
+        fields["step_time_s"] = 1.0 / number(rate.group(1))
+    return Found(fields=fields)
+
+
+ELAPSED = ("elapsed time per iteration", "elapsed_time_per_iteration")
+FORMATS = {
+    "gpt-neox": Format(
+        cues=ELAPSED,
+        read=_gpt_neox,
+        example="samples/sec: … | iteration 10/ 100 | elapsed time per iteration (ms): … |",
+    ),
+    "megatron-deepspeed": Format(
+        cues=ELAPSED,
+        read=_megatron_deepspeed,
+        example="iteration 10/ 100 | … | elapsed time per iteration (ms): … | samples per second: … |",
+    ),
+    "megatron-lm": Format(
+        cues=(*ELAPSED, "MODEL_TFLOP/s/GPU"),
+        read=_megatron_lm,
+        example="iteration 10/ 100 | … | elapsed time per iteration (ms): … |",
+    ),
+    "nemo": Format(
+        cues=("train_step_timing in s:",),
+        read=_nemo,
+        example="Training epoch 0, iteration 10/100 | … | global_step: 10 | train_step_timing in s: …",
+    ),
+    "nemo-progress-bar": Format(
+        cues=("train_step_timing in s=",),
+        read=_nemo_bar,
+        example="Epoch 0: 10%| | 10/100 […, global_step=9.000, …, train_step_timing in s=…]",
+    ),
+    "torchtitan": Format(
+        cues=("tps: ", "wps: "),
+        read=_torchtitan,
+        example="step: 10  loss: …  memory: …GiB(…%)  tps: …  tflops: …  mfu: …%",
+    ),
+    "deepspeed-pipeline": Format(
+        cues=("iter time (s):",),
+        read=_deepspeed_pipeline,
+        example="steps: 10 loss: … iter time (s): … samples/sec: …",
+    ),
+    "deepspeed": Format(
+        cues=("SamplesPerSec=",),
+        read=_deepspeed,
+        example="global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…",
+    ),
+    "deepspeed-timers": Format(
+        cues=("time (ms) |",), read=_deepspeed_timers, example="time (ms) | fwd: … | bwd: … | step: …"
+    ),
+    "hugging-face-trainer": Format(
+        cues=("'train_runtime'", "Total optimization steps"),
+        read=_trainer,
+        example="{'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …}",
+    ),
+    "deepspeed-profiler": Format(
+        cues=("iter latency:", "samples/second:"),
+        read=_deepspeed_profiler,
+        example="iter latency: … s, then in a line of its own samples/second: …",
+    ),
+}

@@ -1,0 +1,225 @@
+"""Training logs: from text, or from a file of any length, to a Log.
+
+Answers: which steps did this run print, what memory, what does it say of its job; and if nothing of that
+is in it, why not?
+Elsewhere: what a line says (log_formats.py, log_facts.py), which steps are steady (report/log.py), the
+comparison with a prediction (report/measured.py).
+
+Files are read line by line; what is kept is eight numbers a printed step, at most MOST_RECORDS of them, and
+four numbers a rank. Colours and carriage returns are taken off. A last line without its end may be cut
+anywhere, so its last word is not read. Where several ranks print steps, the one that prints most is
+followed. A step printed twice in a row counts once; a step number that falls is a restart.
+"""
+
+import gzip
+import io
+import math
+import re
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.log_facts import facts_of_line, memory_of_line, rank_inside, split_rank
+from flopcast.io.log_formats import FORMATS, NUM_STEPS, RUNTIME, Fields
+from flopcast.report.log import Log, RankMemory, Steps
+
+MOST_RECORDS = 1_000_000
+CHUNK_BYTES = 1 << 20
+MOST_LINE_BYTES = 1 << 16  # the start of a longer line is passed over
+LIMITS = (1e-12, 1e24)  # seconds, rates and counts of any step, in SI units
+NAMES = tuple(field.name for field in fields(Steps))
+UNLABELLED = -1
+_ENDS = re.compile(rb"[\r\n]+")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_HINTS = ("step", "iter", "loss", "tokens", "samples", "elapsed", "time", "flops", "s/it")
+
+
+def read_log(text: str, name: str) -> Log:
+    """The log that a text holds.
+
+    Parameters
+    ----------
+    text : what a framework printed, of one or all ranks
+    name : how faults and reports name it
+
+    Raises
+    ------
+    SpecError
+        It is empty or no text, holds no line of a known format, or no such line with usable numbers.
+    """
+    return _read(_lines(io.BytesIO(text.encode("utf-8", errors="replace"))), name)
+
+
+def read_log_file(path: Path) -> Log:
+    """As `read_log`, from a file, plain or .gz, in bounded memory.
+
+    Raises
+    ------
+    SpecError
+        As `read_log`; or it does not exist, is a folder, may not be read, or is damaged.
+    """
+    try:
+        with _opened(path) as file:
+            return _read(_lines(file), path.name)
+    except (OSError, EOFError, zlib.error) as error:
+        because = getattr(error, "strerror", None) or str(error)
+        allowed = "a file that exists and may be read"
+        raise SpecError([_fault(str(path), allowed, because, "check the path")]) from None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """The file's bytes, unpacked; a path that no system takes is an OSError too."""
+    try:
+        return cast("IO[bytes]", gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
+    except ValueError as error:  # a zero byte
+        raise OSError(str(error)) from None
+
+
+def _lines(file: IO[bytes]) -> Iterator[str]:
+    """Lines without ends and colours; a last one that is not ended loses its last word."""
+    rest = b""
+    while chunk := file.read(CHUNK_BYTES):
+        *whole, rest = _ENDS.split(rest + chunk)
+        rest = rest if len(rest) <= MOST_LINE_BYTES else b""
+        yield from map(_plain, whole)
+    words = _plain(rest).rsplit(None, 1)
+    yield words[0] if len(words) > 1 else ""
+
+
+def _plain(raw: bytes) -> str:
+    """Text without colours; bytes that are no UTF-8 become a replacement character."""
+    text = raw.decode("utf-8", errors="replace")
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+class _Reading:
+    """What has been read so far: the only thing that changes while a log goes by."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, array[float]] = {name: array("d") for name in FORMATS}
+        self.pending: dict[tuple[str, int], Fields] = {}
+        self.num_bad = dict.fromkeys(FORMATS, 0)
+        self.memory: dict[int, dict[str, float]] = {}
+        self.facts: dict[str, int] = {}
+        self.nearest, self.nearest_score = "", 0
+        self.num_lines, self.binary = 0, False
+
+    def take(self, line: str) -> None:
+        """Read one line: a step, or else memory and facts, which may stand beside it."""
+        self.num_lines += bool(line.strip())
+        self.binary = self.binary or "\0" in line
+        labelled, line = split_rank(line)
+        self.facts |= facts_of_line(line)
+        if told := memory_of_line(line):
+            self._keep_memory(labelled if (rank := rank_inside(line)) is None else rank, told)
+        for name, known in FORMATS.items():
+            if any(cue in line for cue in known.cues) and (found := known.read(line)):
+                key = (name, UNLABELLED if labelled is None else labelled)
+                pending = self.pending.pop(key, {}) | found.fields
+                if found.complete:
+                    self._keep_step(*key, pending)
+                else:
+                    self.pending[key] = pending
+                return
+        self._remember_nearest(line)
+
+    def _keep_memory(self, rank: int | None, told: dict[str, float]) -> None:
+        """The largest of each size, by rank."""
+        kept = self.memory.setdefault(UNLABELLED if rank is None else rank, {})
+        for name, size in told.items():
+            kept[name] = max(size, kept.get(name, 0.0))
+
+    def _keep_step(self, name: str, rank: int, told: Fields) -> None:
+        """A record, if its numbers can be: in LIMITS, no time of zero. A rate of 0 is none."""
+        rows = self.rows[name]
+        if told.get(NUM_STEPS) and RUNTIME in told:
+            told["step_time_s"] = told[RUNTIME] / told[NUM_STEPS]
+        right = all(value == 0 or LIMITS[0] < value < LIMITS[1] for value in told.values())
+        if not right or told.get("step_time_s") == 0:
+            self.num_bad[name] += 1
+        elif len(rows) < MOST_RECORDS * (1 + len(NAMES)):
+            counted = {"step": len(rows) / (1 + len(NAMES)) + 1}  # where steps have no number
+            known = counted | {key: value for key, value in told.items() if value or key == "step"}
+            rows.append(float(rank))
+            rows.extend(known.get(field, math.nan) for field in NAMES)
+
+    def _remember_nearest(self, line: str) -> None:
+        """The line that looks most like a step: what a reader of "no step found" wants to see."""
+        if not any(self.rows.values()):
+            low = line[:1000].lower()
+            score = sum(hint in low for hint in _HINTS) * any(letter.isdigit() for letter in low)
+            if score > self.nearest_score:
+                self.nearest, self.nearest_score = line.strip()[:160], score
+
+
+def _read(lines: Iterable[str], name: str) -> Log:
+    """All lines, then the log of the first framework that printed a step."""
+    reading = _Reading()
+    for line in lines:
+        reading.take(line)
+    framework = next((one for one, rows in reading.rows.items() if rows), None)
+    if framework is None:
+        raise SpecError([_nothing(reading, name)])
+    rows = np.array(reading.rows[framework]).reshape(-1, 1 + len(NAMES))
+    kept = _followed(rows)
+    facts = reading.facts
+    if framework == "deepspeed-profiler" and {"micro_batch", "data_parallel"} <= facts.keys():
+        facts["global_batch"] = facts["micro_batch"] * facts["data_parallel"]  # it times one micro-batch
+    return Log(
+        name=name,
+        framework=framework,
+        steps=Steps(**{field: kept[:, 1 + place] for place, field in enumerate(NAMES)}),
+        memory=tuple(
+            RankMemory(rank=None if rank == UNLABELLED else rank, **sizes)
+            for rank, sizes in sorted(reading.memory.items())
+        ),
+        global_batch=facts.get("global_batch"),
+        micro_batch=facts.get("micro_batch"),
+        sequence_length=facts.get("sequence_length"),
+        world_size=facts.get("world_size"),
+        num_bad=reading.num_bad[framework],
+        num_repeated=len(rows) - len(kept),
+    )
+
+
+def _followed(rows: np.ndarray) -> np.ndarray:
+    """Records of the rank that printed most (the lowest of equals), without steps told twice in a row.
+
+    Parameters
+    ----------
+    rows : (records, 1 + fields)
+        Rank, then the fields of Steps, the step's number first.
+    """
+    ranks, counts = np.unique(rows[:, 0], return_counts=True)
+    mine: np.ndarray = rows[rows[:, 0] == ranks[np.argmax(counts)]]
+    new: np.ndarray = mine[np.concatenate([[True], np.diff(mine[:, 1]) != 0])]
+    return new
+
+
+def _nothing(reading: _Reading, name: str) -> Problem:
+    """Why no step was found: empty, no text, unusable numbers, or a format that is not known."""
+    if not reading.num_lines:
+        return _fault(name, "a log with printed steps", "it is empty", "check that the run wrote to it")
+    allowed = "a training log; formats known are\n" + "\n".join(
+        f"    {one}: {known.example}" for one, known in FORMATS.items()
+    )
+    bad = sum(reading.num_bad.values())
+    if bad:
+        because = f"none of its {bad} printed steps has usable numbers: each is negative, infinite or nan"
+        return _fault(name, "a log with times above 0", because, "give a log of a run that trained")
+    if reading.binary:
+        return _fault(name, allowed, "it is no text: it holds zero bytes", "give the log as UTF-8 text")
+    nearest = f"; nearest is: {reading.nearest}" if reading.nearest else ""
+    because = f"none of its {reading.num_lines} lines is a step{nearest}"
+    return _fault(name, allowed, because, "give the output of the rank that prints steps: often the last")
+
+
+def _fault(value: str, allowed: str, because: str, fix: str) -> Problem:
+    """A fault of the whole log."""
+    return Problem(field="log", value=value, allowed=allowed, because=because, fix=fix)

@@ -1,0 +1,189 @@
+"""FLOP conventions: what a framework or paper counts as the FLOP of one step before it divides by the time.
+
+Answers: how many FLOP has a step by each known formula, and which formula did a log use that prints a rate
+and a step time? The same step differs by a third and more between formulas: with recompute or without, full
+or causal attention, with or without embeddings.
+Elsewhere: the FLOP that flopcast itself counts (report/metrics.py), printed rates turned back into seconds
+(validation/conventions.py).
+
+Every formula gives the FLOP of the whole cluster in one step of the job's global batch. Symbols are those
+of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabulary, N parameters.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flopcast.dtypes import constant
+from flopcast.layers.embedding import padded_rows
+from flopcast.report.metrics import BACKWARD_OVER_FORWARD, recomputed_flop
+from flopcast.spec.job import Job
+from flopcast.units import Number
+
+PASSES = 1.0 + BACKWARD_OVER_FORWARD  # a forward and its backward, in forwards
+WORST_MISMATCH = 0.05  # further off, no convention is named
+ROUNDING = 0.005  # printed rates and times hold three digits: conventions this near are not told apart
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Convention:
+    """One formula: FLOP of a step, who prints rates by it, and where it stands."""
+
+    flop: Callable[[Job], float]
+    frameworks: tuple[str, ...]  # as report.log names them; the first to think of
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """The convention nearest to a printed rate.
+
+    `mismatch_ratio` is FLOP by the formula over FLOP by the log, less one. `known` says whether it is
+    within 5 %: if not, `name` is only the nearest, and nothing should be compared by it.
+    """
+
+    name: str
+    mismatch_ratio: float
+    known: bool
+
+
+def equation_3(job: Job, passes: Number, vocabulary: Number) -> float:
+    """FLOP of a step by the formula of Megatron-LM's paper, whatever the model's feed-forward.
+
+    `24 · passes · B s l h² (1 + s / 6h + V / 16 l h)`: a feed-forward of 4h, full attention, as many
+    key/value heads as heads.
+
+    Parameters
+    ----------
+    passes : 4 where blocks are recomputed, 3 where not
+    vocabulary : rows of the head, as published or as padded
+
+    References
+    ----------
+    Narayanan et al., SC21, arXiv:2104.04473, equation 3.
+    """
+    length, layers, hidden = job.batch.sequence_length, job.model.num_blocks, job.model.hidden
+    correction = 1.0 + length / (6.0 * hidden) + vocabulary / (16.0 * layers * hidden)
+    return 24.0 * passes * job.plan.global_batch * length * layers * hidden**2 * correction
+
+
+def _padded_vocabulary(job: Job) -> float:
+    """Rows of the head on all tensor-parallel ranks: what frameworks count, for they multiply them."""
+    tensor = float(job.plan.tensor_parallel)
+    rows = padded_rows(job.model.vocabulary, job.model.vocabulary_multiple, constant(tensor))
+    return float(rows.item()) * tensor
+
+
+def _model_flop(job: Job, causal: bool) -> float:
+    """Forward and backward of each matrix product that the model has, with the padded head."""
+    length, model = job.batch.sequence_length, job.model
+    padding = 2.0 * length * model.hidden * (_padded_vocabulary(job) - model.vocabulary)
+    return PASSES * job.plan.global_batch * (model.forward_flop(length, causal) + padding)
+
+
+def _hardware_flop(job: Job, causal: bool) -> float:
+    """Model FLOP and what the plan's recompute repeats."""
+    return _model_flop(job, causal) + recomputed_flop(job, causal)
+
+
+def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
+    """`6 N` for each token, and the scores and contexts of so many forward passes.
+
+    Parameters
+    ----------
+    attention_passes : 3 counts `12 l h s` for each token, 1.5 the causal half of it, 0 nothing
+    embedding : whether N holds the tables that are looked up, not multiplied
+    """
+    length, model = job.batch.sequence_length, job.model
+    tables = 0.0 if embedding else model.hidden * (model.vocabulary + model.learned_positions)
+    linear = 6.0 * (model.parameters() - tables) * length
+    return job.plan.global_batch * (linear + attention_passes * model.attention_flop(length))
+
+
+CONVENTIONS = {
+    "megatron-2021": Convention(
+        flop=lambda job: equation_3(job, 4.0, _padded_vocabulary(job)),
+        frameworks=("megatron-deepspeed", "gpt-neox"),
+        source="arXiv:2104.04473, equation 3; where activations are checkpointed, throughput_calculator of"
+        " Megatron-DeepSpeed (megatron/utils.py) and get_flops of GPT-NeoX (megatron/logging.py)",
+    ),
+    "megatron-2021-without-recompute": Convention(
+        flop=lambda job: equation_3(job, 3.0, _padded_vocabulary(job)),
+        frameworks=("megatron-deepspeed", "gpt-neox"),
+        source="as megatron-2021, where activations are not checkpointed: factor 3 instead of 4",
+    ),
+    "megatron-core": Convention(
+        flop=lambda job: _model_flop(job, causal=False),
+        frameworks=("megatron-lm",),
+        source="num_floating_point_operations of Megatron-LM (megatron/training/training.py), before the"
+        " mask was halved: 12 B s l h² (1 + groups/heads + s/h + gated MLP + V/2lh), no recompute",
+    ),
+    "megatron-core-causal": Convention(
+        flop=lambda job: _model_flop(job, causal=True),
+        frameworks=("megatron-lm", "nemo"),
+        source="num_floating_point_operations of Megatron-LM (megatron/training/training.py) at commit"
+        " 001b00c2734d: half of the mask is counted",
+    ),
+    "hardware": Convention(
+        flop=lambda job: _hardware_flop(job, causal=False),
+        frameworks=(),
+        source="arXiv:2205.05198, appendix A: model FLOP and the recomputed ones, full attention",
+    ),
+    "hardware-causal": Convention(
+        flop=lambda job: _hardware_flop(job, causal=True),
+        frameworks=(),
+        source="as hardware; half of the mask is counted",
+    ),
+    "6n": Convention(
+        flop=lambda job: _six_n(job, 0.0, embedding=True),
+        frameworks=(),
+        source="arXiv:2001.08361, section 2.1, with all parameters as N",
+    ),
+    "6n-without-embedding": Convention(
+        flop=lambda job: _six_n(job, 0.0, embedding=False),
+        frameworks=(),
+        source="arXiv:2001.08361, section 2.1: N without token and position tables",
+    ),
+    "palm": Convention(
+        flop=lambda job: _six_n(job, PASSES, embedding=True),
+        frameworks=(),
+        source="arXiv:2204.02311, appendix B: 6N + 12 l h s for each token; estimate_mfu of nanoGPT",
+    ),
+    "torchtitan": Convention(
+        flop=lambda job: _six_n(job, PASSES, embedding=False),
+        frameworks=("torchtitan",),
+        source="get_nparams_and_flops of torchtitan: as palm, N without the token table",
+    ),
+    "torchtitan-causal": Convention(
+        flop=lambda job: _six_n(job, PASSES / 2.0, embedding=False),
+        frameworks=("torchtitan",),
+        source="get_nparams_and_flops of torchtitan, releases that count 6 l h s for each token",
+    ),
+    "deepspeed-profiler": Convention(
+        flop=lambda job: PASSES * job.plan.global_batch * job.model.forward_flop(job.batch.sequence_length),
+        frameworks=("deepspeed-profiler",),
+        source="flops profiler of DeepSpeed (deepspeed/profiling/flops_profiler): 3 × the forward's"
+        " products, full attention, head not padded",
+    ),
+}
+
+
+def match_convention(job: Job, printed_flop: float, framework: str) -> Match:
+    """The convention by which a log counted.
+
+    Parameters
+    ----------
+    printed_flop : float
+        Printed rate of a device × devices × step time, for one global batch of the job: above 0.
+    framework : str
+        Who wrote the log: conventions that rounding cannot tell apart go to the framework's own.
+
+    Returns
+    -------
+    Match
+        The nearest; `known` where it is within 5 %.
+    """
+    off = {name: rule.flop(job) / printed_flop - 1.0 for name, rule in CONVENTIONS.items()}
+    nearest = min(abs(ratio) for ratio in off.values())
+    near = [name for name, ratio in off.items() if abs(ratio) <= nearest + ROUNDING]
+    name = min(near, key=lambda one: (framework not in CONVENTIONS[one].frameworks, abs(off[one])))
+    return Match(name=name, mismatch_ratio=off[name], known=abs(off[name]) <= WORST_MISMATCH)

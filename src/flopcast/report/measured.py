@@ -1,0 +1,255 @@
+"""A prediction beside the log of a run: step, rate, tokens and memory, measured and predicted.
+
+Answers: was the forecast right, and does the log belong to this job at all?
+Elsewhere: the log (log.py), by which formula it counts FLOP (flop_conventions.py), reading it (io/logs.py).
+
+A measured step is the median of the log's steady records. Rates in FLOP/s are compared by the log's own
+formula, or not at all. Differences are predicted over measured, less one: above 0 the forecast is too high.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from flopcast.report.as_json import nine_digits
+from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH, Match, match_convention
+from flopcast.report.log import Log, SteadyTime
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+from flopcast.units import Number, show, show_seconds
+
+FORMAT_VERSION = 1
+MANY_BAD_SHARE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One report beside one log; None: the log does not say it.
+
+    `step` are the steady steps, `inside` whether their median lies in the report's 90 % interval.
+    `convention` is how the log counts FLOP; the predicted rate is counted the same way, and is None where
+    that is not known. Memory is the largest over the ranks that printed any, beside the fullest stage.
+    `warnings` say where log and job contradict each other: then the comparison is of two different runs.
+    """
+
+    name: str
+    framework: str
+    step: SteadyTime | None
+    predicted_step_time_s: float
+    predicted_low_s: float
+    predicted_high_s: float
+    inside: bool | None
+    convention: Match | None
+    measured_device_flop_per_s: float | None
+    predicted_device_flop_per_s: float | None
+    measured_tokens_per_s: float | None
+    predicted_tokens_per_s: float
+    measured_allocated_bytes: float | None
+    predicted_allocated_bytes: float
+    measured_reserved_bytes: float | None
+    predicted_reserved_bytes: float
+    num_restarts: int
+    num_bad: int
+    warnings: tuple[str, ...]
+
+
+def compare_with_log(report: Report, log: Log) -> Measured:
+    """The report and the log, number by number.
+
+    Parameters
+    ----------
+    report : Report
+    log : Log
+        Of a run of the report's job; where it says otherwise, a warning does.
+
+    Returns
+    -------
+    Measured
+        Where the log prints no step time (torchtitan), the measured one is tokens of a step, by the log's
+        batch or else the job's, over the printed rate of tokens.
+    """
+    job = report.job
+    sequences, devices = _sequences(job, log), log.world_size or job.cluster.num_devices
+    length = log.sequence_length or job.batch.sequence_length
+    step = log.step_time(sequences, length, devices)
+    rate = log.median_of(log.steps.device_flop_per_s)
+    convention = None
+    if step and rate:
+        per_batch = job.plan.global_batch / sequences
+        convention = match_convention(job, rate * devices * step.median_s * per_batch, log.framework)
+    inside = report.step_time_low_s <= step.median_s <= report.step_time_high_s if step else None
+    return Measured(
+        name=log.name,
+        framework=log.framework,
+        step=step,
+        predicted_step_time_s=report.step_time_s,
+        predicted_low_s=report.step_time_low_s,
+        predicted_high_s=report.step_time_high_s,
+        inside=inside,
+        convention=convention,
+        measured_device_flop_per_s=rate,
+        predicted_device_flop_per_s=_predicted_rate(report, convention),
+        measured_tokens_per_s=_tokens_per_s(log, step, sequences * length, devices),
+        predicted_tokens_per_s=report.metrics.tokens_per_s,
+        measured_allocated_bytes=_largest(log, "max_allocated_bytes"),
+        predicted_allocated_bytes=report.memory.allocated_bytes,
+        measured_reserved_bytes=_largest(log, "max_reserved_bytes"),
+        predicted_reserved_bytes=report.memory.reserved_bytes,
+        num_restarts=log.num_restarts,
+        num_bad=log.num_bad,
+        warnings=tuple(_warnings(job, log, step)),
+    )
+
+
+def _sequences(job: Job, log: Log) -> float:
+    """Sequences of a step: as its last line says, as its arguments say, or the job's."""
+    printed = log.steps.global_batch[np.isfinite(log.steps.global_batch)]
+    return float(printed[-1]) if printed.size else float(log.global_batch or job.plan.global_batch)
+
+
+def _predicted_rate(report: Report, convention: Match | None) -> float | None:
+    """FLOP/s per device of the predicted step, counted as the log counts."""
+    if convention is None or not convention.known:
+        return None
+    flop = CONVENTIONS[convention.name].flop(report.job)
+    return flop / (report.step_time_s * report.job.cluster.num_devices)
+
+
+def _tokens_per_s(log: Log, step: SteadyTime | None, step_tokens: Number, devices: Number) -> float | None:
+    """Of the whole job: as printed, of one device times the devices, or tokens of a step over its time."""
+    printed = log.median_of(log.steps.tokens_per_s)
+    of_device = log.median_of(log.steps.device_tokens_per_s)
+    if printed is not None:
+        return printed
+    if of_device is not None:
+        return of_device * devices
+    return step_tokens / step.median_s if step else None
+
+
+def _largest(log: Log, name: str) -> float | None:
+    """The largest over ranks of one field of RankMemory."""
+    sizes = [size for rank in log.memory if (size := getattr(rank, name)) is not None]
+    return max(sizes, default=None)
+
+
+def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
+    """Sizes that contradict the job, then what makes the measurement itself doubtful."""
+    stated = (
+        ("global batch", _sequences(job, log), job.plan.global_batch),
+        ("micro-batch", log.micro_batch, job.plan.micro_batch),
+        ("sequence length", log.sequence_length, job.batch.sequence_length),
+        ("number of devices", log.world_size, job.cluster.num_devices),
+    )
+    told = [
+        f"the log's {name} is {theirs:.0f}, the job's {ours}: these are two different runs"
+        for name, theirs, ours in stated
+        if theirs is not None and theirs != ours
+    ]
+    if step is None:
+        told.append("the log has no step time, and none follows from what it prints")
+    if log.framework == "hugging-face-trainer":
+        told.append(
+            "the log has only the mean of a whole run: warm-up, evaluation and checkpoints included"
+        )
+    if log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
+        told.append(f"{log.num_bad} printed steps had unusable numbers and were left out")
+    return told
+
+
+def as_text(measured: Measured) -> str:
+    """The comparison for a terminal, one line a quantity, without a final newline.
+
+    Returns
+    -------
+    str
+        Each line names what was measured, what was predicted, and by how much the forecast is off; what the
+        log does not say has no line.
+    """
+    lines = [_used(measured)]
+    step, match = measured.step, measured.convention
+    if step:
+        sure = f"{show_seconds(measured.predicted_low_s)} to {show_seconds(measured.predicted_high_s)}"
+        verdict = "inside" if measured.inside else "OUTSIDE"
+        lines.append(
+            f"step      {show_seconds(step.median_s)} measured,"
+            f" {show_seconds(measured.predicted_step_time_s)} predicted"
+            f" ({_off(measured.predicted_step_time_s, step.median_s)}): {verdict} the interval {sure}"
+        )
+    if step and step.num_used > 1:
+        lines.append(
+            f"          80 % of the measured: {show_seconds(step.low_s)} to {show_seconds(step.high_s)},"
+            f" mean {show_seconds(step.mean_s)}, best {show_seconds(step.best_s)}"
+        )
+    rate, predicted = measured.measured_device_flop_per_s, measured.predicted_device_flop_per_s
+    if match and rate and predicted:
+        told = _line("rate", rate, predicted, "FLOP/s")
+        lines.append(f"{told} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
+    elif match and rate:
+        lines.append(
+            f"rate      {show(rate, 'FLOP/s')} per device measured; none of the known formulas is within"
+            f" {WORST_MISMATCH:.0%}: the nearest, {match.name}, is off by {match.mismatch_ratio:+.1%}"
+        )
+    for name, theirs, ours, unit in _pairs(measured):
+        if theirs is not None:
+            lines.append(_line(name, theirs, ours, unit))
+    return "\n".join(lines + [f"warning   {text}" for text in measured.warnings])
+
+
+def _used(measured: Measured) -> str:
+    """Where the numbers come from, and how many records were used."""
+    step = measured.step
+    told = f"log       {measured.name}: {measured.framework}"
+    if step:
+        told += f", {step.num_used} of {step.num_used + step.num_skipped} printed steps used"
+    if measured.num_restarts:
+        told += f", {measured.num_restarts} restart{'s' if measured.num_restarts > 1 else ''}"
+    return told
+
+
+def _pairs(measured: Measured) -> tuple[tuple[str, float | None, float, str], ...]:
+    """What else is compared: name, measured, predicted, unit."""
+    return (
+        ("tokens", measured.measured_tokens_per_s, measured.predicted_tokens_per_s, "tokens/s"),
+        ("allocated", measured.measured_allocated_bytes, measured.predicted_allocated_bytes, "B"),
+        ("reserved", measured.measured_reserved_bytes, measured.predicted_reserved_bytes, "B"),
+    )
+
+
+def _line(name: str, theirs: Number, ours: Number, unit: str) -> str:
+    """One quantity: measured, predicted, difference."""
+    return f"{name:10}{show(theirs, unit)} measured, {show(ours, unit)} predicted ({_off(ours, theirs)})"
+
+
+def _off(ours: Number, theirs: Number) -> str:
+    """Predicted over measured, less one, with its sign."""
+    return f"{ours / theirs - 1.0:+.1%}"
+
+
+def as_json(measured: Measured) -> dict[str, object]:
+    """The comparison as plain data: keys may be added, never renamed; nine digits as in a report.
+
+    Returns
+    -------
+    dict
+        Fields of Measured by name, None where the log says nothing. `step` holds the fields of SteadyTime
+        with the prefix `measured_`, `convention` its name, source, mismatch and whether it is within 5 %.
+    """
+    told: dict[str, object] = {"format_version": FORMAT_VERSION}
+    told |= {field.name: _rounded(getattr(measured, field.name)) for field in fields(Measured)}
+    told["warnings"] = list(measured.warnings)
+    if step := measured.step:
+        values = {field.name: _rounded(getattr(step, field.name)) for field in fields(SteadyTime)}
+        told["step"] = {(f"measured_{k}" if k.endswith("_s") else k): value for k, value in values.items()}
+    if match := measured.convention:
+        told["convention"] = {
+            "name": match.name,
+            "source": CONVENTIONS[match.name].source,
+            "mismatch_ratio": nine_digits(match.mismatch_ratio),
+            "known": match.known,
+        }
+    return told
+
+
+def _rounded(value: object) -> object:
+    """Floats to nine digits, all else as it is."""
+    return nine_digits(value) if isinstance(value, float) else value
