@@ -46,7 +46,7 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
     "a switch is no truth value": (job("precision: fp16", "sp: maybe"), "plan.sequence_parallel", 9),
     "an unknown key of the plan": (job("precision: fp16", "presision: fp16"), "plan.presision", 9),
     "an unknown key of the job": (job("batch:", "bach:"), "bach", 4),
-    "a missing part": (job("stack: megatron-2022\n"), "stack", 1),
+    "a missing part": (job("cluster: dgx-a100:1\n"), "cluster", 1),
     "a part that is a list": (job("model: megatron-1.7b", "model: [a]"), "model", 1),
     "a part that is empty": (job("stack: megatron-2022", "stack:"), "stack", 3),
     "a plan that is a number": (JOB.partition("plan:")[0].encode() + b"plan: 7\n", "plan = 7", 5),

@@ -203,10 +203,22 @@ def test_a_job_of_the_catalogue_keeps_every_rule(name):
 
 
 def job(model, stack, stages):
-    """The model on Selene: eight tensor-parallel ranks, `stages` nodes in a pipeline."""
-    plan = f"tp=8 pp={stages} mbs=1 gbs={2 * stages} recompute=full precision=fp16"
+    """The model on Selene: as many ranks as share its heads, `stages` nodes in a pipeline."""
+    tp, made = tensor_parallel(model), catalog.model(model)
+    plan = f"dp={8 // tp} tp={tp} pp={stages} mbs=1 gbs={16 // tp * stages} recompute=full precision=fp16"
     parts = LINES | {"model": model, "stack": stack, "cluster": f"selene:{stages}", "plan": plan}
-    return job_of(Document("test", parts | {"batch": {"sequence_length": 2048}}, {}))
+    length = made.learned_positions or 2048
+    return job_of(Document("test", parts | {"batch": {"sequence_length": min(2048, length)}}, {}))
+
+
+def tensor_parallel(model):
+    """The most ranks, up to eight, that hold whole heads and whole key/value heads."""
+    mixers = [block.mixer for block in catalog.model(model).blocks]
+    return next(
+        ranks
+        for ranks in (8, 4, 2, 1)
+        if all(m.heads % ranks == 0 and 0 in (m.groups % ranks, ranks % m.groups) for m in mixers)
+    )
 
 
 @cache
@@ -224,7 +236,8 @@ def test_every_model_on_every_stack_is_predicted_where_it_fits(model, stack, sel
 
     report = predict(made, selene_book)
 
-    flop = 3 * 2 * made.plan.num_micro_batches * 2048 * catalog.model(model).parameters()
+    tokens = made.plan.global_batch * made.batch.sequence_length
+    flop = 3 * 2 * tokens * catalog.model(model).parameters()
     fastest_s = flop / (made.cluster.num_devices * 312e12)
     assert report.memory.fits
     assert fastest_s < report.step_time_s < 1000 * fastest_s

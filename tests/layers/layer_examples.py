@@ -52,6 +52,32 @@ BLOCKS = {
         mixer=Attention(heads=8, head_size=32, rotary_fraction=0.25),
         feed_forward=Mlp(ffn_hidden=256, activation="geglu"),
     ),
+    "qwen3": Block(
+        mixer=Attention(heads=8, kv_heads=4, head_size=16, qk_norm="per_head"),
+        feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),
+        norm="rmsnorm",
+    ),
+    "olmo2": Block(
+        mixer=Attention(heads=8, qk_norm="whole"),
+        feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),
+        norm="rmsnorm",
+        norm_placement="after",
+    ),
+    "gemma2": Block(
+        mixer=Attention(heads=8, kv_heads=4, softcap=True),
+        feed_forward=Mlp(ffn_hidden=160, activation="geglu"),
+        norm="rmsnorm",
+        norm_placement="around",
+    ),
+    "bloom": Block(
+        mixer=Attention(heads=8, qkv_bias=True, out_bias=True, rotary_fraction=0.0, alibi=True),
+        feed_forward=Mlp(ffn_hidden=256, bias=True),
+    ),
+    "nemotron": Block(
+        mixer=Attention(heads=8, kv_heads=2, rotary_fraction=0.5),
+        feed_forward=Mlp(ffn_hidden=256, activation="relu2"),
+        norm_scale=False,
+    ),
     "bidirectional": Block(
         mixer=Attention(heads=8, causal=False), feed_forward=Mlp(ffn_hidden=256, activation="relu")
     ),
@@ -61,10 +87,12 @@ LAYERS = {
     "attention": Attention(heads=8, kv_heads=2, qkv_bias=True, dropout=0.1),
     "mlp": Mlp(ffn_hidden=256, activation="silu", bias=True),
     "embedding": Embedding(vocabulary=1000, learned_positions=32, dropout=0.1),
+    "normed_embedding": Embedding(vocabulary=1000, norm="layernorm", dropout=0.1),
     "embedding_alone": Embedding(vocabulary=1000, vocabulary_multiple=1),
     "final_norm": FinalNorm(),
     "head": Head(vocabulary=1000),
     "tied_head": Head(vocabulary=1000, tied=True),
+    "capped_head": Head(vocabulary=1000, bias=True, softcap=True),
 }
 
 

@@ -190,10 +190,13 @@ def test_sequence_parallel_ranks_keep_together_what_one_rank_keeps_alone(name, t
     shared = kept_tensors(
         BLOCKS[name].forward(HIDDEN, split(2, 64, tensor, sequence_parallel=True)), frozenset()
     )
-    repeated = {"attention.k", "attention.v"} if tensor > BLOCKS[name].mixer.groups else set()
+    own = {"attention.k", "attention.v", "attention.unnormed"}  # of key/value heads
+    repeated = own if tensor > BLOCKS[name].mixer.groups else set()
+    gathered = {"x": "attention.in.full", "middle": "mlp.in.full"}  # where no norm stands before
 
     for tensor_name, size_bytes in shared.items():
-        alone = whole[tensor_name if tensor_name in whole else f"{tensor_name}.full"]
+        places = (tensor_name, f"{tensor_name}.full", gathered.get(tensor_name))
+        alone = next(whole[place] for place in places if place in whole)
         if tensor_name not in repeated:
             assert tensor * size_bytes.item() == pytest.approx(alone.item()), tensor_name
 

@@ -48,7 +48,8 @@ def test_every_rank_holds_the_weights_that_numpy_cuts_out(name, ranks):
 def test_every_rank_sums_the_arrays_that_numpy_adds_up(name):
     accounts, _ = run(BLOCKS[name], HIDDEN, SEQUENCES, LENGTH, ranks=4)
 
-    sent = messages(BLOCKS[name].forward(HIDDEN, split(SEQUENCES, LENGTH, 4)))
+    everything = messages(BLOCKS[name].forward(HIDDEN, split(SEQUENCES, LENGTH, 4)))
+    sent = [item for item in everything if "qk_norm" not in item.name]  # numpy's block has no norms
 
     assert {item.work.collective for item in sent} == {"all_reduce"}
     assert sum(item.work.message_bytes.item() for item in sent) == accounts[0].summed_bytes

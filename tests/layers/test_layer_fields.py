@@ -80,6 +80,9 @@ def test_each_class_of_layer_says_its_kind(name):
         (Attention, "rotary_fraction", -0.1),
         (Attention, "dropout", 1.0),
         (Attention, "dropout", -0.1),
+        (Attention, "qk_norm", "layernorm"),
+        (Embedding, "norm", "batchnorm"),
+        (Block, "norm_placement", "between"),
         (Mlp, "ffn_hidden", 0),
         (Mlp, "activation", "tanh"),
         (Embedding, "vocabulary", 0),
@@ -242,7 +245,8 @@ def test_an_activation_works_on_the_inner_width_gated_or_not(activation):
 def test_norms_reduce_rows_of_the_hidden_width_and_softmax_rows_of_keys(name):
     items = {item.name: item.work for item in BLOCKS[name].forward(HIDDEN, split(2, 32, 4))}
 
-    assert items["attention.norm"].width.item() == HIDDEN
+    norms = [name for name in items if name.split(".")[-1] in ("norm", "norm_after")]
+    assert {items[norm].width.item() for norm in norms} == {HIDDEN}
     assert items["attention.softmax"].width.item() == 32
 
 

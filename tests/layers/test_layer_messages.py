@@ -59,8 +59,9 @@ def test_every_message_of_a_block_carries_the_whole_activation(name, sequence_pa
         *BLOCKS[name].forward(HIDDEN, cut(sequence_parallel)),
         *backward(BLOCKS[name], sequence_parallel),
     )
+    activations = [item for item in messages(items) if "qk_norm" not in item.name]
 
-    assert {item.work.message_bytes.item() for item in messages(items)} == {FULL_BYTES}
+    assert {item.work.message_bytes.item() for item in activations} == {FULL_BYTES}
     assert {item.work.axis for item in messages(items)} == {"tp"}
 
 

@@ -6,7 +6,7 @@ Later words win: options replace what the file says, KEY=VALUE changes both.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -14,15 +14,19 @@ from typing import TypeVar
 import click
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
 from flopcast.io.edits import edited_document, placed
 from flopcast.io.jobs import job_of, read_file
+from flopcast.io.sources import assuming, exists, is_path, read_source, with_model
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.job import Job
 
+USUAL_STACK = "megatron-core"
+LONGEST_USUAL = 8192  # tokens
 Command = TypeVar("Command", bound=Callable[..., object])
 
 OPTIONS = (
-    click.option("--model", help="A model of the catalogue."),
+    click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML."),
     click.option("--cluster", help="A cluster of the catalogue; NAME:NODES for a part of it."),
     click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
     click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
@@ -60,9 +64,9 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     SpecError
         Every fault of the file or the arguments.
     """
-    if job is not None and "=" in job and not Path(job).exists():  # no file: it is the first change
+    if job is not None and "=" in job and not exists(job):  # no file: it is the first change
         changes, job = (job, *changes), None
-    document = read_yaml(read_file(Path(job)), job) if job else Document("command line", {}, {})
+    document = read_source(job, _devices(named)) if job else Document("command line", {}, {})
     if not isinstance(document.data, dict):
         return job_of(document)
     document = _with_options(document, **named)
@@ -87,6 +91,9 @@ def _with_options(document: Document, **named: object) -> Document:
         if named[key] is not None:
             data[key] = named[key]
             document = placed(document, (key,), f"--{key}")
+    if isinstance(data.get("model"), str) and is_path(data["model"]):
+        document = with_model(replace(document, data=data), data["model"])
+        data = dict(document.data) if isinstance(document.data, dict) else data
     if named["seq"] is not None:
         data["batch"] = {"sequence_length": named["seq"]}
         document = placed(document, ("batch",), "--seq")
@@ -97,21 +104,47 @@ def _with_options(document: Document, **named: object) -> Document:
     return replace(document, data=data)
 
 
+def _devices(named: Mapping[str, object]) -> int | None:
+    """How many devices the options ask for, where they do: a launch script may not say it."""
+    gpus, cluster = named["gpus"], named["cluster"]
+    if isinstance(gpus, int):
+        return gpus
+    name, _, nodes = str(cluster).partition(":")
+    if nodes.isdecimal() and name in catalog.names("clusters"):
+        return int(nodes) * catalog.cluster(name).node.devices
+    return None
+
+
 def _with_defaults(document: Document) -> Document:
-    """What may be left out: the batch follows from nothing, so it gets a usual value, said aloud."""
+    """What may be left out gets a usual value, said aloud: the stack, and the length of a sequence."""
     data = document.data
-    if not isinstance(data, dict) or "batch" in data or "model" not in data:
+    if not isinstance(data, dict) or "model" not in data:
         return document
-    told = data.get("assumptions")
-    assumptions = [*(told if isinstance(told, list) else []), "sequence_length 2048"]
-    completed = data | {"batch": {"sequence_length": 2048}, "assumptions": assumptions}
-    return replace(document, data=completed)
+    notes = []
+    if "stack" not in data:
+        data = data | {"stack": USUAL_STACK}
+        notes.append(f"stack {USUAL_STACK}")
+    if "batch" not in data:
+        length = _usual_length(data["model"])
+        data = data | {"batch": {"sequence_length": length}}
+        notes.append(f"sequence_length {length}")
+    return assuming(replace(document, data=data), tuple(notes))
+
+
+def _usual_length(model: object) -> int:
+    """Tokens of a sequence, as the model was trained, up to 8192: longer ones are a second phase."""
+    if isinstance(model, str) and model in catalog.names("models"):
+        known = catalog.model(model)
+        length: object = known.context_length or known.learned_positions
+    else:
+        data = model if isinstance(model, dict) else {}
+        length = data.get("context_length") or data.get("learned_positions")
+    usable = isinstance(length, int) and not isinstance(length, bool) and length > 0
+    return min(int(str(length)), LONGEST_USUAL) if usable else 2048
 
 
 def _with_gpus(document: Document, gpus: object) -> Document:
     """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one."""
-    from flopcast.io import catalog
-
     if not isinstance(gpus, int) or not isinstance(document.data, dict):
         return document
     cluster = document.data.get("cluster")

@@ -6,6 +6,7 @@ import click
 
 from flopcast.cli.asking import OPTIONS, job_from, print_json
 from flopcast.errors import Problem, SpecError
+from flopcast.io.sources import exists
 
 
 @click.command("compare")
@@ -50,7 +51,7 @@ def _sides(
     SpecError
         Three files, or nothing that tells the two jobs apart.
     """
-    files = [word for word in words if "=" not in word or Path(word).exists()]
+    files = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in files)
     if len(files) > 2 or (len(files) < 2 and not changes):
         raise SpecError([_two_jobs(words)])

@@ -45,7 +45,7 @@ class Block(AbstractLayer):
 
     `norm_bias` gives layer norms a bias (root-mean-square norms have none); without `norm_scale` norms
     have no weights at all (OLMo, arXiv:2402.00838, section 2.1). `norm_placement` says where norms stand;
-    parallel halves have them before (OLMo 2: arXiv:2501.00656, section 3). `dropout` acts on the
+    parallel halves have them before (OLMo 2: arXiv:2501.00656). `dropout` acts on the
     result of each half, before the residual sum; dropout inside attention is the mixer's own. `count`
     says how many equal blocks stand in a row: weights and items are always those of one.
 
@@ -76,7 +76,7 @@ class Block(AbstractLayer):
     @model_validator(mode="after")
     def _norms_of_parallel_halves_stand_before(self) -> "Block":
         if self.residual != "sequential" and self.norm_placement != "before":
-            raise ValueError("norm_placement: before, where residual is not sequential")
+            raise ValueError(f"norm_placement before, where residual is {self.residual}")
         return self
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

@@ -55,7 +55,7 @@ class Embedding(AbstractLayer):
     """Token table, with learned positions where `learned_positions` > 0.
 
     `vocabulary` counts the tokens that exist, `vocabulary_multiple` says how the table is padded.
-    `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section 3.2.2); the default is
+    `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section 3.2); the default is
     none.
     """
 

@@ -83,7 +83,7 @@ class Model(Noun):
     @model_validator(mode="after")
     def _an_offset_needs_a_table(self) -> "Model":
         if self.position_offset and not self.learned_positions:
-            raise ValueError("position_offset: 0, where there are no learned_positions")
+            raise ValueError(f"learned_positions, where position_offset is {self.position_offset}")
         return self
 
     @property

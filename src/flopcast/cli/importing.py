@@ -1,0 +1,46 @@
+"""`flopcast import`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.group("import")
+def command() -> None:
+    """Make a model out of what others wrote.
+
+    A description is imported, never code or weights. What was assumed or left out is told on stderr.
+    """
+
+
+@command.command("hf")
+@click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.json")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the model here, not to stdout.")
+def hugging_face(config: Path, out: Path | None) -> None:
+    """The model of a Hugging Face config.json, as YAML.
+
+    Dense decoders only. The text is what stands under `model:` in a job file.
+
+    \b
+    flopcast import hf config.json
+    flopcast import hf config.json -o model.yaml
+    """
+    from flopcast.cli.asking import check_writable
+    from flopcast.io.hugging_face import model_from_config
+    from flopcast.io.jobs import read_file
+    from flopcast.io.model_text import model_text
+    from flopcast.io.validate import build
+    from flopcast.io.yaml_text import read_yaml
+    from flopcast.spec.model import Model
+
+    check_writable("--out", out)
+    document = read_yaml(read_file(config), str(config))
+    mapping, notes = model_from_config(document)
+    model = build(Model, document, mapping)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    if out is None:
+        click.echo(model_text(mapping), nl=False)
+        return
+    out.write_text(model_text(mapping), encoding="utf-8")
+    click.echo(f"{out}: {model.name}, {model.parameters() / 1e9:.3f} billion parameters", err=True)

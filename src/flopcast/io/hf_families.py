@@ -1,0 +1,318 @@
+"""Dense decoder families of Hugging Face: which facts their configs give, and which are fixed.
+
+Answers: for one `model_type`, what is read, with which default, and what is always so?
+Elsewhere: keys of facts (io/hf_reader.py), the mapping that they make (io/hugging_face.py).
+
+A family is a table of facts: `Given(default)` is read from the config, a function works it out of several
+keys, anything else is always so. Defaults are those of the family's configuration class in Hugging Face
+transformers (`src/transformers/models/<family>/configuration_<family>.py`; Baichuan and InternLM2: in the
+repositories of their checkpoints), which the library takes for keys that a config leaves out. What is fixed
+is the code of the model beside it. A new family is one table here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from flopcast.io.hf_reader import Reader
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """A fact that the config gives; `keys` where the family has its own names for it."""
+
+    default: object
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Must:
+    """A key whose other values make an architecture that is not built.
+
+    It must be `wanted`, or equal the fact `same_as`; absent and null keys pass.
+    """
+
+    key: str
+    wanted: object = None
+    same_as: str = ""
+    because: str
+
+
+Rule = Given | Callable[[Reader], object] | str | int | float | bool
+Facts = Mapping[str, Rule]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """The facts of a family, what it must not ask for, and keys of passes that are not counted."""
+
+    facts: Facts
+    musts: tuple[Must, ...] = ()
+    scales: tuple[str, ...] = field(default=())
+
+
+def _given(default: object, *keys: str) -> Given:
+    return Given(default=default, keys=keys)
+
+
+def _sizes(
+    hidden: int, layers: int, heads: int, ffn_hidden: int | None, vocabulary: int, context: int
+) -> dict[str, Rule]:
+    """Published defaults of the sizes; ffn_hidden None stands for 4 · hidden."""
+    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "ffn_hidden": ffn_hidden}
+    sizes |= {"vocabulary": vocabulary, "context": context}
+    return {name: _given(value) for name, value in sizes.items()}
+
+
+def _biased(rule: Rule) -> dict[str, Rule]:
+    """One rule for the biases of all linears of a block."""
+    return {"qkv_bias": rule, "out_bias": rule, "mlp_bias": rule}
+
+
+def _used_window(read: Reader) -> object:
+    """Qwen's window counts only where its flag says so."""
+    window = read.fact("window", None)
+    return window if read.flag("use_sliding_window", False) else None
+
+
+def _local_window(read: Reader) -> object:
+    """GPT-Neo's window counts where any layer is local."""
+    local = "local" in f"{read.raw('attention_types')}{read.raw('attention_layers')}"
+    window = read.count("window_size", 256)
+    return window if local else None
+
+
+def _rotary_dim(read: Reader) -> float:
+    """GPT-J's part of a head that is turned, given in elements; null turns whole heads."""
+    head = max(1, read.size("hidden", 4096) // read.size("heads", 16))
+    turned = read.count("rotary_dim", 64)
+    if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
+        return 1.0
+    if turned > head:
+        read.fault("rotary_dim", f"at most {head}", "it is a part of one head", "lower rotary_dim")
+    return min(1.0, turned / head)
+
+
+def _falcon_kv_heads(read: Reader) -> object:
+    """One for multi-query attention, unless the newer decoder groups them."""
+    groups = read.fact("kv_heads", None)
+    new = read.flag("new_decoder_architecture", False)
+    multi_query = read.flag("multi_query", True)
+    return 1 if multi_query and not new else groups
+
+
+def _falcon_residual(read: Reader) -> str:
+    """Two norms in the newer decoder (40B), one in the older (7B), sequential halves in Falcon-RW."""
+    new = read.flag("new_decoder_architecture", False)
+    parallel = read.flag("parallel_attn", True)
+    norms = read.count("num_ln_in_parallel_attn", 2 if new else 1)
+    if not (new or parallel):
+        return "sequential"
+    return "parallel" if new and norms == 2 else "parallel_shared_norm"
+
+
+def _residual(default: bool, parallel: str) -> Callable[[Reader], str]:
+    """The order of halves that the flag `use_parallel_residual` chooses."""
+
+    def rule(read: Reader) -> str:
+        return parallel if read.flag("use_parallel_residual", default) else "sequential"
+
+    return rule
+
+
+def _mpt_inner(read: Reader) -> int:
+    """MPT gives its inner width as a multiple of the hidden one."""
+    return read.count("expansion_ratio", 4) * read.size("hidden", 2048)
+
+
+def _mpt_bias(read: Reader) -> bool:
+    """MPT says where there is no bias, of linears and norms alike."""
+    return not read.flag("no_bias", True)
+
+
+def _mpt_alibi(read: Reader) -> bool:
+    """ALiBi stands in the attention's own mapping."""
+    return read.flag("attn_config.alibi", True)
+
+
+def _mpt_learned(read: Reader) -> bool:
+    """Without ALiBi, MPT learns its positions."""
+    return not _mpt_alibi(read)
+
+
+def _baichuan_alibi(read: Reader) -> bool:
+    """Baichuan's larger models have ALiBi; their configs call the context `model_max_length` alone."""
+    return "max_position_embeddings" not in read.values
+
+
+GATED: dict[str, Rule] = {
+    "activation": _given("silu"), "gated": True, "norm": "rmsnorm", "norm_bias": False,
+    "kv_heads": _given(None), "tied": _given(False), "attention_dropout": _given(0.0),
+}  # fmt: skip
+PLAIN: dict[str, Rule] = {
+    "activation": _given("gelu_new"), "gated": False, "norm": "layernorm", "norm_bias": True,
+    "tied": _given(True),
+}  # fmt: skip
+ATTENTION_BIAS: dict[str, Rule] = {
+    name: _given(False, "attention_bias") for name in ("qkv_bias", "out_bias")
+}
+LEARNED: dict[str, Rule] = {"rotary_fraction": 0.0, "learned": True}
+NO_ROTARY: dict[str, Rule] = {"rotary_fraction": 0.0}
+GPT_DROPOUT: dict[str, Rule] = {
+    "hidden_dropout": _given(0.1), "embedding_dropout": _given(0.1), "attention_dropout": _given(0.1),
+}  # fmt: skip
+NO_DROPOUT: dict[str, Rule] = {name: _given(0.0) for name in GPT_DROPOUT}
+
+LLAMA: dict[str, Rule] = _sizes(4096, 32, 32, 11008, 32000, 2048) | GATED | ATTENTION_BIAS | {
+    "head_size": _given(None), "mlp_bias": _given(False, "mlp_bias"), "rotary_fraction": _given(1.0),
+}  # fmt: skip
+MISTRAL: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 14336, 32000, 131072) | {
+    "kv_heads": _given(8), "qkv_bias": False, "out_bias": False, "mlp_bias": False,
+    "window": _given(4096, "sliding_window"),
+}  # fmt: skip
+QWEN2: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 22016, 151936, 32768) | {
+    "kv_heads": _given(32), "qkv_bias": True, "out_bias": False, "mlp_bias": False,
+    "window": _used_window,
+}  # fmt: skip
+QWEN3: dict[str, Rule] = QWEN2 | ATTENTION_BIAS | {"head_size": _given(128), "qk_norm": "per_head"}
+GEMMA: dict[str, Rule] = LLAMA | _sizes(3072, 28, 16, 24576, 256000, 8192) | {
+    "kv_heads": _given(16), "head_size": _given(256), "activation": _given("gelu_pytorch_tanh"),
+    "tied": _given(True), "mlp_bias": False,
+}  # fmt: skip
+GEMMA2: dict[str, Rule] = GEMMA | _sizes(2304, 26, 8, 9216, 256000, 8192) | {
+    "kv_heads": _given(4), "norm_placement": "around", "window": _given(4096),
+    "softcap": _given(50.0), "logit_softcap": _given(30.0),
+}  # fmt: skip
+GEMMA3: dict[str, Rule] = GEMMA2 | _sizes(2304, 26, 8, 9216, 262208, 131072) | {
+    "qk_norm": "per_head", "softcap": _given(None), "logit_softcap": _given(None),
+}  # fmt: skip
+GPT2: dict[str, Rule] = (
+    _sizes(768, 12, 12, None, 50257, 1024) | PLAIN | _biased(True) | LEARNED | GPT_DROPOUT
+)
+GPT_NEO: dict[str, Rule] = _sizes(2048, 24, 16, None, 50257, 2048) | PLAIN | LEARNED | {
+    "qkv_bias": False, "out_bias": True, "mlp_bias": True, "window": _local_window,
+    "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0, "resid_dropout"),
+    "embedding_dropout": _given(0.0, "embed_dropout"),
+}  # fmt: skip
+GPT_NEOX: dict[str, Rule] = _sizes(6144, 44, 64, 24576, 50432, 2048) | PLAIN | {
+    "qkv_bias": _given(True, "attention_bias"), "out_bias": _given(True, "attention_bias"),
+    "mlp_bias": True, "activation": _given("gelu"), "tied": _given(False),
+    "rotary_fraction": _given(0.25, "rotary_pct", "partial_rotary_factor"),
+    "residual": _residual(True, "parallel"), "hidden_dropout": _given(0.0),
+    "attention_dropout": _given(0.0),
+}  # fmt: skip
+GPTJ: dict[str, Rule] = _sizes(4096, 28, 16, None, 50400, 2048) | PLAIN | NO_DROPOUT | {
+    "qkv_bias": False, "out_bias": False, "mlp_bias": True, "head_bias": True, "tied": _given(False),
+    "rotary_fraction": _rotary_dim, "residual": "parallel_shared_norm",
+}  # fmt: skip
+OPT: dict[str, Rule] = _sizes(768, 12, 12, 3072, 50272, 2048) | PLAIN | LEARNED | {
+    "activation": _given("relu"), "position_offset": 2, "attention_dropout": _given(0.0),
+    "hidden_dropout": _given(0.1, "dropout"), "norm_scale": _given(True, "layer_norm_elementwise_affine"),
+} | _biased(_given(True, "enable_bias"))  # fmt: skip
+BLOOM: dict[str, Rule] = _sizes(64, 2, 8, None, 250880, 2048) | PLAIN | _biased(True) | NO_ROTARY | {
+    "activation": "gelu", "alibi": True, "embedding_norm": True,
+    "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0),
+}  # fmt: skip
+FALCON: dict[str, Rule] = _sizes(4544, 32, 71, None, 65024, 2048) | PLAIN | {
+    "activation": _given("gelu", "activation"), "kv_heads": _falcon_kv_heads, "residual": _falcon_residual,
+    "alibi": _given(False), "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0),
+} | _biased(_given(False, "bias"))  # fmt: skip
+MPT: dict[str, Rule] = _sizes(2048, 24, 16, None, 50368, 2048) | PLAIN | NO_ROTARY | {
+    "activation": "gelu", "ffn_hidden": _mpt_inner, "norm_bias": _mpt_bias, "alibi": _mpt_alibi,
+    "learned": _mpt_learned, "attention_dropout": _given(0.0, "attn_config.attn_pdrop"),
+    "hidden_dropout": _given(0.0), "embedding_dropout": _given(0.0),
+} | _biased(_mpt_bias)  # fmt: skip
+PHI: dict[str, Rule] = _sizes(2048, 24, 32, 8192, 51200, 2048) | PLAIN | NO_DROPOUT | _biased(True) | {
+    "kv_heads": _given(None), "tied": _given(False), "head_bias": True, "rotary_fraction": _given(0.5),
+    "residual": "parallel_shared_norm",
+}  # fmt: skip
+PHI3: dict[str, Rule] = LLAMA | NO_DROPOUT | _sizes(3072, 32, 32, 8192, 32064, 4096) | {
+    "qkv_bias": False, "out_bias": False, "mlp_bias": False, "window": _given(None),
+}  # fmt: skip
+STARCODER2: dict[str, Rule] = _sizes(3072, 30, 24, 12288, 49152, 4096) | PLAIN | NO_DROPOUT | {
+    "activation": _given("gelu_pytorch_tanh"), "kv_heads": _given(2), "window": _given(None),
+} | _biased(_given(True, "use_bias"))  # fmt: skip
+STABLELM: dict[str, Rule] = _sizes(2560, 32, 32, 6912, 50304, 4096) | GATED | {
+    "norm": "layernorm", "norm_bias": True, "qkv_bias": _given(False, "use_qkv_bias"),
+    "kv_heads": _given(32), "rotary_fraction": _given(0.25, "partial_rotary_factor", "rope_pct"),
+    "residual": _residual(False, "parallel_shared_norm"), "hidden_dropout": _given(0.0),
+}  # fmt: skip
+OLMO: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 50304, 2048) | {
+    "norm": "layernorm", "norm_scale": False, "mlp_bias": False,
+}  # fmt: skip
+OLMO2: dict[str, Rule] = OLMO | {
+    "norm": "rmsnorm", "norm_scale": True, "norm_placement": "after", "qk_norm": "whole",
+}  # fmt: skip
+COHERE: dict[str, Rule] = LLAMA | _sizes(8192, 40, 64, 22528, 256000, 8192) | {
+    "norm": "layernorm", "tied": _given(True), "mlp_bias": False, "residual": "parallel_shared_norm",
+}  # fmt: skip
+INTERNLM2: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 103168, 2048) | {
+    "qkv_bias": _given(True, "bias"), "out_bias": _given(True, "bias"), "mlp_bias": False,
+}  # fmt: skip
+BAICHUAN: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 64000, 4096) | {
+    "kv_heads": _given(None), "qkv_bias": False, "out_bias": False, "mlp_bias": False,
+    "alibi": _baichuan_alibi,
+}  # fmt: skip
+NEMOTRON: dict[str, Rule] = LLAMA | _sizes(6144, 32, 48, 24576, 256000, 4096) | {
+    "activation": _given("relu2"), "gated": False, "norm": "layernorm", "norm_bias": True,
+    "rotary_fraction": _given(0.5, "partial_rotary_factor", "partial_rotary_percent", "rope_percent"),
+}  # fmt: skip
+
+_NORMED_HEADS = "layer norms of queries and keys are not built"
+FAMILIES: dict[str, Family] = {
+    **{
+        name: Family(facts=facts)
+        for name, facts in {
+            "llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma": GEMMA,
+            "gemma2": GEMMA2, "gemma3_text": GEMMA3, "gpt2": GPT2, "gpt_neo": GPT_NEO,
+            "gpt_neox": GPT_NEOX, "gptj": GPTJ, "olmo2": OLMO2, "internlm2": INTERNLM2,
+            "baichuan": BAICHUAN, "nemotron": NEMOTRON,
+        }.items()
+    },
+    "opt": Family(
+        facts=OPT,
+        musts=(
+            Must(key="do_layer_norm_before", wanted=True, because="OPT-350M is not built"),
+            Must(key="_remove_final_layer_norm", wanted=False, because="a final norm is always there"),
+            Must(
+                key="word_embed_proj_dim",
+                same_as="hidden",
+                because="OPT-350M is not built: it projects its embeddings",
+            ),
+        ),
+    ),
+    "bloom": Family(facts=BLOOM),
+    "falcon": Family(facts=FALCON),
+    "mpt": Family(
+        facts=MPT,
+        musts=(
+            Must(key="attn_config.attn_type", wanted="multihead_attention", because="others are not built"),
+            Must(key="attn_config.qk_ln", wanted=False, because=_NORMED_HEADS),
+        ),
+        scales=("attn_config.clip_qkv", "logit_scale"),
+    ),
+    "phi": Family(facts=PHI, musts=(Must(key="qk_layernorm", wanted=False, because=_NORMED_HEADS),)),
+    "phi3": Family(
+        facts=PHI3,
+        musts=(Must(key="attention_bias", wanted=False, because="Phi-3 has no biases"),),
+    ),
+    "starcoder2": Family(
+        facts=STARCODER2,
+        musts=(
+            Must(key="norm_type", wanted="layer_norm", because="other norms are not built"),
+            Must(key="mlp_type", wanted="default", because="gated StarCoder2 MLPs are not built"),
+        ),
+    ),
+    "stablelm": Family(
+        facts=STABLELM, musts=(Must(key="qk_layernorm", wanted=False, because=_NORMED_HEADS),)
+    ),
+    "olmo": Family(facts=OLMO, scales=("clip_qkv",)),
+    "granite": Family(
+        facts=LLAMA,
+        scales=("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
+    ),
+    "cohere": Family(
+        facts=COHERE,
+        musts=(Must(key="use_qk_norm", wanted=False, because=_NORMED_HEADS),),
+        scales=("logit_scale",),
+    ),
+}  # fmt: skip

@@ -1,0 +1,62 @@
+"""What is known of Hugging Face configs besides dense families: architectures refused, keys without a cost.
+
+Answers: why is this architecture not imported, and which keys change nothing about time and memory?
+Elsewhere: the families that are imported (io/hf_families.py).
+"""
+
+EXPERTS = (  # keys of a mixture of experts; 0, 1 and null make a dense model
+    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok",
+)  # fmt: skip
+LATENT = ("kv_lora_rank", "q_lora_rank")
+
+_REASONS = {
+    "mixtures of experts are not built yet": (
+        "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "dbrx", "phimoe", "granitemoe", "arctic", "grok-1",
+        "deepseek", "gpt_oss", "llama4", "llama4_text", "minimax", "jetmoe", "hunyuan_v1_moe", "glm4_moe",
+        "ernie4_5_moe",
+    ),
+    "multi-head latent attention is not built yet": (
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "minicpm3", "kimi_k2",
+    ),
+    "encoder-decoders are not built yet": (
+        "t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "blenderbot", "marian", "led", "whisper",
+        "prophetnet", "m2m_100", "switch_transformers", "encoder-decoder",
+    ),
+    "encoders are not built: they have no next token to predict": (
+        "bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2",
+        "mpnet", "modernbert", "camembert", "ernie", "longformer", "clip", "vit",
+    ),
+    "state-space and recurrent layers are not built yet": (
+        "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "zamba", "zamba2", "bamba", "rwkv",
+        "recurrent_gemma", "qwen3_next", "granitemoehybrid", "nemotron_h", "lfm2",
+    ),
+}  # fmt: skip
+ELSEWHERE = {name: because for because, names in _REASONS.items() for name in names}
+
+_WITHOUT_COST = """
+    model_type architectures auto_map transformers_version _name_or_path _commit_hash torch_dtype dtype
+    _attn_implementation attn_implementation _attn_implementation_autoset _flash_attn_2_enabled
+    is_decoder is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder
+    bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id
+    forced_eos_token_id image_token_id image_token_index unk_token_id suppress_tokens begin_suppress_tokens
+    prefix tokenizer_class tokenizer_name initializer_range initializer_factor init_std init_config
+    init_device layer_norm_eps layer_norm_epsilon rms_norm_eps norm_eps norm_epsilon use_cache
+    cache_implementation use_return_dict return_dict return_dict_in_generate output_attentions
+    output_hidden_states output_scores torchscript use_bfloat16 pruned_heads chunk_size_feed_forward
+    temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
+    encoder_no_repeat_ngram_size diversity_penalty num_beams num_beam_groups num_return_sequences do_sample
+    early_stopping max_length min_length max_new_tokens remove_invalid_values bad_words_ids
+    exponential_decay_length_penalty task_specific_params problem_type finetuning_task id2label label2id
+    num_labels summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    classifier_dropout rope_theta rope_scaling rope_parameters rope_local_base_freq rotary_emb_base rotary
+    original_max_position_embeddings position_embedding_type pretraining_tp slow_but_exact
+    masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv bias_dropout_fusion unk_token
+    apply_residual_connection_post_layernorm attention_softmax_in_fp32 scale_attention_softmax_in_fp32
+    scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn gradient_checkpointing
+    max_window_layers layer_types sliding_window_pattern _sliding_window_pattern query_pre_attn_scalar
+    use_bidirectional_attention activation_dropout layerdrop
+    attn_config.attn_impl attn_config.softmax_scale attn_config.prefix_lm attn_config.alibi_bias_max
+    attn_config.attn_uses_sequence_id attn_config.model_type embedding_fraction learned_pos_emb norm_type
+    verbose quantization_config compression_config z_loss_weight
+"""
+SILENT = frozenset(_WITHOUT_COST.split())

@@ -1,0 +1,221 @@
+"""Values of a Hugging Face config.json, read by kind, whatever a family calls them.
+
+Answers: what does this config say of one fact, is that possible, which of its keys has nobody asked for?
+Elsewhere: which facts a family takes from its config (io/hf_families.py), what they make
+(io/hugging_face.py).
+
+One fact has many keys in the wild: `hidden_size`, `n_embd`, `d_model`. FACTS lists them; of several that
+are given the first wins, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flopcast.errors import Problem
+from flopcast.io.validate import dotted
+from flopcast.io.yaml_text import Document, Path
+
+NESTED = ("attn_config",)  # mappings whose entries count as keys of their own
+ALLOWED = {  # kind of value → what would pass
+    "count": "a whole number of at least 1",
+    "share": "a number of at least 0 and below 1",
+    "part": "a number above 0 and at most 1",
+    "factor": "a number above 0",
+    "flag": "true or false",
+    "text": "a text",
+}
+SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
+    "count": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "flag": False, "text": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One thing that configs say: the kind of its value, and its keys.
+
+    `optional` values may be null, which stands for "follows from the others" or "none". Keys of sizes that
+    `agree` must not contradict each other.
+    """
+
+    kind: str
+    keys: tuple[str, ...] = ()
+    optional: bool = False
+    agree: bool = False
+
+
+def _size(*keys: str, optional: bool = False) -> Fact:
+    return Fact(kind="count", keys=keys, optional=optional, agree=True)
+
+
+FACTS = {
+    "hidden": _size("hidden_size", "n_embd", "n_embed", "d_model"),
+    "layers": _size("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": _size("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": _size("num_key_value_heads", "num_kv_heads", "n_head_kv", optional=True),
+    "head_size": _size("head_dim", optional=True),
+    "ffn_hidden": _size("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", optional=True),
+    "vocabulary": _size("vocab_size"),
+    "context": Fact(
+        kind="count",
+        keys=(
+            "max_position_embeddings",
+            "n_positions",
+            "max_seq_len",
+            "seq_length",
+            "model_max_length",
+            "max_sequence_length",
+            "n_ctx",
+        ),
+    ),
+    "activation": Fact(
+        kind="text", keys=("hidden_activation", "hidden_act", "activation_function", "activation")
+    ),
+    "tied": Fact(kind="flag", keys=("tie_word_embeddings",)),
+    "rotary_fraction": Fact(kind="part", keys=("partial_rotary_factor", "rotary_pct")),
+    "alibi": Fact(kind="flag", keys=("alibi",)),
+    "window": Fact(kind="count", keys=("sliding_window", "window_size"), optional=True),
+    "softcap": Fact(kind="factor", keys=("attn_logit_softcapping",), optional=True),
+    "logit_softcap": Fact(kind="factor", keys=("final_logit_softcapping",), optional=True),
+    "attention_dropout": Fact(kind="share", keys=("attention_dropout", "attn_pdrop")),
+    "hidden_dropout": Fact(kind="share", keys=("hidden_dropout", "resid_pdrop", "residual_dropout")),
+    "embedding_dropout": Fact(kind="share", keys=("embd_pdrop", "embedding_dropout", "emb_pdrop")),
+    **{name: Fact(kind="flag") for name in ("qkv_bias", "out_bias", "mlp_bias", "norm_bias", "norm_scale")},
+}
+
+
+class Reader:
+    """One config and what was found in it.
+
+    A fault is kept once for each key, a default once for each fact; reading the same twice does no harm.
+
+    Examples
+    --------
+    >>> reader = Reader(Document("config.json", {}, {}), {"n_embd": (("n_embd",), 768)})
+    >>> reader.fact("hidden", 1024), reader.fact("layers", 12), reader.defaults
+    (768, 12, {'num_hidden_layers': 12})
+    """
+
+    def __init__(self, document: Document, values: dict[str, tuple[Path, object]]) -> None:
+        """Keep the values by key, each with the path at which it stands."""
+        self.document = document
+        self.values = values
+        self.problems: dict[str, Problem] = {}
+        self.defaults: dict[str, object] = {}
+        self.used: set[str] = set()
+
+    def fact(self, name: str, default: object, keys: tuple[str, ...] = ()) -> object:
+        """The value of a fact, under its usual keys or the family's own; else the default."""
+        fact = FACTS[name]
+        return self.value(fact.kind, keys or fact.keys, default, fact.optional, fact.agree)
+
+    def value(
+        self, kind: str, keys: tuple[str, ...], default: object, optional: bool = False, agree: bool = False
+    ) -> object:
+        """The value of the first key that is given.
+
+        Parameters
+        ----------
+        kind : one of ALLOWED
+        keys : all count as used, also those that another one beats
+        default : taken and remembered where no key is given; None says nothing and is not remembered
+        optional : whether null is a value
+        agree : whether further keys must say the same
+
+        Returns
+        -------
+        object
+            Of the kind, or None; something harmless of the kind where the value is faulty.
+        """
+        given = [key for key in keys if key in self.values]
+        self.used.update(given)
+        if not given:
+            if default is not None:
+                self.defaults[keys[0]] = default
+            return default
+        key = next((key for key in given if self.values[key][1] is not None), given[0])
+        found = self.values[key][1]
+        if found is None and optional:
+            return None
+        if not _passes(kind, found):
+            null = " or null" if optional else ""
+            self.fault(key, ALLOWED[kind] + null, "the configuration class declares it so", f"mend {key}")
+            return SAFE[kind]
+        others = [other for other in given if self.values[other][1] not in (None, found)]
+        if agree and others:
+            because = f"{key} = {found!r} names the same thing"
+            self.fault(others[0], repr(found), because, f"remove {others[0]} or {key}")
+        return found
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A key of one family that is true or false."""
+        return bool(self.value("flag", (key,), default))
+
+    def count(self, key: str, default: int) -> int:
+        """A key of one family that is a whole number of at least 1; null counts as not given."""
+        found = self.value("count", (key,), default, optional=True)
+        return found if isinstance(found, int) else default
+
+    def size(self, name: str, default: int) -> int:
+        """A fact that is a count, as a number to calculate with; null counts as not given."""
+        found = self.fact(name, default)
+        return found if isinstance(found, int) else default
+
+    def raw(self, key: str) -> object:
+        """What stands under a key, None where it is absent; the key counts as used."""
+        self.used.add(key)
+        return self.values[key][1] if key in self.values else None
+
+    def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
+        """Remember that a key's value cannot be; of one key the first fault stays."""
+        path, value = self.values.get(key, ((key,), None))
+        problem = Problem(
+            where=self.document.where(path),
+            field=dotted(path),
+            value=value,
+            allowed=allowed,
+            because=because,
+            fix=fix,
+            fault=fault,
+        )
+        self.problems.setdefault(key, problem)
+
+    def key_of(self, name: str) -> str:
+        """The key under which a fact is given, or its usual one: what a fault is told of."""
+        keys = FACTS[name].keys
+        return next((key for key in keys if key in self.values), keys[0])
+
+    def unused(self, silent: Iterable[str]) -> list[str]:
+        """Keys that nobody asked for, less those without a cost, and less null, which asks for nothing."""
+        known = self.used.union(silent)
+        return [key for key, (_, value) in self.values.items() if key not in known and value is not None]
+
+
+def flattened(data: dict[str, object], path: Path = ()) -> dict[str, tuple[Path, object]]:
+    """Keys with the paths of their values; entries of NESTED mappings under keys with a dot.
+
+    >>> flattened({"d_model": 8, "attn_config": {"alibi": True}})
+    {'d_model': (('d_model',), 8), 'attn_config.alibi': (('attn_config', 'alibi'), True)}
+    """
+    values: dict[str, tuple[Path, object]] = {}
+    for key, value in data.items():
+        if key in NESTED and isinstance(value, dict):
+            inner = flattened(value, (*path, key))
+            values |= {f"{key}.{name}": found for name, found in inner.items()}
+        else:
+            values[key] = ((*path, key), value)
+    return values
+
+
+def _passes(kind: str, value: object) -> bool:
+    """Whether a value is of a kind; true and false are no numbers."""
+    if kind == "flag":
+        return isinstance(value, bool)
+    if kind == "text":
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if kind == "count":
+        return isinstance(value, int) and value >= 1
+    if kind == "share":
+        return 0 <= value < 1
+    return 0 < value <= 1 if kind == "part" else value > 0

@@ -1,0 +1,351 @@
+"""From a Hugging Face config.json to a model, with notes on what was assumed and what was left out.
+
+Answers: which model does this config describe, and what of it does flopcast not know?
+Elsewhere: families and their defaults (io/hf_families.py), keys and kinds of values (io/hf_reader.py), what
+makes the mapping a Model (io/validate.py).
+
+Only the architecture is imported: no code of a checkpoint runs, no weights are read. Attention is full
+where a config asks for a window: the note says so. Passes that only scale a tensor are not counted.
+"""
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from flopcast.dtypes import Probability
+from flopcast.errors import Problem, SpecError
+from flopcast.io.hf_families import FAMILIES, Family, Given
+from flopcast.io.hf_known import ELSEWHERE, EXPERTS, LATENT, SILENT
+from flopcast.io.hf_reader import FACTS, Reader, flattened
+from flopcast.io.yaml_text import Document
+from flopcast.spec.model import Model
+
+TYPES = {  # other names of a family
+    "gemma3": "gemma3_text", "yi": "llama", "refinedwebmodel": "falcon", "mistral3": "mistral",
+    "ministral": "mistral", "internlm3": "internlm2",
+}  # fmt: skip
+ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
+    **dict.fromkeys(
+        ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
+        ("gelu", "geglu"),
+    ),
+    "silu": ("silu", "swiglu"),
+    "swish": ("silu", "swiglu"),
+    "relu": ("relu", ""),
+    "relu2": ("relu2", ""),
+}
+DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
+TEXT_PARTS = ("text_config", "llm_config", "language_config")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """The facts of one dense decoder, as a family's table and a config give them.
+
+    None follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
+    MLP is 4 · hidden wide. Soft caps and windows are none.
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn_hidden: int | None
+    vocabulary: int
+    context: int
+    activation: str
+    gated: bool
+    tied: bool
+    norm: str
+    norm_bias: bool
+    norm_scale: bool = True
+    norm_placement: str = "before"
+    residual: str = "sequential"
+    embedding_norm: bool = False
+    kv_heads: int | None = None
+    head_size: int | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    rotary_fraction: float = 1.0
+    alibi: bool = False
+    learned: bool = False
+    position_offset: int = 0
+    qk_norm: str = "none"
+    softcap: object = None
+    logit_softcap: object = None
+    attention_dropout: Probability = 0.0
+    hidden_dropout: Probability = 0.0
+    embedding_dropout: Probability = 0.0
+    window: int | None = None
+
+
+def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str, ...]]:
+    """The model that a config.json describes.
+
+    Parameters
+    ----------
+    document : Document
+        The plain data of the file, of a text model or of one with a text part, and its lines.
+
+    Returns
+    -------
+    mapping
+        What `spec.model.Model` validates; fields that are as a Model has them anyway are left out.
+    notes
+        Sentences for a person: defaults taken, keys not understood, what is imported as something simpler.
+
+    Raises
+    ------
+    SpecError
+        An architecture that is not built, or every fault of the values.
+
+    Examples
+    --------
+    >>> from flopcast.io.yaml_text import read_yaml
+    >>> text = b'{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32}'
+    >>> mapping, notes = model_from_config(read_yaml(text, "config.json"))
+    >>> mapping["hidden"], mapping["learned_positions"], mapping["tied_embeddings"]
+    (64, 32, True)
+    >>> notes[0][:60]
+    'not given, so the default of gpt2: vocab_size 50257, hidden_'
+    """
+    if not isinstance(document.data, dict):
+        raise SpecError([_fault(document, (), "document", document.data, "a mapping", "a config has keys")])
+    part, values = _text_part(document.data)
+    reader = Reader(document, values)
+    name = _family(reader)
+    _refuse_what_is_not_built(reader, name)
+    family = FAMILIES[name]
+    found = _architecture(reader, family)
+    notes = [f"{part}: the text model is imported, the rest of the config is not"] if part else []
+    notes += _notes(reader, family, name, found)
+    if reader.problems:
+        raise SpecError(reader.problems.values())
+    return _mapping(reader, name, found), tuple(notes)
+
+
+def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
+    """The key of the text model inside a model of several parts, and the values that hold for it.
+
+    What the whole says of ties and numbers holds for the part where the part is silent. A part without a
+    type is of the whole's.
+    """
+    for key in TEXT_PARTS:
+        inner = data.get(key)
+        if isinstance(inner, dict):
+            shared = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "model_type")
+            outer = flattened({name: data[name] for name in shared if name in data})
+            return key, outer | flattened(inner, (key,))
+    return "", flattened(data)
+
+
+def _family(reader: Reader) -> str:
+    """The family of `model_type`, else of the first of `architectures`.
+
+    Raises
+    ------
+    SpecError
+        Another one: why it is not imported where that is known, else the nearest that is.
+    """
+    told = reader.raw("model_type")
+    architectures = reader.raw("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    stem = re.sub(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$", "", str(first or ""))
+    asked = str(told or stem).lower()
+    plain = {name.replace("_", ""): name for name in (*FAMILIES, *TYPES, *ELSEWHERE)}
+    name = plain.get(asked.replace("_", ""), asked)
+    name = TYPES.get(name, name)
+    if name in FAMILIES:
+        return name
+    key = "model_type" if told is not None else "architectures"
+    path, value = reader.values.get(key, ((key,), None))
+    near = difflib.get_close_matches(asked, FAMILIES, n=1, cutoff=0.5) if asked else []
+    because = ELSEWHERE.get(name, "no such family is known" if value else "a config names its family")
+    fix = f"did you mean {near[0]}?" if near and name not in ELSEWHERE else "describe the model by hand"
+    allowed = ", ".join(sorted(FAMILIES))
+    raise SpecError([_fault(reader.document, path, key, value, allowed, because, fix)])
+
+
+def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
+    """Experts, latent attention and encoders inside a family that is dense by name.
+
+    Raises
+    ------
+    SpecError
+        At once: what else such a config says is not a dense model's.
+    """
+    found = [
+        (key, because)
+        for keys, because in ((EXPERTS, ELSEWHERE["mixtral"]), (LATENT, ELSEWHERE["deepseek_v3"]))
+        for key in keys
+        if reader.raw(key) not in (None, 0, 1, False)
+    ]
+    if reader.raw("is_encoder_decoder") is True:
+        found.append(("is_encoder_decoder", ELSEWHERE["t5"]))
+    if found:
+        allowed = f"a dense {name}"
+        raise SpecError(
+            _fault(reader.document, reader.values[key][0], key, reader.raw(key), allowed, because)
+            for key, because in found
+        )
+
+
+def _architecture(reader: Reader, family: Family) -> Architecture:
+    """Every fact of the family's table, and the rules that hold between them."""
+    facts: dict[str, Any] = {}
+    for name, rule in family.facts.items():
+        if isinstance(rule, Given):
+            facts[name] = reader.fact(name, rule.default, rule.keys)
+        else:
+            facts[name] = rule(reader) if callable(rule) else rule
+    found = Architecture(**facts)
+    _check_heads(reader, found)
+    known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not found.gated]
+    if found.activation not in known:
+        because = "no other activation of this MLP is built"
+        reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the nearest")
+    _check_musts(reader, family, found)
+    return found
+
+
+def _check_heads(reader: Reader, found: Architecture) -> None:
+    """Heads share the width, groups share the heads: asked only where the numbers themselves are right."""
+    hidden, heads, groups = (reader.key_of(name) for name in ("hidden", "heads", "kv_heads"))
+    if (
+        found.head_size is None
+        and found.hidden % found.heads
+        and not {hidden, heads} & set(reader.problems)
+    ):
+        allowed = f"a divisor of {hidden} = {found.hidden}"
+        reader.fault(heads, allowed, "heads share the width evenly", f"change {heads} or {hidden}")
+    if found.kv_heads is not None and found.heads % found.kv_heads and heads not in reader.problems:
+        allowed = f"a divisor of {heads} = {found.heads}"
+        reader.fault(groups, allowed, "every key/value head serves equally many heads", f"change {groups}")
+
+
+def _check_musts(reader: Reader, family: Family, found: Architecture) -> None:
+    """Keys whose other values would make another architecture; and the number format of the weights."""
+    for must in family.musts:
+        wanted = getattr(found, must.same_as) if must.same_as else must.wanted
+        if reader.raw(must.key) not in (None, wanted):
+            allowed = json.dumps(wanted)
+            reader.fault(must.key, allowed, must.because, "describe the model by hand")
+    for key in ("torch_dtype", "dtype"):
+        if reader.raw(key) not in (None, *DTYPES):
+            allowed = ", ".join(DTYPES)
+            reader.fault(key, allowed, "weights are stored in one of these", f"mend or remove {key}")
+
+
+def _notes(reader: Reader, family: Family, name: str, found: Architecture) -> list[str]:
+    """What a person should know of this import."""
+    notes = []
+    if reader.defaults:
+        taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
+        notes.append(f"not given, so the default of {name}: {taken}")
+    if found.window is not None and found.window < found.context and _slides(reader):
+        notes.append(
+            f"{reader.key_of('window')} = {found.window}: imported with full attention, of all"
+            f" {found.context} tokens"
+        )
+    scaled = [key for key in family.scales if reader.raw(key) not in (None, 1, 1.0)]
+    if scaled:
+        notes.append(f"{', '.join(scaled)}: passes that scale or clip a tensor are not counted")
+    for key in ("quantization_config", "compression_config"):
+        if reader.raw(key) is not None:
+            notes.append(f"{key}: imported as the model that was quantised, in full precision")
+    known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT]
+    for key in reader.unused(SILENT):
+        near = difflib.get_close_matches(key, [other for other in known if other != key], n=1, cutoff=0.75)
+        hint = f": did you mean {near[0]}?" if near else ""
+        notes.append(f"{key} is not a key that {name} is known to have, and was left out{hint}")
+    return notes
+
+
+def _slides(reader: Reader) -> bool:
+    """Whether any layer slides: a list of layers' kinds, where there is one, decides."""
+    kinds = reader.raw("layer_types")
+    return not isinstance(kinds, list) or any("full" not in str(kind) for kind in kinds)
+
+
+def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object]:
+    """The facts as a Model has them, its defaults left out."""
+    block = {
+        "count": found.layers,
+        "norm": found.norm,
+        "norm_bias": found.norm_bias or found.norm == "rmsnorm",  # which has none, whatever is said
+        "norm_scale": found.norm_scale,
+        "norm_placement": found.norm_placement,
+        "residual": found.residual,
+        "mixer": _mixer(found),
+        "feed_forward": {
+            "ffn_hidden": found.ffn_hidden or 4 * found.hidden,
+            "activation": ACTIVATIONS[found.activation][found.gated],
+            "bias": found.mlp_bias,
+        },
+        "dropout": found.hidden_dropout,
+    }
+    whole = {
+        "name": _name(reader, name),
+        "hidden": found.hidden,
+        "vocabulary": found.vocabulary,
+        "context_length": found.context,
+        "learned_positions": found.context if found.learned else 0,
+        "position_offset": found.position_offset if found.learned else 0,
+        "tied_embeddings": found.tied,
+        "embedding_norm": found.embedding_norm,
+        "embedding_dropout": found.embedding_dropout,
+        "head_bias": found.head_bias,
+        "logit_softcap": found.logit_softcap is not None,
+        "blocks": [block],
+    }
+    file = reader.document.name.replace("\\", "/").rpartition("/")[2]
+    source = {"title": f"{file}, a Hugging Face config of the {name} family"}
+    plain = Model.model_validate(whole).model_dump(mode="json", exclude_defaults=True)
+    return plain | {"source": [source]}
+
+
+def _mixer(found: Architecture) -> dict[str, object]:
+    """Attention; sizes that follow from the others are left to it."""
+    own_size = found.head_size and found.head_size * found.heads != found.hidden
+    return {
+        "heads": found.heads,
+        "kv_heads": found.kv_heads if found.kv_heads != found.heads else None,
+        "head_size": found.head_size if own_size else None,
+        "qkv_bias": found.qkv_bias,
+        "out_bias": found.out_bias,
+        "rotary_fraction": 0.0 if found.alibi else found.rotary_fraction,
+        "dropout": found.attention_dropout,
+        "qk_norm": found.qk_norm,
+        "alibi": found.alibi,
+        "softcap": found.softcap is not None,
+    }
+
+
+def _name(reader: Reader, family: str) -> str:
+    """The last part of the checkpoint's path as a slug; the family where the config names none."""
+    told = reader.raw("_name_or_path")
+    last = told.replace("\\", "/").rstrip("/").rpartition("/")[2] if isinstance(told, str) else ""
+    return re.sub(r"[^a-z0-9.]+", "-", last.lower()).strip("-.") or family
+
+
+def _shown(value: object) -> str:
+    """A value as a config writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _fault(
+    document: Document,
+    path: tuple[str | int, ...],
+    field: str,
+    value: object,
+    allowed: str,
+    because: str,
+    fix: str = "describe the model by hand",
+) -> Problem:
+    """One fault, at its line."""
+    return Problem(
+        where=document.where(path), field=field, value=value, allowed=allowed, because=because, fix=fix
+    )

@@ -1,0 +1,54 @@
+"""A model's mapping as YAML text, laid out as the catalogue's files are.
+
+Answers: how is a model written so that a person reads it and `io.yaml_text` reads it back?
+Texts are quoted always, so that none is taken for a number or a truth value.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+FIRST = ("count", "norm", "norm_bias", "norm_scale", "norm_placement", "residual")  # keys of a block
+
+
+def model_text(mapping: Mapping[str, object]) -> str:
+    """The YAML of a model: a line for each field, blocks and sources as lists.
+
+    Parameters
+    ----------
+    mapping : plain data, as `io.hugging_face.model_from_config` gives it
+
+    Examples
+    --------
+    >>> print(model_text({"hidden": 64, "blocks": [{"mixer": {"heads": 4}, "count": 2}]}), end="")
+    hidden: 64
+    blocks:
+      - count: 2
+        mixer: {heads: 4}
+    """
+    lines = []
+    for key, value in mapping.items():
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            lines.append(f"{key}:")
+            for entry in value:
+                lines += _entry(entry)
+        else:
+            lines.append(f"{key}: {_flow(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(entry: object) -> list[str]:
+    """One block or source: its keys in the catalogue's order, a source on one line."""
+    if not isinstance(entry, Mapping) or "mixer" not in entry:
+        return [f"  - {_flow(entry)}"]
+    keys = [key for key in FIRST if key in entry] + [key for key in entry if key not in FIRST]
+    lines = [f"    {key}: {_flow(entry[key])}" for key in keys]
+    return [f"  - {lines[0].lstrip()}", *lines[1:]]
+
+
+def _flow(value: object) -> str:
+    """A value on one line: words as they are where YAML cannot mistake them, other texts quoted."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, str) and value.replace("_", "").isalpha() and value.islower():
+        return value if value not in ("true", "false", "null") else json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

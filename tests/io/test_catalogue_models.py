@@ -1,0 +1,122 @@
+"""The models of the catalogue: sizes that papers print, and one plan of each, predicted.
+
+Elsewhere: that every entry loads, names its sources and runs on every stack (test_catalogue_entries.py);
+that entries agree with the published configs (test_hugging_face.py).
+"""
+
+from functools import cache
+
+import pytest
+
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.io.jobs import job_of
+from flopcast.io.yaml_text import Document
+from flopcast.operators.base import AbstractOperator
+from flopcast.prediction import predict
+from flopcast.spec.model import WHOLE
+
+MODELS = catalog.names("models")
+LONGEST = 4096  # tokens; longer contexts are cut, so that all models are asked alike
+
+PRINTED = {  # billions of parameters, and half of the last digit that is printed
+    # arXiv:2104.04473, Table 1
+    "megatron-1.7b": (1.7, 0.05), "megatron-3.6b": (3.6, 0.05), "megatron-7.5b": (7.5, 0.05),
+    "megatron-18b": (18.4, 0.05), "megatron-39b": (39.1, 0.05), "megatron-76b": (76.1, 0.05),
+    "megatron-145b": (145.6, 0.05), "megatron-310b": (310.1, 0.05), "megatron-530b": (529.6, 0.05),
+    "megatron-1t": (1008.0, 0.05),
+    # arXiv:2302.13971, Table 2
+    "llama-7b": (6.7, 0.05), "llama-13b": (13.0, 0.05), "llama-30b": (32.5, 0.05),
+    "llama-65b": (65.2, 0.1),
+    # arXiv:2005.14165, Table 2.1
+    "gpt3-125m": (0.125, 0.0005), "gpt3-350m": (0.350, 0.008), "gpt3-760m": (0.760, 0.0005),
+    "gpt3-1.3b": (1.3, 0.05), "gpt3-2.7b": (2.7, 0.05), "gpt3-6.7b": (6.7, 0.05),
+    "gpt3-13b": (13.0, 0.2), "gpt3-175b": (175.0, 0.5),
+    # arXiv:2402.16819, section 2: 3.2 billion of embeddings, 12.5 billion besides
+    "nemotron-4-15b": (3.2 + 12.5, 0.1),
+    # arXiv:2205.01068, Table 1, the name of each size
+    "opt-1.3b": (1.3, 0.05), "opt-2.7b": (2.7, 0.05), "opt-13b": (13.0, 0.5), "opt-30b": (30.0, 0.5),
+    "opt-66b": (66.0, 0.5), "opt-175b": (175.0, 0.5),
+    # model cards
+    "mpt-30b": (29.95, 0.01), "gpt-neox-20b": (20.6, 0.1),
+    # arXiv:2407.21783, arXiv:2412.15115, arXiv:2505.09388: by the name of each size
+    "llama-3.2-3b": (3.21, 0.005), "llama-3.1-8b": (8.03, 0.005), "llama-3-70b": (70.6, 0.05),
+    "llama-3.1-70b": (70.6, 0.05), "qwen2-1.5b": (1.54, 0.005), "qwen2-72b": (72.7, 0.05),
+    "qwen2.5-7b": (7.61, 0.01), "qwen2.5-14b": (14.7, 0.1), "qwen2.5-72b": (72.7, 0.05),
+    "qwen3-1.7b": (1.7, 0.05), "qwen3-4b": (4.0, 0.05), "qwen3-14b": (14.8, 0.05),
+    "qwen3-32b": (32.8, 0.05),
+    "gemma-2-2b": (2.6, 0.05),
+}  # fmt: skip
+
+
+def job(name, stack="megatron-2022"):
+    """One DGX A100, two tensor-parallel ranks where the heads allow, sequences as long as it knows."""
+    model = catalog.model(name)
+    heads = [block.mixer.heads for block in model.blocks]
+    tp = 2 if all(count % 2 == 0 for count in heads) else 1
+    length = min(model.context_length or 2048, model.learned_positions or LONGEST, LONGEST)
+    parts = {
+        "model": name,
+        "cluster": "dgx-a100:1",
+        "stack": stack,
+        "batch": {"sequence_length": length},
+        "plan": f"dp={8 // tp} tp={tp} mbs=1 gbs=16 recompute=full precision=bf16",
+    }
+    return job_of(Document("test", parts, {}))
+
+
+@cache
+def book():
+    return load_book(catalog.cluster("dgx-a100", 1))
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_model_is_as_large_as_its_source_prints(name):
+    billions, digit = PRINTED[name]
+
+    assert catalog.model(name).parameters() / 1e9 == pytest.approx(billions, abs=digit)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_predicted_on_one_node(name):
+    """No faster than all its products at the data sheet's peak, and no slower than a hundredth of it."""
+    made = job(name)
+    tokens = made.plan.global_batch * made.batch.sequence_length
+
+    report = predict(made, book())
+
+    model = catalog.model(name)
+    table = 0 if model.tied_embeddings else model.vocabulary * model.hidden
+    positions = (model.learned_positions + model.position_offset) * model.hidden
+    fastest_s = 6 * (model.parameters() - table - positions) * tokens / (8 * 312e12)
+    assert fastest_s < report.step_time_s < 100 * fastest_s
+    assert 0 < report.metrics.mfu_ratio < 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_products_of_a_forward_pass_are_those_that_the_model_counts(name):
+    """Items of one rank against the closed form of arXiv:2104.04473, equation 3; one token."""
+    model = catalog.model(name)
+    work = [
+        count * item.work.work().flop.item()
+        for layer, count in model.sequence()
+        for item in layer.forward(model.hidden, WHOLE)
+        if isinstance(item.work, AbstractOperator)
+    ]
+    padded = -(-model.vocabulary // model.vocabulary_multiple) * model.vocabulary_multiple
+    padding = 2 * model.hidden * (padded - model.vocabulary)
+
+    assert sum(work) == pytest.approx(model.forward_flop(1) + padding, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_learned_table_covers_the_context(name):
+    model = catalog.model(name)
+
+    assert model.learned_positions in (0, model.context_length or model.learned_positions)
+
+
+def test_only_two_models_of_one_paper_leave_their_context_open():
+    unknown = [name for name in MODELS if catalog.model(name).context_length == 0]
+
+    assert unknown == ["llama-13b-gelu", "llemma-7b-gelu"]

@@ -1,0 +1,218 @@
+"""What an import of a Hugging Face config notes, and which configs it refuses with which words."""
+
+import json
+
+import pytest
+from hf_cases import faults, imported, notes_of, published
+
+from flopcast.errors import SpecError
+from flopcast.io.hf_families import FAMILIES
+from flopcast.io.hugging_face import model_from_config
+from flopcast.io.yaml_text import read_yaml
+
+
+def test_a_config_that_says_everything_needs_no_notes():
+    assert notes_of("stablelm-2-1.6b") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("mistral-7b", "sliding_window = 4096: imported with full attention, of all 32768 tokens"),
+        ("gemma-3-27b", "sliding_window = 1024: imported with full attention, of all 131072 tokens"),
+        ("gpt-neo-1.3b", "window_size = 256: imported with full attention, of all 2048 tokens"),
+        ("gemma-3-27b", "text_config: the text model is imported, the rest of the config is not"),
+        ("command-r-v01", "logit_scale: passes that scale or clip a tensor are not counted"),
+    ],
+)
+def test_what_is_imported_as_something_simpler_is_noted(name, note):
+    assert note in notes_of(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("mistral-7b", {"max_position_embeddings": 4096}),
+        ("qwen2-7b", {"sliding_window": 4096}),  # use_sliding_window is false
+        ("gemma-2-9b", {"layer_types": ["full_attention"] * 42}),
+        ("gpt-neo-1.3b", {"attention_types": [[["global"], 24]], "attention_layers": ["global"] * 24}),
+    ],
+)
+def test_a_window_that_is_not_used_is_not_noted(name, changes):
+    assert not [note for note in notes_of(published(name) | changes) if "window" in note]
+
+
+def test_a_window_that_is_asked_for_is_noted():
+    data = published("qwen2-7b") | {"sliding_window": 4096, "use_sliding_window": True}
+
+    assert [note for note in notes_of(data) if "sliding_window = 4096:" in note]
+
+
+def test_defaults_are_taken_from_the_family_and_told():
+    """LLaVA's text part names its vocabulary and context alone: the rest is LlamaConfig's."""
+    model, notes = imported("llava-1.5-7b"), notes_of("llava-1.5-7b")
+
+    (told,) = [note for note in notes if note.startswith("not given")]
+    assert (model.hidden, model.num_blocks, model.blocks[0].mixer.heads) == (4096, 32, 32)
+    for words in ("hidden_size 4096", "num_hidden_layers 32", "intermediate_size 11008"):
+        assert words in told
+    assert "vocab_size" not in told
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [("num_atention_heads", "num_attention_heads"), ("rms_norm_epsilon", "rms_norm_eps"), ("zzz", None)],
+)
+def test_an_unknown_key_is_told_with_the_nearest_that_is_known(key, near):
+    (told,) = [note for note in notes_of(published("llama-2-7b") | {key: 7}) if key in note]
+
+    assert told.endswith(f"did you mean {near}?") if near else "did you mean" not in told
+
+
+@pytest.mark.parametrize("key", ["bos_token_id", "initializer_range", "use_cache", "transformers_version"])
+def test_a_key_without_a_cost_is_passed_over_in_silence(key):
+    assert not [note for note in notes_of("llama-2-7b") if key in note]
+
+
+def test_a_quantised_checkpoint_is_the_model_that_was_quantised():
+    data = published("llama-2-7b") | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+
+    assert imported(data) == imported("llama-2-7b")
+    assert any("quantization_config" in note for note in notes_of(data))
+
+
+def test_layers_and_names_of_gpt_neox_that_do_nothing_are_told():
+    """The published file has two keys of another class; transformers ignores them too."""
+    told = " ".join(notes_of("gpt-neox-20b"))
+
+    assert "attention_probs_dropout_prob" in told
+    assert "hidden_dropout_prob" in told
+
+
+REFUSED = {
+    "mixtral": "mixtures of experts",
+    "qwen3_moe": "mixtures of experts",
+    "deepseek_v3": "latent attention",
+    "deepseek_v2": "latent attention",
+    "t5": "encoder-decoders",
+    "bert": "encoders",
+    "mamba": "state-space",
+    "falcon_h1": "state-space",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_architecture_that_is_not_built_is_refused_with_its_reason(name):
+    (problem,) = faults({"model_type": name, "hidden_size": 64})
+
+    assert (problem.field, problem.value, problem.where) == ("model_type", name, "config.json:2")
+    assert REFUSED[name] in problem.because
+    assert set(problem.allowed.split(", ")) == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("lama", "did you mean llama?"),
+        ("qwen4", "did you mean qwen"),
+        ("zzzzzz", "describe the model by hand"),
+    ],
+)
+def test_an_unknown_family_is_refused_with_the_nearest(name, fix):
+    (problem,) = faults({"model_type": name})
+
+    assert fix in problem.fix
+
+
+BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
+    "text for a number": ({"hidden_size": "4096"}, "hidden_size", "a whole number", "class"),
+    "a fraction": ({"num_hidden_layers": 31.5}, "num_hidden_layers", "a whole number", "class"),
+    "nothing": ({"num_attention_heads": 0}, "num_attention_heads", "at least 1", "class"),
+    "below nothing": ({"vocab_size": -1}, "vocab_size", "at least 1", "class"),
+    "truth for a number": ({"intermediate_size": True}, "intermediate_size", "or null", "class"),
+    "a list": ({"max_position_embeddings": [4096]}, "max_position_embeddings", "a whole number", "class"),
+    "number for truth": ({"tie_word_embeddings": 1}, "tie_word_embeddings", "true or false", "class"),
+    "text for truth": ({"attention_bias": "no"}, "attention_bias", "true or false", "class"),
+    "certain dropout": ({"attention_dropout": 1.0}, "attention_dropout", "below 1", "class"),
+    "odd heads": ({"num_attention_heads": 30}, "num_attention_heads", "divisor of hidden_size", "evenly"),
+    "odd groups": ({"num_key_value_heads": 5}, "num_key_value_heads", "a divisor of num_att", "equally"),
+    "an activation": ({"hidden_act": "mish"}, "hidden_act", "silu", "built"),
+    "an ungated one": ({"hidden_act": "relu"}, "hidden_act", "silu", "built"),
+    "an activation's number": ({"hidden_act": 3}, "hidden_act", "a text", "class"),
+    "a number format": ({"torch_dtype": "float15"}, "torch_dtype", "bfloat16", "stored"),
+    "two widths": ({"n_embd": 2048}, "n_embd", "4096", "hidden_size = 4096 names the same"),
+    "experts": ({"num_local_experts": 8}, "num_local_experts", "a dense llama", "experts"),
+    "a latent": ({"kv_lora_rank": 512}, "kv_lora_rank", "a dense llama", "latent"),
+    "an encoder": ({"is_encoder_decoder": True}, "is_encoder_decoder", "a dense llama", "encoder"),
+}
+
+
+@pytest.mark.parametrize(("changes", "field", "allowed", "because"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_config_is_told_what_would_pass_and_where(changes, field, allowed, because):
+    text = json.dumps(published("llama-2-7b") | changes, indent=1)
+    (line,) = [n for n, line in enumerate(text.splitlines(), 1) if f'"{field}":' in line]
+
+    (problem,) = faults(text)
+
+    assert (problem.field, problem.value, problem.fault) == (field, changes[field], "")
+    assert allowed in problem.allowed
+    assert because in problem.because
+    assert problem.where == f"config.json:{line}"
+
+
+SPECIAL = {  # keys of one family whose other values are another architecture
+    "post-norm": ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before", "OPT-350M"),
+    "projection": ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim", "OPT-350M"),
+    "normed heads": ("phi-2", {"qk_layernorm": True}, "qk_layernorm", "not built"),
+    "per-head": ("command-r-v01", {"use_qk_norm": True}, "use_qk_norm", "not built"),
+    "gated": ("starcoder2-7b", {"mlp_type": "gated"}, "mlp_type", "not built"),
+    "turned": ("gpt-j-6b", {"rotary_dim": 512}, "rotary_dim", "part of one head"),
+}
+
+
+@pytest.mark.parametrize(("name", "changes", "field", "because"), SPECIAL.values(), ids=SPECIAL)
+def test_a_variant_of_a_family_that_is_not_built_is_refused(name, changes, field, because):
+    (problem,) = faults(published(name) | changes)
+
+    assert (problem.field, problem.value) == (field, changes[field])
+    assert because in problem.because
+
+
+def test_every_fault_is_told_at_once_with_its_line():
+    text = '{\n"model_type": "gpt2",\n"n_embd": "wide",\n"n_layer": 0,\n"attn_pdrop": 2,\n"n_head": 12}'
+
+    told = {problem.field: problem.where for problem in faults(text)}
+
+    assert told == {"n_embd": "config.json:3", "n_layer": "config.json:4", "attn_pdrop": "config.json:5"}
+
+
+def test_a_fault_inside_a_part_is_told_with_its_whole_path():
+    data = published("gemma-3-27b")
+    data["text_config"]["hidden_size"] = -1
+
+    (problem,) = faults(data)
+
+    assert problem.field == "text_config.hidden_size"
+
+
+def test_a_fault_inside_attention_of_mpt_is_told_with_its_whole_path():
+    data = published("mpt-7b")
+    data["attn_config"]["attn_type"] = "grouped_query_attention"
+
+    (problem,) = faults(data)
+
+    assert (problem.field, problem.allowed) == ("attn_config.attn_type", '"multihead_attention"')
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "7", '"llama"'])
+def test_what_is_no_mapping_is_no_config(text):
+    with pytest.raises(SpecError) as told:
+        model_from_config(read_yaml(text.encode(), "config.json"))
+
+    assert [problem.field for problem in told.value.problems] == ["document"]
+
+
+def test_a_config_without_a_family_says_that_it_needs_one():
+    (problem,) = faults({"hidden_size": 64})
+
+    assert (problem.field, problem.because) == ("architectures", "a config names its family")
