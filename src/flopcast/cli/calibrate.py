@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.observing import from_run
+
 
 @click.group("calibrate")
 def command() -> None:
@@ -74,3 +76,6 @@ def jitter(suite: str) -> None:
         click.echo(f"{suite}: no system has two runs with a best and a mean step", err=True)
     for system, (ratio, sigma, rows) in found.items():
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
+
+
+command.add_command(from_run)

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.observing import kineto, nccl_tests, nsys
+
 
 @click.group("import")
 def command() -> None:
-    """Make a model out of what others wrote.
+    """Make a model, or measurements, out of what others wrote.
 
     A description is imported, never code or weights. What was assumed or left out is told on stderr.
     """
@@ -44,3 +46,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
         return
     out.write_text(model_text(mapping), encoding="utf-8")
     click.echo(f"{out}: {model.name}, {model.parameters() / 1e9:.3f} billion parameters", err=True)
+
+
+for _one in (nccl_tests, kineto, nsys):
+    command.add_command(_one)

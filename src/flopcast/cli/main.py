@@ -19,7 +19,7 @@ COMMANDS = {  # name → (module, one line of help)
     "memory": ("memory", "What must fit on each device? Needs no measured curves."),
     "validate": ("validate", "How right are the predictions on runs that others measured?"),
     "calibrate": ("calibrate", "Make curves out of measurements."),
-    "import": ("importing", "Make a model out of a Hugging Face config.json."),
+    "import": ("importing", "Make a model or measurements out of configs, logs and traces of others."),
     "measure": ("measuring", "Measure a GPU: kernels, collectives, what it sustains."),
     "catalog": ("catalog", "Devices, clusters, models and stacks that ship with flopcast."),
     "schema": ("schema", "The JSON Schema of job files."),

@@ -1,0 +1,351 @@
+"""Commands that take measurements in: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
+
+Answers: what was measured, what is printed of it, where is it written?
+Elsewhere: the update (calibration/from_run.py), readers (io/), tables (io/sample_files.py). Commands are
+attached to their groups in calibrate.py and importing.py.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.asking import asks_for_job, check_writable, job_from
+from flopcast.errors import Problem, SpecError
+from flopcast.units import Number, parse_quantity, show, show_seconds
+
+if TYPE_CHECKING:
+    from flopcast.calibration.from_run import Observation, Posterior
+    from flopcast.calibration.trace import ClassTotal, Trace
+    from flopcast.report.report import Report
+    from flopcast.spec.site import Site
+
+MOST_LINES = 20
+DATABASES = (".sqlite", ".sqlite3", ".db")
+TRACED = ("gemm", "attention", "memory_bound")  # and communication, where there is no pipeline to wait for
+WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels that no class knows
+FILE = click.Path(path_type=Path)
+
+
+@click.command("from-run")
+@asks_for_job
+@click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
+@click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
+@click.option("--log", type=FILE, help="The run's training log.")
+@click.option("--noise", default="2%", show_default=True, help="How far such measurements scatter.")
+@click.option("--out", type=FILE, help="Write a site file, for --site.")
+def from_run(
+    job: str | None,
+    changes: tuple[str, ...],
+    observed_step: str | None,
+    trace: Path | None,
+    log: Path | None,
+    noise: str,
+    out: Path | None,
+    **named: object,
+) -> None:
+    """Learn from one measured run how this machine differs: a site file.
+
+    The step, and the parts of it that a trace shows, move the factors that the prediction hangs on, each by
+    how unsure it was. The site file then holds for other models and plans on the same machine. A log's own
+    step is used where none is given, and a trace's, which holds the profiler's own cost, where there is
+    neither.
+
+    \b
+    flopcast calibrate from-run job.yaml --observed-step 12.3 --out site.yaml
+    flopcast calibrate from-run job.yaml --log train.log --noise 1% --out site.yaml
+    flopcast calibrate from-run job.yaml --trace rank0.json.gz --out site.yaml
+    flopcast predict job.yaml --site site.yaml
+    """
+    from flopcast.api import predict
+    from flopcast.calibration.from_run import Observed, site_after, update
+
+    check_writable("--out", out)
+    asked = job_from(job, changes, **named)
+    report = predict(asked)
+    observations = _observations(report, observed_step, trace, log, noise)
+    posterior = update(report, Observed(observations=observations))
+    title = f"flopcast calibrate from-run on {asked.model.name}, {asked.plan.short()}"
+    site = site_after(posterior, asked.site, out.stem if out else "site", title)
+    again = predict(asked.model_copy(update={"site": site}))
+    click.echo(posterior_text(posterior))
+    click.echo(f"again     {show_seconds(again.step_time_s)} predicted with the site file")
+    for warning in posterior.warnings:
+        click.echo(f"warning   {warning}", err=True)
+    if out is not None:
+        out.write_text(site_text(site), encoding="utf-8")
+        click.echo(f"wrote {out}: {len(site.factors)} factors; use it with --site {out}", err=True)
+
+
+def _observations(
+    report: "Report", observed_step: str | None, trace: Path | None, log: Path | None, noise: str
+) -> "tuple[Observation, ...]":
+    """What was measured; the step as told, else by the log, else by the trace.
+
+    Raises
+    ------
+    SpecError
+        Nothing was measured, or an option is no quantity; every fault of the options at once.
+    """
+    from flopcast.calibration.from_run import STEP, Observation
+
+    problems: list[Problem] = []
+    sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
+    if observed_step is None and trace is None and log is None:
+        because = "without a measurement there is nothing to learn"
+        problems.append(_option("--observed-step", None, "a time, or --log or --trace", because))
+    if problems:
+        raise SpecError(problems)
+    if log is not None:
+        logged_s = _logged_step_s(report, log)
+        step_s = logged_s if step_s is None else step_s
+    found: list[Observation] = []
+    if trace is not None:
+        measured = read_trace(trace)
+        step_s = measured.step_time_s if step_s is None else step_s
+        found = [
+            Observation(name=name, observed_s=seconds, log_sigma_factor=sigma)
+            for name, seconds in _traced_components(report, measured).items()
+        ]
+    if step_s is not None:
+        found.insert(0, Observation(name=STEP, observed_s=step_s, log_sigma_factor=sigma))
+    return tuple(found)
+
+
+def _logged_step_s(report: "Report", path: Path) -> float:
+    """The median steady step of a training log; what contradicts the job is told on stderr.
+
+    Raises
+    ------
+    SpecError
+        The log cannot be read, or has no step time.
+    """
+    from flopcast.io.logs import read_log_file
+    from flopcast.report.measured import compare_with_log
+
+    measured = compare_with_log(report, read_log_file(path))
+    for warning in measured.warnings:
+        click.echo(f"warning   {warning}", err=True)
+    if measured.step is None:
+        raise SpecError([_option("--log", str(path), "a log with step times", "it prints none")])
+    return measured.step.median_s
+
+
+def read_trace(path: Path) -> "Trace":
+    """A trace of either kind, by the end of its name: Nsight's databases, all else of torch.profiler.
+
+    Raises
+    ------
+    SpecError
+        As `read_kineto` and `read_nsys`.
+    """
+    from flopcast.io.kineto import read_kineto
+    from flopcast.io.nsys import read_nsys
+
+    return (read_nsys if path.suffix in DATABASES else read_kineto)(path)
+
+
+def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
+    """Seconds of a step by component, of those that trace and prediction both have.
+
+    Communication is left out with a pipeline: receives wait inside their kernels, so that it would hold
+    the bubble.
+
+    Raises
+    ------
+    SpecError
+        No step is annotated: nothing says what a step's part is.
+    """
+    from flopcast.calibration.from_run import components
+    from flopcast.calibration.trace import seconds_per_step, unrecognised
+
+    for remark in trace.remarks:
+        click.echo(f"trace     {remark}", err=True)
+    if trace.step_time_s is None:
+        because = "no step is annotated in it, so that seconds a step are not known"
+        raise SpecError([_option("--trace", trace.name, "a trace with steps (prof.step(), NVTX)", because)])
+    unknown_share = sum(total.step_share for total in unrecognised(trace))
+    if unknown_share > WORST_UNKNOWN_SHARE:
+        click.echo(f"warning   {unknown_share:.0%} of a step are kernels of no known class", err=True)
+    pipeline = report.job.plan.pipeline_parallel > 1
+    if pipeline:
+        click.echo("warning   the trace is compared with the busiest pipeline stage", err=True)
+    predicted = components(report)
+    names = TRACED if pipeline else (*TRACED, "communication")
+    measured = seconds_per_step(trace)
+    return {name: measured[name] for name in names if name in measured and name in predicted}
+
+
+def _fraction(text: str, problems: list[Problem]) -> float:
+    """ "2%" or "0.02"; a fault is added where it is neither."""
+    try:
+        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        problems.append(
+            _option("--noise", text, "more than 0 and less than 100%", "no measurement is exact")
+        )
+    return value
+
+
+def _seconds(text: str | None, problems: list[Problem]) -> float | None:
+    """A bare number of seconds, or a quantity; a fault is added where it is neither."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            value = parse_quantity(text, ("s", "min", "h"))
+        except ValueError:
+            value = 0.0
+    if not 0 < value < float("inf"):
+        problems.append(
+            _option("--observed-step", text, "seconds above 0, or 385 ms", "it is a step's time")
+        )
+    return value
+
+
+def _option(name: str, value: object, allowed: str, because: str) -> Problem:
+    """A fault of one option."""
+    return Problem(field=name, value=value, allowed=allowed, because=because, fix=f"change {name}")
+
+
+def posterior_text(posterior: "Posterior") -> str:
+    """What moved and by how much; factors that moved by less than 0.1 % are only counted."""
+    lines = [
+        f"{check.name:14}{show_seconds(check.observed_s)} observed,"
+        f" {show_seconds(check.predicted_s)} predicted"
+        f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
+        f" {show_seconds(check.updated_s)} after"
+        for check in posterior.checks
+    ]
+    moved = [one for one in posterior.factors if abs(one.ratio - 1) > 0.001]
+    lines += ["", f"{'factor':48}{'ratio':>8}{'sigma':>16}{'takes':>8}"]
+    for one in moved[:MOST_LINES]:
+        sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
+        lines.append(f"{one.name:48}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
+    rest = len(posterior.factors) - len(moved[:MOST_LINES])
+    lines += [f"{rest} others moved less", ""]
+    low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
+    lines.append(f"step      {show_seconds(posterior.step_time_s)} after, 90 % between {low} and {high}")
+    return "\n".join(lines)
+
+
+def site_text(site: "Site") -> str:
+    """A site as the YAML that --site reads."""
+    import yaml
+
+    return yaml.safe_dump(
+        site.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True, width=100
+    )
+
+
+@click.command("nccl-tests")
+@click.argument("log", type=FILE)
+@click.option(
+    "--collective", default="", help="What it measured, where the log does not say: all_reduce, …"
+)
+@click.option("--out", type=FILE, help="Write the samples as CSV.")
+def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
+    """Samples of collectives from a log of nccl-tests or rccl-tests.
+
+    Every row is checked against itself: what does not agree is told on stderr.
+
+    \b
+    flopcast import nccl-tests all_reduce.log --out samples.csv
+    """
+    from flopcast.io.nccl_tests import read_nccl_tests
+    from flopcast.io.sample_files import COLLECTIVE_COLUMNS, collective_cells, write_csv
+
+    check_writable("--out", out)
+    found = read_nccl_tests(log, collective)
+    for problem in found.problems:
+        click.echo(str(problem), err=True)
+    runs: dict[tuple[str, int, int, str], list[float]] = {}
+    for row in found.rows:
+        run = (row.collective, row.ranks, row.nodes, row.dtype)
+        runs.setdefault(run, []).append(row.busbw_bytes_per_s)
+    for (name, ranks, nodes, dtype), rates in sorted(runs.items()):
+        best = show(max(rates), "B/s")
+        click.echo(
+            f"{name:16}{ranks:5} ranks{nodes:5} nodes  {dtype:10}{len(rates):5} rows, busbw up to {best}"
+        )
+    if out is not None:
+        count = write_csv(out, COLLECTIVE_COLUMNS, collective_cells(found.rows))
+        click.echo(f"wrote {out}: {count} rows", err=True)
+
+
+@click.command("kineto")
+@click.argument("trace", type=FILE)
+@click.option("--out", type=FILE, help="Write samples of operators and messages as CSV.")
+@click.option("--events", type=FILE, help="Write every kernel as CSV.")
+def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
+    """Samples of operators from a trace of torch.profiler: Chrome trace JSON, plain or .gz.
+
+    Record shapes (record_shapes=True) for sizes, and call prof.step() for steps.
+
+    \b
+    flopcast import kineto rank0.json.gz --out samples.csv --events events.csv
+    """
+    _import_trace(trace, out, events, of_nsight=False)
+
+
+@click.command("nsys")
+@click.argument("trace", type=FILE)
+@click.option("--out", type=FILE, help="Write samples of operators as CSV.")
+@click.option("--events", type=FILE, help="Write every kernel as CSV.")
+def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
+    """Samples of operators from a report of Nsight Systems, exported to SQLite.
+
+    Sizes need ranges of torch.autograd.profiler.emit_nvtx(record_shapes=True).
+
+    \b
+    nsys export --type sqlite report.nsys-rep
+    flopcast import nsys report.sqlite --out samples.csv
+    """
+    _import_trace(trace, out, events, of_nsight=True)
+
+
+def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: bool) -> None:
+    """Read, summarise, write."""
+    from flopcast.calibration.trace import class_totals, unrecognised
+    from flopcast.calibration.traced_shapes import samples
+    from flopcast.io.kineto import read_kineto
+    from flopcast.io.nsys import read_nsys
+    from flopcast.io.sample_files import EVENT_COLUMNS, SAMPLE_COLUMNS, event_cells, sample_cells, write_csv
+
+    check_writable("--out", out)
+    check_writable("--events", events)
+    trace = read_nsys(path) if of_nsight else read_kineto(path)
+    for remark in trace.remarks:
+        click.echo(f"trace     {remark}", err=True)
+    if trace.step_time_s is not None:
+        click.echo(f"{trace.step_times_s.size} steps, median {show_seconds(trace.step_time_s)}")
+    click.echo(totals_text(class_totals(trace), "class", len(trace.words)))
+    if unknown := unrecognised(trace):
+        click.echo("\n" + totals_text(unknown, "kernel of no known class", MOST_LINES))
+    if out is not None:
+        count = write_csv(out, SAMPLE_COLUMNS, sample_cells(samples(trace)))
+        click.echo(f"wrote {out}: {count} samples", err=True)
+    if events is not None:
+        count = write_csv(events, EVENT_COLUMNS, event_cells(trace))
+        click.echo(f"wrote {events}: {count} kernels", err=True)
+
+
+def totals_text(totals: "tuple[ClassTotal, ...]", title: str, most: Number) -> str:
+    """Count, seconds and share of the steps, a line each; what is cut off is summed in a last line."""
+    shown, rest = totals[: int(most)], totals[int(most) :]
+    lines = [f"{title:44}{'kernels':>9}{'time':>11}{'of steps':>10}"]
+    rows = [(one.name or "(no known class)", one.num_kernels, one.total_s, one.step_share) for one in shown]
+    if rest:
+        sums = (
+            sum(o.num_kernels for o in rest),
+            sum(o.total_s for o in rest),
+            sum(o.step_share for o in rest),
+        )
+        rows.append((f"({len(rest)} more)", *sums))
+    for name, count, seconds, share in rows:
+        lines.append(f"{name[:43]:44}{count:9}{show_seconds(seconds):>11}{share:10.1%}")
+    return "\n".join(lines)
