@@ -17,7 +17,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import edited_document, placed
 from flopcast.io.jobs import job_of, read_file
-from flopcast.io.sources import assuming, exists, is_path, read_source, with_model
+from flopcast.io.sources import assuming, exists, is_path, read_source, stated_devices, with_model
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.job import Job
 
@@ -69,10 +69,11 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     document = read_source(job, _devices(named)) if job else Document("command line", {}, {})
     if not isinstance(document.data, dict):
         return job_of(document)
+    stated = stated_devices(job, document) if job else None
     document = _with_options(document, **named)
     problems: list[Problem] = []
     try:
-        document = _with_gpus(document, named["gpus"])
+        document = _with_gpus(document, named["gpus"] or _unsized(document, stated))
     except SpecError as error:
         problems += error.problems
     try:
@@ -141,6 +142,12 @@ def _usual_length(model: object) -> int:
         length = data.get("context_length") or data.get("learned_positions")
     usable = isinstance(length, int) and not isinstance(length, bool) and length > 0
     return min(int(str(length)), LONGEST_USUAL) if usable else 2048
+
+
+def _unsized(document: Document, stated: int | None) -> int | None:
+    """The devices that a launch script states, where the cluster is named without a size."""
+    cluster = document.data.get("cluster") if isinstance(document.data, dict) else None
+    return stated if isinstance(cluster, str) and ":" not in cluster else None
 
 
 def _with_gpus(document: Document, gpus: object) -> Document:

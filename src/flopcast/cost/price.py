@@ -334,7 +334,7 @@ def _warnings(used: tuple[Used, ...], cluster: Cluster) -> list[str]:
     if lent:
         names = _few([name for _, name in lent])
         owners = " and ".join(sorted({owner for owner, _ in lent}))
-        told.append(f"uncalibrated: no {device.name} was measured for {names}; {owners} stands in")
+        told.append(f"uncalibrated: no {device.name} was measured for {names}: borrowed from {owners}")
     if guessed:
         names = _few(guessed)
         told.append(

@@ -175,7 +175,7 @@ def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
     """Settled fields of a plan that is to be chosen, None of one that is given; and the plan itself.
 
     >>> _settled({"auto": True, "micro_batch": 2})
-    ({'micro_batch': 2}, {'micro_batch': 2, 'global_batch': 1})
+    ({'micro_batch': 2}, {'global_batch': 1, 'micro_batch': 2})
     """
     if not isinstance(plan, dict) or plan.get(AUTO) is not True:
         return None, plan

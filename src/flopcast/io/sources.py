@@ -61,6 +61,15 @@ def read_source(path: str, devices: int | None) -> Document:
     return _with_model(Document("command line", {}, {}), document) if _is_config(document) else document
 
 
+def stated_devices(path: str, document: Document) -> int | None:
+    """How many devices a launch script is written for; None for files that say it otherwise, or nothing."""
+    if Path(path).suffix not in SCRIPTS:
+        return None
+    from flopcast.io.megatron import ranks_of
+
+    return ranks_of(document)
+
+
 def with_model(document: Document, path: str) -> Document:
     """The document with the model of a file: a config.json, its folder, or a model in our own YAML."""
     place = _in_folder(Path(path))

@@ -1,0 +1,326 @@
+"""`flopcast measure`: a micro-benchmark on this machine, as a sample pack and a site file.
+
+Answers: which device is measured for how long, what is shown meanwhile, what remains after a stop?
+Elsewhere: what is measured (measure/), the files (io/packs.py), the sensors (io/sensors.py).
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.curves import load_owner
+from flopcast.io.packs import PackWriter, open_pack, read_pack, write_site
+from flopcast.io.sensors import driver_facts, sensors
+from flopcast.measure.bench import Identity, identity, libraries, load_torch, open_bench
+from flopcast.measure.collectives import Ranks, connect, entries, groups_of, measure_collectives, ranks_of
+from flopcast.measure.kernels import make
+from flopcast.measure.pack import Manifest, MessageSample, Sample
+from flopcast.measure.place import Place, Torch
+from flopcast.measure.plan import QUICK, TINY, Effort, Planned, Speed, plan
+from flopcast.measure.run import HEATER, TINY_HEATER, Device, Unsupported, measure
+from flopcast.measure.site import DEVICES, launch_s, site_of
+from flopcast.units import show_seconds
+
+USUAL_HOST = "epyc-7763"  # the reference, whose speed is 1
+USUAL_DEVICE = "a100-sxm4-80gb"  # whose data sheet a plan assumes where no device is known
+PROCESSOR = Speed(
+    peak_flop_per_s={"fp32": 5e10, "bf16": 1e10},  # an estimate, for the seconds of a plan only
+    memory_bytes_per_s=5e9,
+    memory_bytes=4e9,
+    tiny=True,
+)
+SAY_EVERY_S = 2.0
+AHEAD = 3.0  # times the budget is planned: estimates may be too long, and the clock ends the run
+TOOL_VERSION = "0.1.0"
+Minutes = float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What the command line asks for; `catalogue` is the device's name there, "" where torch's decides."""
+
+    device: str
+    budget_s: float
+    quick: bool
+    seed: int
+    catalogue: str
+
+    @property
+    def effort(self) -> Effort:
+        """How carefully; a processor only shows that the code runs."""
+        if self.device == "cpu":
+            return TINY
+        return QUICK if self.quick else Effort()
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> float | None:
+    """Minutes, as they are written, to seconds."""
+    return None if value is None else value * 60.0
+
+
+@click.command("measure")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the pack; an old one is continued.")
+@click.option(
+    "--minutes",
+    "budget_s",
+    type=click.FloatRange(0, 10000, min_open=True),
+    callback=_seconds,
+    help="Time to spend; 8 where nothing is said, 1 with --quick.",
+)
+@click.option("--quick", is_flag=True, help="One minute: enough for a site file, not for curves.")
+@click.option(
+    "--site", type=click.Path(path_type=Path), help="Write what the machine sustains: for predict --site."
+)
+@click.option("--as", "catalogue", default="", help="The device's name in the catalogue.")
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    help="A pack of the reference host: gives the host factor.",
+)
+@click.option("--host", default=USUAL_HOST, show_default=True, help="This machine's host in the catalogue.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
+@click.option("--seed", type=click.IntRange(0, 1000), default=0, help="Other seeds sample other shapes.")
+@click.option("--plan-only", is_flag=True, help="List what would be measured; needs no torch.")
+def command(
+    out: Path | None,
+    budget_s: float | None,
+    quick: bool,
+    site: Path | None,
+    catalogue: str,
+    reference: Path | None,
+    host: str,
+    device: str,
+    seed: int,
+    plan_only: bool,
+) -> None:
+    """Measure a GPU: kernels, collectives, what it sustains.
+
+    Needs torch; uses triton, flash-attn and Transformer Engine where they are installed. A run that is
+    stopped keeps what it measured, and the same command goes on with it. Under torchrun the collectives
+    of every tier are measured, and what they cost a product beside them.
+
+    \b
+    flopcast measure --out pack --minutes 8
+    flopcast measure --out quick --quick --site here.yaml
+    torchrun --nproc-per-node 8 -m flopcast measure --out fabric
+    """
+    if budget_s is None:
+        budget_s = 60.0 if quick else 480.0
+    asked = Asked(device=device, budget_s=budget_s, quick=quick, seed=seed, catalogue=catalogue)
+    if plan_only:
+        _show(plan(budget_s, _speed(asked, None), asked.effort, seed))
+        return
+    if out is None:
+        raise SpecError([_no_out()])
+    reference_s = None if reference is None else _reference_s(reference)
+    speed_ratio = catalog.host(host).speed_ratio
+    ranks = ranks_of(os.environ)
+    if ranks is not None and site is not None:
+        raise SpecError([_site_of_one()])
+    torch = load_torch(device)
+    if ranks is not None:
+        _measure_fabric(torch, asked, out, ranks)
+        return
+    who = identity(torch, device)
+    named = _catalogue_name(asked, who) if site is not None else ""
+    _measure_device(torch, asked, who, out)
+    if site is not None:
+        _write_site(out, site, named, reference_s, speed_ratio)
+
+
+def _show(planned: Iterable[Planned]) -> None:
+    """One measurement a line, and their sum."""
+    total_s = 0.0
+    for item in planned:
+        shape = item.shape
+        total_s += item.needed_s
+        sizes = " ".join(f"{name}={value}" for name, value in shape.sizes)
+        words = " ".join(word for word in (shape.layout, *shape.flags) if word)
+        label = f"{item.condition:6} {shape.kernel:26} {shape.dtype:4}"
+        click.echo(f"{item.needed_s:7.2f} s  {label} {sizes} {words}".rstrip())
+    click.echo(f"{total_s:7.1f} s in all, an estimate from data sheets", err=True)
+
+
+def _speed(asked: Asked, who: Identity | None) -> Speed:
+    """What the plan assumes: the data sheet of the device, or of a usual one.
+
+    Without torch (`who` is None) no package besides it is taken to be there, so that a plan lists less
+    than a run measures.
+    """
+    if asked.device == "cpu":
+        return PROCESSOR
+    name = asked.catalogue or (DEVICES.get(who.name, "") if who is not None else "") or USUAL_DEVICE
+    device = catalog.device(name)
+    return Speed(
+        peak_flop_per_s={"fp32": device.peak("fp32")} | dict(device.peak_flop_per_s),
+        memory_bytes_per_s=device.memory_bytes_per_s,
+        memory_bytes=who.memory_bytes if who is not None else device.memory_bytes,
+        libraries=libraries(asked.device) if who is not None else frozenset({"cuda"}),
+    )
+
+
+def _measure_device(torch: Torch, asked: Asked, who: Identity, out: Path) -> None:
+    """Kernels of one device, until the time is over or somebody stops it."""
+    manifest = _manifest(asked, who)
+    writer = open_pack(out, manifest)
+    planned = plan(AHEAD * asked.budget_s, _speed(asked, who), asked.effort, asked.seed, writer.done)
+    place = Place(torch=torch, device=asked.device)
+    bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
+    deadline_s = time.perf_counter() + asked.budget_s
+    with sensors(who.uuid) as found:
+        device = Device(
+            name=who.name,
+            bench=bench,
+            make=lambda shape: make(shape, place),
+            release=(lambda: None) if asked.device == "cpu" else torch.cuda.empty_cache,
+            sense=found.read,
+            cache_bytes=who.cache_bytes,
+            heater=TINY_HEATER if asked.device == "cpu" else HEATER,
+        )
+        _keep(measure(planned, device, asked.effort, deadline_s), writer, deadline_s)
+
+
+def _measure_fabric(torch: Torch, asked: Asked, out: Path, ranks: Ranks) -> None:
+    """Collectives of all ranks; the first one writes."""
+    if asked.device == "cuda":
+        torch.cuda.set_device(ranks.local_rank)
+    who = identity(torch, asked.device)
+    bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
+    writer = open_pack(out, _manifest(asked, who)) if ranks.rank == 0 else None
+    groups = groups_of(ranks.world, ranks.local_world)
+    peers = connect(torch, asked.device, ranks, groups, bench)
+    listed = entries(groups, PROCESSOR.memory_bytes if asked.device == "cpu" else who.memory_bytes)
+    deadline_s = time.perf_counter() + asked.budget_s
+    done = writer.done if writer is not None else frozenset()
+    found = measure_collectives(listed, peers, who.name, asked.effort.repetitions, deadline_s, done)
+    if writer is None:
+        for _ in found:
+            pass  # every rank walks the list; only the first one has samples
+    else:
+        _keep(found, writer, deadline_s)
+
+
+def _keep(
+    found: Iterable[Sample | MessageSample | Unsupported], writer: PackWriter, deadline_s: float
+) -> None:
+    """Write what is found and say how far it is; the pack is closed whatever happens."""
+    unsupported: dict[str, str] = {}
+    count, said_s = 0, time.perf_counter()
+    try:
+        for one in found:
+            if isinstance(one, Unsupported):
+                unsupported[one.key] = one.why
+            else:
+                writer.add(one)
+                count += 1
+            if time.perf_counter() - said_s > SAY_EVERY_S:
+                said_s = time.perf_counter()
+                left = show_seconds(max(0.0, deadline_s - said_s))
+                click.echo(f"{count} measured, {left} left at most: {one.key}", err=True)
+    finally:
+        writer.close(unsupported)
+        click.echo(f"{writer.folder}: {count} rows added, {len(writer.done)} were there", err=True)
+        if unsupported:
+            click.echo(f"{len(unsupported)} not possible here: see manifest.json", err=True)
+
+
+def _manifest(asked: Asked, who: Identity) -> Manifest:
+    """Device, versions, driver, options, and when."""
+    facts = {name: value for name, value in asdict(who).items() if name not in ("name", "uuid")}
+    return Manifest(
+        device=who.name,
+        tool_version=TOOL_VERSION,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        facts=facts | driver_facts(who.uuid) | {"libraries": sorted(libraries(asked.device))},
+        options={"seconds": asked.budget_s, "quick": asked.quick, **asdict(asked.effort)},
+        seed=asked.seed,
+    )
+
+
+def _write_site(
+    pack_path: Path, site_path: Path, named: str, reference_s: float | None, speed_ratio: float
+) -> None:
+    """The site file of a pack, and its factors on stdout."""
+    device = catalog.device(named)
+    owners = (device.curves or device.name, *device.relatives)
+    book = CurveBook(curves={k: curve for owner in owners for k, curve in load_owner(owner).items()})
+    pack = read_pack(pack_path)
+    for problem in pack.problems:
+        click.echo(str(problem), err=True)
+    site = site_of(pack.samples, device, book, reference_s, speed_ratio)
+    write_site(site_path, site)
+    for factor in site.factors:
+        sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
+        click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")
+    if reference_s is None:
+        click.echo("no host factor: it needs --reference, a pack of a host whose speed is known", err=True)
+
+
+def _catalogue_name(asked: Asked, who: Identity) -> str:
+    """The device whose curves a site scales; known before minutes are spent."""
+    name = asked.catalogue or DEVICES.get(who.name, "")
+    if name in catalog.names("devices"):
+        return name
+    if name:
+        raise SpecError([catalog.unknown_name("devices", name, "--as")])
+    raise SpecError(
+        [
+            Problem(
+                field="--as",
+                value=None,
+                fault="is missing",
+                allowed="the catalogue's name of this device: see flopcast catalog devices",
+                because=f"a site scales a device's curves, and torch's name {who.name!r} is not known",
+                fix="add --as NAME, or leave --site out",
+            )
+        ]
+    )
+
+
+def _reference_s(path: Path) -> float:
+    """Seconds of a launch in a pack of the reference host."""
+    found = launch_s(read_pack(path).samples)
+    if found is None:
+        raise SpecError(
+            [
+                Problem(
+                    field="--reference",
+                    value=str(path),
+                    allowed="a pack with a row of host.launch",
+                    because="the host factor is the ratio of two hosts' launches",
+                    fix="measure that host again: launches come first",
+                )
+            ]
+        )
+    return found
+
+
+def _no_out() -> Problem:
+    """The fault of a run that has nowhere to write to."""
+    return Problem(
+        field="--out",
+        value=None,
+        fault="is missing",
+        allowed="a folder for the sample pack",
+        because="a measurement is kept as it goes, so that it can be stopped and continued",
+        fix="add --out pack, or --plan-only to see what would be measured",
+    )
+
+
+def _site_of_one() -> Problem:
+    """The fault of asking many ranks for what one device sustains."""
+    return Problem(
+        field="--site",
+        value="under torchrun",
+        allowed="a site file of one device, measured by one process",
+        because="under torchrun collectives are measured, and a site file scales kernels",
+        fix="run flopcast measure --quick --site FILE on one device, without torchrun",
+    )

@@ -1,0 +1,106 @@
+"""Launch scripts of Megatron-LM as jobs.
+
+Answers: which job does this script train?
+Elsewhere: what the shell makes of the script (shell.py), which flags there are (megatron_flags.py), how
+they are read and refused (megatron_arguments.py), ranks (megatron_launch.py), what they say of a model
+(megatron_model.py), a plan (megatron_plan.py) and a stack (megatron_stack.py).
+
+The document that comes out is one that io/jobs.job_of reads, less its cluster, which no script names. Its
+lines are those of the flags' values, so that a rule that the job breaks is told where the script says so.
+Defaults are Megatron-LM's own; those that decide how long a step takes are told as assumptions.
+"""
+
+from math import prod
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.megatron_arguments import Arguments
+from flopcast.io.megatron_draft import Draft
+from flopcast.io.megatron_launch import training_command, world_size
+from flopcast.io.megatron_model import read_model
+from flopcast.io.megatron_plan import read_plan
+from flopcast.io.megatron_stack import stack_of
+from flopcast.io.shell import read_script
+from flopcast.io.shell_tokens import script_text
+from flopcast.io.yaml_text import Document
+
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def launch_document(text: str | bytes, name: str, devices: int | None = None) -> Document:
+    """The job that a launch script trains, without its cluster.
+
+    Parameters
+    ----------
+    text : str or bytes
+        The script, or the file as it is.
+    name : str
+        What faults call it, usually its path; its last part names the model.
+    devices : int or None
+        Ranks to count with; None for as many as the script starts.
+
+    Returns
+    -------
+    Document
+        `model`, `plan`, `batch`, `stack` and `assumptions`, with the lines of their values.
+
+    Raises
+    ------
+    SpecError
+        No training command, or every fault of its flags, each with its line.
+
+    Examples
+    --------
+    >>> document = launch_document(
+    ...     "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 "
+    ...     "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 "
+    ...     "--micro-batch-size 4 --global-batch-size 64 --bf16 --vocab-size 50257", "gpt.sh")
+    >>> ranks_of(document), document.data["stack"], document.data["batch"]
+    (8, 'megatron-core', {'sequence_length': 2048})
+    """
+    script = read_script(text if isinstance(text, str) else script_text(text, name), name)
+    training = training_command(script)
+    line = training.command.line
+    arguments = Arguments(name, training.arguments, line)
+    if training.others:
+        others = ", ".join(map(str, training.others))
+        arguments.assume(
+            f"of several commands that train, that of {name}:{line} is read, not of line {others}"
+        )
+    said = world_size(script, training)
+    if devices is not None and said not in (None, devices):
+        arguments.assume(f"{devices} devices as asked for; the script starts {said} ranks")
+    ranks = said if devices is None else devices
+    if ranks is None:
+        arguments.problems.append(_unknown_ranks(f"{name}:{line}"))
+    draft = Draft(name, line, arguments)
+    read_model(draft)
+    read_plan(draft, ranks)
+    draft.put(("stack",), stack_of(arguments, draft.replicas))
+    if arguments.problems:
+        raise SpecError(sorted(arguments.problems, key=_line))
+    draft.data["assumptions"] = [*arguments.assumptions, *script.notes]
+    return Document(name, draft.data, draft.lines)
+
+
+def ranks_of(document: Document) -> int:
+    """Ranks of a launch script's document: the devices that its cluster must have."""
+    plan = document.data.get("plan") if isinstance(document.data, dict) else None
+    return prod(plan.get(name, 1) for name in DEGREES) if isinstance(plan, dict) else 1
+
+
+def _line(problem: Problem) -> int:
+    """The line of a fault."""
+    return int(problem.where.rpartition(":")[2])
+
+
+def _unknown_ranks(where: str) -> Problem:
+    """The fault of a script whose number of ranks only its surroundings know."""
+    return Problem(
+        where=where,
+        field="world size",
+        value=None,
+        fault="cannot be known from the script",
+        allowed="nodes and processes of a node as numbers, or #SBATCH --nodes and --gpus-per-node",
+        because="the data-parallel degree is what ranks are left after tensor and pipeline parallelism",
+        fix="give the number of devices, --gpus N",
+    )

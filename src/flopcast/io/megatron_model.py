@@ -1,0 +1,196 @@
+"""Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
+
+Answers: which decoder do these flags describe?
+Elsewhere: how it is cut (megatron_plan.py). Defaults are Megatron-LM's, core v0.12.
+"""
+
+from flopcast.io.megatron_draft import Draft
+from flopcast.io.megatron_flags import ASSUMED_VOCABULARY, TOKENIZER_NAMES, VOCABULARIES
+from flopcast.io.yaml_text import Path
+
+NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
+POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
+POSITIONS |= {"none": "none", "alibi": "alibi"}
+GATES = {"swiglu": "swiglu", "geglu": "geglu"}
+DROPOUT = 0.1  # the default of --attention-dropout and --hidden-dropout
+HIDDEN = "--hidden-size"
+LAYERS = ("--num-layers", "--encoder-num-layers")
+SEQUENCE = ("--seq-length", "--encoder-seq-length")
+
+
+def read_model(draft: Draft) -> None:
+    """Shape and details of the decoder; all blocks are equal.
+
+    Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
+    stream and the embedding, another the attention weights. The head shares the embedding's table unless
+    it is untied.
+
+    Parameters
+    ----------
+    draft : Draft
+        It gets `model`, `batch`, and its number of layers; faults go to its arguments.
+
+    References
+    ----------
+    Megatron-LM, `core_transformer_config_from_args` in megatron/training/arguments.py.
+    """
+    args = draft.arguments
+    draft.put(("model", "name"), draft.name)
+    hidden = args.required(HIDDEN)
+    draft.layers = args.required(*LAYERS)
+    draft.put(("model", "hidden"), hidden, HIDDEN)
+    block: Path = ("model", "blocks", 0)
+    draft.put((*block, "count"), draft.layers, *LAYERS)
+    norm = args.choice("--normalization", NORMS, "layernorm")
+    draft.put((*block, "norm"), norm, "--normalization")
+    draft.put((*block, "norm_bias"), norm == "layernorm")
+    dropout = _dropout(draft, "--hidden-dropout")
+    draft.put((*block, "dropout"), dropout, "--hidden-dropout")
+    draft.put(("model", "embedding_dropout"), dropout, "--hidden-dropout")
+    untied = "--untie-embeddings-and-output-weights"
+    draft.put(("model", "tied_embeddings"), not args.has(untied), untied)
+    if args.has("--embed-layernorm"):
+        draft.put(("model", "embedding_norm"), True, "--embed-layernorm")
+    _attention(draft, block)
+    _feed_forward(draft, block, hidden)
+    _vocabulary(draft)
+    _sequence(draft, block)
+
+
+def _dropout(draft: Draft, flag: str) -> float:
+    """A dropout probability; Megatron-LM's default is not zero, and costs time."""
+    if not draft.arguments.has(flag):
+        draft.arguments.assume(f"{flag} {DROPOUT}, Megatron-LM's default")
+    return draft.arguments.fraction(flag, DROPOUT)
+
+
+def _attention(draft: Draft, block: Path) -> None:
+    """Heads, key/value heads, norms of queries and keys, and biases.
+
+    `--group-query-attention` alone means one key/value head for all; a number of groups alone means
+    nothing. Megatron-DeepSpeed gives their number as `--num-key-value-heads`. Without biases,
+    `--add-qkv-bias` still gives q, k and v theirs (Qwen). A norm of queries and keys is one of each head.
+    """
+    args, mixer = draft.arguments, (*block, "mixer")
+    heads = args.required("--num-attention-heads")
+    draft.put((*mixer, "heads"), heads, "--num-attention-heads")
+    groups = args.first("--num-key-value-heads", "--num-query-groups")
+    if args.has("--group-query-attention") and not args.has(groups):
+        args.assume("--num-query-groups 1, Megatron-LM's default: multi-query attention")
+    if args.has("--group-query-attention", "--num-key-value-heads"):
+        groups = groups if args.has(groups) else "--num-query-groups"
+        draft.put((*mixer, "kv_heads"), args.count(groups), groups)
+    elif args.has(groups):
+        args.assume(f"{groups} is without effect: --group-query-attention is not given", groups)
+    if args.has("--qk-layernorm"):
+        draft.put((*mixer, "qk_norm"), "per_head", "--qk-layernorm")
+    if args.has("--kv-channels"):
+        draft.put((*mixer, "head_size"), args.count("--kv-channels"), "--kv-channels")
+    biased = not args.has("--disable-bias-linear")
+    draft.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), "--add-qkv-bias")
+    draft.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
+    draft.put((*mixer, "dropout"), _dropout(draft, "--attention-dropout"), "--attention-dropout")
+
+
+def _feed_forward(draft: Draft, block: Path, hidden: int) -> None:
+    """Inner width and activation.
+
+    Where no width is given, it is 4 · hidden; of a gated one two thirds of that, rounded down to a
+    multiple of 64, so that three matrices hold what two held.
+    """
+    args, inner = draft.arguments, (*block, "feed_forward")
+    for one, other in (("--swiglu", "--squared-relu"), ("--swiglu", "--quick-geglu")):
+        args.clash(one, other, "a block has one activation")
+    activation = "relu2" if args.has("--squared-relu") else "gelu"
+    activation = "swiglu" if args.has("--swiglu") else activation
+    activation = "geglu" if args.has("--quick-geglu") else activation
+    activation = args.choice("--glu-activation", GATES, activation)
+    usual = 4 * hidden
+    if args.has("--swiglu"):
+        usual = max(8 * hidden // 3 // 64, 1) * 64
+    width = args.count("--ffn-hidden-size", usual)
+    draft.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
+    draft.put((*inner, "activation"), activation, "--swiglu", "--squared-relu", "--quick-geglu")
+    draft.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
+
+
+def _vocabulary(draft: Draft) -> None:
+    """Tokens that exist, and how their table is padded.
+
+    A padded size is taken as it is, so that nothing is added to it. A tokenizer for benchmarks,
+    `NullTokenizer`, adds an end of document to `--vocab-size`.
+    """
+    args = draft.arguments
+    padded = args.first("--padded-vocab-size", "--pad-vocab-size-to")
+    multiple = "--make-vocab-size-divisible-by"
+    draft.put(("model", "vocabulary_multiple"), args.count(multiple, 128), multiple)
+    if args.has(padded):
+        draft.put(("model", "vocabulary"), args.count(padded), padded)
+        draft.put(("model", "vocabulary_multiple"), 1, padded)
+    elif args.has("--vocab-size"):
+        kind = args.text("--tokenizer-type")
+        end_token = 1 if kind.startswith("Null") else 0  # such a tokenizer adds an end of document
+        draft.put(("model", "vocabulary"), args.count("--vocab-size") + end_token, "--vocab-size")
+    else:
+        tokens, flag = _tokens(draft)
+        draft.put(("model", "vocabulary"), tokens, flag)
+
+
+def _tokens(draft: Draft) -> tuple[int, str]:
+    """The vocabulary of a tokenizer that is known by type or name; else an assumption, told loudly.
+
+    GPT-2's tokenizer is what pretrain_gpt.py takes where no other is named.
+    """
+    args = draft.arguments
+    path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
+    kind = args.text("--tokenizer-type") or ("" if args.has(path) else "GPT2BPETokenizer")
+    known = VOCABULARIES.get(kind)
+    flag = "--tokenizer-type"
+    if known is None:
+        flag = path
+        own = args.text(path).lower()
+        known = next((found for part, found in TOKENIZER_NAMES.items() if part in own), None)
+    if known:
+        args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
+        return known[0], flag
+    said = f"the tokenizer {kind} {args.text(path)}".rstrip()
+    args.assume(
+        f"VOCABULARY {ASSUMED_VOCABULARY} IS ASSUMED, GPT-2's: {said} is not read; "
+        "give model.vocabulary=N or --vocab-size",
+        "--tokenizer-type",
+    )
+    return ASSUMED_VOCABULARY, "--tokenizer-type"
+
+
+def _sequence(draft: Draft, block: Path) -> None:
+    """Length of a sequence, in tokens, and how positions are told.
+
+    `--max-position-embeddings` is the number of rows of a learned table, and no less than the length.
+    `--rotary-percent` is a share in [0, 1] in spite of its name.
+    """
+    args, mixer = draft.arguments, (*block, "mixer")
+    length = args.required(*SEQUENCE)
+    draft.put(("batch", "sequence_length"), length, *SEQUENCE)
+    longest = args.count("--max-position-embeddings", length)
+    if longest < length:
+        flag, because = "--max-position-embeddings", f"a sequence has {length} tokens, each with a position"
+        args.fault(flag, longest, f"{length} or more", because, f"write {flag} {length}")
+    kind = _positions(draft)
+    draft.put(
+        ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
+    )
+    fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
+    draft.put((*mixer, "rotary_fraction"), fraction, "--rotary-percent", "--position-embedding-type")
+    if kind == "alibi":
+        draft.put((*mixer, "alibi"), True, "--position-embedding-type")
+
+
+def _positions(draft: Draft) -> str:
+    """How a token's place is told: "learned" by default, "rope", "alibi", or not at all, "none"."""
+    args = draft.arguments
+    kind = args.choice("--position-embedding-type", POSITIONS, "learned")
+    if args.has("--use-rotary-position-embeddings"):
+        return "rope"
+    if args.has("--no-position-embedding") and not args.has("--position-embedding-type"):
+        return "none"
+    return kind

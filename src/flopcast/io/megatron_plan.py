@@ -1,0 +1,192 @@
+"""Megatron-LM's flags as a plan: degrees, batch, stages, precision, sharding, recompute.
+
+Answers: how is the step divided over ranks, and what does it keep or compute again?
+Elsewhere: the model (megatron_model.py), fusions and overlap (megatron_stack.py), whether the plan is
+possible and built (spec/rules.py).
+"""
+
+from flopcast.io.megatron_draft import Draft
+
+GRANULARITIES = {"full": "full", "selective": "selective"}
+METHODS = {"uniform": "uniform", "block": "block"}
+EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all_gather": "all_gather"}
+SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+FP8 = {"hybrid": "fp8", "e4m3": "fp8"}
+OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
+OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
+
+
+def read_plan(draft: Draft, ranks: int | None) -> None:
+    """Degrees, batch and modes.
+
+    Parameters
+    ----------
+    draft : Draft
+        With its model's layers; it gets the plan, and its replicas.
+    ranks : int or None
+        The world size; None where it is not known, which is told elsewhere: then there is one replica.
+    """
+    args = draft.arguments
+    context = args.first("--context-parallel-size", "--ds-sequence-parallel-size")
+    degrees = {
+        "tensor_parallel": "--tensor-model-parallel-size",
+        "pipeline_parallel": "--pipeline-model-parallel-size",
+        "context_parallel": context,
+        "expert_parallel": "--expert-model-parallel-size",
+        "expert_tensor_parallel": "--expert-tensor-parallel-size",
+    }
+    sizes = {name: args.count(flag) for name, flag in degrees.items()}
+    for name, flag in degrees.items():
+        if args.has(flag):
+            draft.put(("plan", name), sizes[name], flag)
+    exchange = args.choice("--cp-comm-type", EXCHANGES, "ring")
+    exchange = "all_to_all" if context == "--ds-sequence-parallel-size" else exchange
+    if args.has("--cp-comm-type", "--ds-sequence-parallel-size"):
+        draft.put(("plan", "context_exchange"), exchange, "--cp-comm-type")
+    share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
+    if ranks is not None and ranks % share:
+        _undivided(draft, ranks, share)
+    draft.replicas = max((ranks or 1) // share, 1)
+    draft.put(("plan", "data_parallel"), draft.replicas)
+    _batch(draft)
+    _stages(draft, sizes["pipeline_parallel"])
+    _modes(draft, sizes["tensor_parallel"])
+    _recompute(draft, sizes["pipeline_parallel"])
+
+
+def _undivided(draft: Draft, ranks: int, share: int) -> None:
+    """The fault of ranks that do not form whole replicas."""
+    flag = draft.arguments.first("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
+    allowed = f"a divisor of {ranks} ranks as tensor · pipeline · context parallel"
+    because = f"a replica needs {share} ranks, and every rank belongs to one"
+    draft.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
+
+
+def _batch(draft: Draft) -> None:
+    """Sequences of a micro-batch and of a step.
+
+    Without a global batch, a step is one micro-batch of every replica: then there is nothing to pipeline.
+    A ramp-up reaches the global batch after its samples; most of a long run has that size.
+    """
+    args = draft.arguments
+    micro = args.required("--micro-batch-size")
+    draft.put(("plan", "micro_batch"), micro, "--micro-batch-size")
+    if not args.has("--global-batch-size"):
+        args.assume(f"--global-batch-size {micro * draft.replicas}, Megatron-LM's default: one micro-batch")
+    total = args.count("--global-batch-size", micro * draft.replicas)
+    draft.put(("plan", "global_batch"), total, "--global-batch-size")
+    if args.has("--rampup-batch-size"):
+        args.assume(f"the global batch after its ramp-up: {total}", "--rampup-batch-size")
+
+
+def _stages(draft: Draft, stages: int) -> None:
+    """Chunks of layers on each stage, from their number or from their size.
+
+    With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
+    (arXiv:2104.04473, section 2.2.2).
+    """
+    args = draft.arguments
+    size, number = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"
+    args.clash(size, number, "one follows from the other")
+    chunks = args.count(number)
+    if args.has(size):
+        layers = args.count(size)
+        chunks = max(draft.layers // stages // layers, 1)
+        if draft.layers % (stages * layers) and not args.problems:
+            allowed = f"a divisor of the {draft.layers} / {stages} layers of a stage"
+            args.fault(size, layers, allowed, "chunks hold equally many layers", f"write {size} 1")
+    if args.has(size, number):
+        draft.put(("plan", "virtual_stages"), chunks, size, number)
+
+
+def _modes(draft: Draft, tensor: int) -> None:
+    """Precision, sharding, sequence parallelism, offload and order of ranks.
+
+    8-bit flags stand beside `--bf16`, which names the type of what is not computed in 8 bits. Megatron-LM
+    switches sequence parallelism off where one rank holds the whole layer.
+    """
+    args = draft.arguments
+    args.clash("--fp16", "--bf16", "weights have one type")
+    if not args.has("--fp16", "--bf16"):
+        because = "training in fp32 is not modelled yet"
+        args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
+    precision = "fp16" if args.has("--fp16") else "bf16"
+    precision = "fp8" if args.has("--fp8-hybrid", "--fp8-e4m3") else precision
+    precision = args.choice("--fp8-format", FP8, precision)
+    draft.put(
+        ("plan", "precision"), precision, "--fp8-format", "--fp8-hybrid", "--fp8-e4m3", "--fp16", "--bf16"
+    )
+    if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
+        draft.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
+    _zero(draft)
+    offloading = ("--optimizer-cpu-offload", "--cpu-optimizer", "--checkpoint-in-cpu")
+    if args.has(*offloading) or args.count("--cpu-offloading-num-layers", 0, least=0):
+        draft.put(("plan", "offload"), True, *offloading, "--cpu-offloading-num-layers")
+    if args.has("--use-tp-pp-dp-mapping"):
+        draft.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
+    if args.text("--optimizer") not in ("", "adam"):
+        args.assume(f"the update of Adam is counted, not of {args.text('--optimizer')}", "--optimizer")
+
+
+def _zero(draft: Draft) -> None:
+    """What replicas shard.
+
+    DeepSpeed takes its stage from a file of its own; scripts repeat it as `--zero-stage`.
+    """
+    args = draft.arguments
+    sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+    distributed = "--use-distributed-optimizer"
+    args.clash(distributed, "--use-torch-fsdp2", "each shards the optimizer's states its own way")
+    zero = 1 if args.has(distributed) else 0
+    if args.has("--overlap-param-gather"):
+        if not args.has(distributed, *sharded):
+            because = "without a shard there is nothing to gather"
+            fix = f"add {distributed}"
+            args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
+        args.assume("the gather of parameters is counted as exposed", "--overlap-param-gather")
+    if args.has(*sharded):
+        fsdp = int(args.choice("--data-parallel-sharding-strategy", SHARDING, "3"))
+        zero = max(zero, fsdp)
+    if args.has("--deepspeed"):
+        if not args.has("--zero-stage"):
+            args.assume("ZeRO stage 1, as the file of DeepSpeed's settings is not read", "--deepspeed")
+        zero = args.count("--zero-stage", 1, least=0)
+    elif args.has("--zero-stage"):
+        args.assume("--zero-stage is without effect, as --deepspeed is not given", "--zero-stage")
+    if zero:
+        draft.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
+
+
+def _recompute(draft: Draft, stages: int) -> None:
+    """What the backward pass computes again: nothing, the core of attention, or whole layers.
+
+    The flags were renamed twice: `--checkpoint-activations` and `--activations-checkpoint-method` (2021),
+    `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since). "block" recomputes some
+    layers of a stage only, "uniform" keeps the input of every n-th: both are counted as all layers, each
+    with its input, and told.
+
+    References
+    ----------
+    arXiv:2205.05198, section 5: what selective recompute runs again.
+    """
+    args = draft.arguments
+    granularity = args.first("--recompute-granularity", "--checkpoint-granularity")
+    whole = ("--checkpoint-activations", "--activations-checkpoint-method")
+    mode = "selective" if args.has("--recompute-activations") else "full" if args.has(*whole) else "none"
+    mode = args.choice(granularity, GRANULARITIES, mode)
+    if mode == "none":
+        return
+    draft.put(("plan", "recompute"), mode, granularity, "--recompute-activations", *whole)
+    saved = ("--distribute-saved-activations", "--distribute-checkpointed-activations")
+    if mode == "full" and args.has(*saved, "--partition-activations"):
+        draft.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
+    method = args.choice(args.first(*OLD_METHODS), METHODS, "uniform")
+    number, layers = args.first(*OLD_COUNTS), draft.layers // stages
+    layers_again = args.count(number, layers if method == "block" else 1)
+    if mode == "full" and method == "block" and layers_again < layers:
+        args.assume(f"all {layers} layers of a stage are recomputed, not {layers_again}", number)
+    elif mode == "full" and method == "uniform" and layers_again > 1:
+        args.assume("every layer's input is kept, not that of each group", number)
+    others = [word.text for word in args.words("--recompute-modules") if word.text != "core_attn"]
+    if others:
+        args.assume(f"recompute of {', '.join(others)} is not modelled yet", "--recompute-modules")

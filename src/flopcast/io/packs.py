@@ -1,0 +1,310 @@
+"""Sample packs: a folder with manifest.json, samples.csv and collectives.csv; written, resumed, read.
+
+Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
+Elsewhere: what a row means (measure/pack.py), who measures (cli/measuring.py), site files (cli/).
+
+Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
+A bad row is told with its line and left out, the good ones are kept.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import yaml
+
+from flopcast.dtypes import Floats
+from flopcast.errors import Problem, SpecError
+from flopcast.io.jobs import read_file
+from flopcast.measure.pack import (
+    FORMAT_VERSION,
+    MESSAGE_COLUMNS,
+    SAMPLE_COLUMNS,
+    Manifest,
+    MessageSample,
+    Sample,
+    message_of,
+    message_row,
+    sample_of,
+    sample_row,
+)
+from flopcast.measure.work import columns_of
+from flopcast.spec.site import Site
+
+MANIFEST, SAMPLES, MESSAGES = "manifest.json", "samples.csv", "collectives.csv"
+MOST_BYTES = 200_000_000
+BATCH_ROWS = 16  # written and synchronised together
+Row = TypeVar("Row", Sample, MessageSample)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Pack:
+    """The good rows of a pack, and the faults of those that were left out.
+
+    Of rows with equal keys the last counts: it was measured again.
+    """
+
+    manifest: Manifest
+    samples: tuple[Sample, ...]
+    messages: tuple[MessageSample, ...]
+    problems: tuple[Problem, ...]
+
+    def columns(self, kernel: str, condition: str) -> dict[str, Floats]:
+        """Sizes, and `median_us`, of the rows of one kernel class; arrays of shape (rows, 1).
+
+        Layouts, dtypes and flags are mixed: `measure.site` keeps them apart. Empty without such rows.
+        """
+        rows = [s for s in self.samples if s.shape.kernel == kernel and s.condition == condition]
+        if not rows:
+            return {}
+        columns = columns_of([sample.shape for sample in rows])
+        return columns | {"median_us": np.array([[sample.median_s * 1e6] for sample in rows])}
+
+
+class PackWriter:
+    """A pack that grows: `add` rows, then `close`.
+
+    `done` holds the keys that it had when it was opened: those need not be measured again.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, done: frozenset[str]) -> None:
+        """Write the manifest; rows are appended to whatever stands there."""
+        self.folder, self.manifest, self.done = folder, manifest, done
+        self._waiting: dict[str, list[dict[str, str]]] = {SAMPLES: [], MESSAGES: []}
+        self._counts = dict(manifest.counts)
+        self._write_manifest(manifest)
+
+    def add(self, sample: Sample | MessageSample) -> None:
+        """Keep a row; it is on the disk after BATCH_ROWS of them, or when the pack is closed."""
+        name = SAMPLES if isinstance(sample, Sample) else MESSAGES
+        row = sample_row(sample) if isinstance(sample, Sample) else message_row(sample)
+        self._waiting[name].append(row)
+        self._counts[name] = self._counts.get(name, 0) + 1
+        if len(self._waiting[name]) >= BATCH_ROWS:
+            self._append(name)
+
+    def close(self, unsupported: Mapping[str, str]) -> None:
+        """Write what waits, and a manifest that counts it."""
+        for name in self._waiting:
+            self._append(name)
+        whole = {**asdict(self.manifest), "counts": self._counts}
+        whole["unsupported"] = {**self.manifest.unsupported, **unsupported}
+        self._write_manifest(Manifest(**whole))
+
+    def _append(self, name: str) -> None:
+        """Append the waiting rows and wait for the disk; a file that is new gets its header."""
+        rows, path = self._waiting[name], self.folder / name
+        if not rows:
+            return
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        if not path.exists() or path.stat().st_size == 0:
+            writer.writeheader()
+        writer.writerows(rows)
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        rows.clear()
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        """Written beside the old one, whose place it then takes."""
+        partial = self.folder / f"{MANIFEST}.partial"
+        partial.write_text(json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        partial.replace(self.folder / MANIFEST)
+
+
+def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
+    """A new pack, or the continuation of the one that stands there.
+
+    Half a row, which a run that was killed may leave at the end of a file, is cut off.
+
+    Raises
+    ------
+    SpecError
+        The folder cannot be made, holds something else, or a pack of another device.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = {path.name for path in folder.iterdir()} - {MANIFEST, SAMPLES, MESSAGES}
+    except OSError as error:
+        raise SpecError([_no_folder(folder, error.strerror or str(error))]) from None
+    if not (folder / MANIFEST).exists():
+        if others - {f"{MANIFEST}.partial"}:
+            raise SpecError([_no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
+        return PackWriter(folder, manifest, frozenset())
+    before = read_pack(folder)
+    if before.manifest.device != manifest.device:
+        raise SpecError([_other_device(folder, before.manifest.device, manifest.device)])
+    for name in (SAMPLES, MESSAGES):
+        _cut_half_row(folder / name)
+    done = frozenset({s.key for s in before.samples} | {m.key for m in before.messages})
+    counts = {SAMPLES: len(before.samples), MESSAGES: len(before.messages)}
+    kept = {**asdict(manifest), "started": before.manifest.started, "counts": counts}
+    return PackWriter(folder, Manifest(**kept), done)
+
+
+def read_pack(folder: Path) -> Pack:
+    """A pack's good rows, and the faults of its bad ones.
+
+    Raises
+    ------
+    SpecError
+        There is no manifest, it cannot be read, or it is of a later version; never for a bad row.
+    """
+    manifest = _manifest(folder / MANIFEST)
+    problems: list[Problem] = []
+    samples = list(_rows(folder / SAMPLES, SAMPLE_COLUMNS, sample_of, manifest.device, problems))
+    messages = list(_rows(folder / MESSAGES, MESSAGE_COLUMNS, message_of, manifest.device, problems))
+    return Pack(
+        manifest=manifest,
+        samples=tuple({row.key: row for row in samples}.values()),
+        messages=tuple({row.key: row for row in messages}.values()),
+        problems=tuple(problems),
+    )
+
+
+def write_site(path: Path, site: Site) -> None:
+    """A site file, as `--site` reads it; numbers as they are, factors in their order.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be written.
+    """
+    data = site.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    try:
+        path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise SpecError([_no_folder(path, error.strerror or str(error), field="--site")]) from None
+
+
+def _manifest(path: Path) -> Manifest:
+    """The manifest of a pack; keys that a later version added are passed over."""
+    try:
+        data = json.loads(read_file(path, MOST_BYTES))
+        known = {field.name for field in fields(Manifest)}
+        manifest = Manifest(**{key: value for key, value in data.items() if key in known})
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError([_not_a_pack(path, f"it is no manifest: {error}")]) from None
+    words = (manifest.device, manifest.tool_version, manifest.started)
+    tables = (manifest.facts, manifest.options, manifest.counts, manifest.unsupported)
+    if not all(isinstance(word, str) for word in words) or not all(isinstance(t, dict) for t in tables):
+        raise SpecError([_not_a_pack(path, "a text or a table of it is something else")])
+    if manifest.format_version != FORMAT_VERSION:
+        raise SpecError([_not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
+    return manifest
+
+
+def _rows(
+    path: Path,
+    names: tuple[str, ...],
+    parse: Callable[[Mapping[str, str], str], Row],
+    device: str,
+    problems: list[Problem],
+) -> Iterator[Row]:
+    """Good rows of a file that may be absent; faults of the others go to `problems`.
+
+    A header without the columns of this version makes every row unreadable: one fault tells it.
+    """
+    if not path.exists():
+        return
+    text = read_file(path, MOST_BYTES).decode("utf-8", errors="replace")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    missing = [name for name in names if name not in (reader.fieldnames or ())]
+    if missing:
+        problems.append(_bad_header(path, reader.fieldnames or (), missing))
+        return
+    for row in _lines(reader, path, problems):
+        try:
+            yield parse(row, device)
+        except ValueError as error:
+            problems.append(_bad_row(path, reader.line_num, row, str(error)))
+
+
+def _lines(
+    reader: "csv.DictReader[str]", path: Path, problems: list[Problem]
+) -> Iterator[Mapping[str, str]]:
+    """Rows until the end, or until one that is no CSV at all."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        problems.append(_bad_row(path, reader.line_num, {}, f"a line of CSV ({error})"))
+
+
+def _cut_half_row(path: Path) -> None:
+    """Remove what follows the last line's end."""
+    with suppress(FileNotFoundError):
+        raw = path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        if len(whole) < len(raw):
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+
+
+def _bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
+    """The fault of one row, with the file and line to mend."""
+    return Problem(
+        where=f"{path}:{line}",
+        field="row",
+        value=",".join(str(value) for value in row.values()),
+        allowed=allowed,
+        because="the row was left out, the others are kept",
+        fix="measure it again: rows that are left out are not taken as done",
+    )
+
+
+def _bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
+    """The fault of a file whose columns are others: perhaps its times have another unit."""
+    return Problem(
+        where=f"{path}:1",
+        field="header",
+        value=",".join(found),
+        allowed=f"a header with {', '.join(missing)}",
+        because="units and meanings of columns stand in their names only",
+        fix="restore the header, or measure again into a new folder",
+    )
+
+
+def _not_a_pack(path: Path, because: str) -> Problem:
+    """The fault of a manifest that is none."""
+    return Problem(
+        where=str(path),
+        field="manifest",
+        value=path.name,
+        allowed=f"the manifest of a sample pack, format_version {FORMAT_VERSION}",
+        because=because,
+        fix="give a folder that flopcast measure wrote, or measure into a new one",
+    )
+
+
+def _other_device(folder: Path, before: str, now: str) -> Problem:
+    """The fault of continuing a pack on another device."""
+    return Problem(
+        where=str(folder),
+        field="--out",
+        value=now,
+        allowed=f"the device that the pack was begun on, {before}",
+        because="rows of two devices would become one curve",
+        fix="give --out a new folder",
+    )
+
+
+def _no_folder(path: Path, because: str, field: str = "--out") -> Problem:
+    """The fault of a place that cannot be written to."""
+    return Problem(
+        field=field,
+        value=str(path),
+        allowed="a place that may be written to: an empty folder or a pack for --out, a file for --site",
+        because=because,
+        fix="give another place",
+    )

@@ -1,0 +1,370 @@
+"""Launch scripts: which commands does a shell script run, with which arguments? Nothing is executed.
+
+Answers: what are the commands of this text once its variables, arrays and option strings are filled in?
+Elsewhere: words and quotes (shell_tokens.py), expansion and conditions (shell_values.py), what the flags of
+a training command mean (megatron.py).
+
+A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
+were taken, and the last value stands; a loop's body is read once. Both are told in the notes. What only a
+running shell knows does not replace a known value inside such a branch: `while … case $1 in --tp) TP=$2`
+keeps the default of TP. No other file is read.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from flopcast.io.shell_slurm import slurm_options, slurm_variables
+from flopcast.io.shell_tokens import REDIRECTS, Token, check_text, fault, tokens_of
+from flopcast.io.shell_values import (
+    MAX_NESTING,
+    Piece,
+    Value,
+    Variables,
+    Word,
+    decided,
+    is_known,
+    text_of,
+    word_of,
+)
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=")
+_DECLARING = ("export", "declare", "local", "readonly", "typeset")
+_IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")
+_UNDECIDED = "a condition that only a running shell decides: all branches are read, in order"
+_TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its arguments, the program first, and the variables set before it.
+
+    Where `bash -c "…"` runs a command, the words before `bash` stand before it here.
+    """
+
+    words: tuple[Word, ...]
+    environment: Mapping[str, Word]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a script says.
+
+    `variables` are those that stand at its end; `directives` the options of its `#SBATCH` lines by long
+    name; `notes` what could not be decided or read.
+    """
+
+    name: str
+    commands: tuple[Command, ...]
+    variables: Mapping[str, Word]
+    directives: Mapping[str, Word]
+    notes: tuple[str, ...]
+
+
+def read_script(text: str, name: str) -> Script:
+    """Read a script.
+
+    Parameters
+    ----------
+    text : str
+        The whole script; at most 1 MB.
+    name : str
+        What faults call it, usually its path.
+
+    Raises
+    ------
+    SpecError
+        No text, too large, quotes that do not close, or values that grow without end.
+
+    Examples
+    --------
+    >>> script = read_script("TP=8; ARGS=(--tp $TP)\\ntorchrun train.py ${ARGS[@]}", "run.sh")
+    >>> [word.text for word in script.commands[0].words]
+    ['torchrun', 'train.py', '--tp', '8']
+    """
+    text = text.replace("\r\n", "\n")
+    check_text(text, name)
+    directives = slurm_options(text)
+    reader = _Reader(name, Variables(name, slurm_variables(directives)))
+    reader.read(tokens_of(text, name))
+    variables = {key: word_of(value, 1) for key, value in reader.variables.scalars.items()}
+    return Script(name, tuple(reader.commands), variables, directives, reader.notes())
+
+
+class _Reader:
+    """Walks over tokens, keeps variables, collects commands.
+
+    `_live` is whether what is read runs at all, `_doubtful` how many undecided branches or loops are open,
+    `_effects` how many assignments and commands with options there were: a branch without any is not told.
+    """
+
+    def __init__(self, name: str, variables: Variables) -> None:
+        self.variables = variables
+        self.commands: list[Command] = []
+        self._name = name
+        self._tokens: tuple[Token, ...] = ()
+        self._at = 0
+        self._live = True
+        self._doubtful = 0
+        self._effects = 0
+        self._depth = 0
+        self._outer: tuple[Word, ...] = ()
+        self._noted: dict[str, list[int]] = {}
+
+    def read(self, tokens: tuple[Token, ...]) -> None:
+        """Read a whole text, or one that `eval` or `bash -c` reads again, then go on where we were."""
+        outside = self._tokens, self._at
+        self._tokens, self._at = tokens, 0
+        while self._at < len(self._tokens):
+            self._block(())
+        self._tokens, self._at = outside
+
+    def notes(self) -> tuple[str, ...]:
+        """What was not decided or read, one note a kind, with its lines."""
+        return tuple(
+            f"{self._name}: line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(set(lines))))}: {note}"
+            for note, lines in self._noted.items()
+        )
+
+    def _note(self, note: str, line: int) -> None:
+        """Remember a note, of what runs only."""
+        if self._live:
+            self._noted.setdefault(note, []).append(line)
+
+    def _block(self, ends: Collection[str], live: bool = True, doubtful: bool = False) -> str:
+        """Commands up to one of the reserved words or operators `ends`, which is taken and returned."""
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            line = self._tokens[min(self._at, len(self._tokens) - 1)].line
+            raise fault(self._name, line, "block", self._depth, f"at most {MAX_NESTING} inside each other")
+        outside = self._live
+        self._live = outside and live
+        self._doubtful += doubtful
+        end = ""
+        while self._at < len(self._tokens) and not end:
+            token = self._tokens[self._at]
+            if (token.plain or token.text) in ends:
+                end = token.plain or token.text
+                self._at += 1
+            else:
+                self._statement(token)
+        self._live = outside
+        self._doubtful -= doubtful
+        self._depth -= 1
+        return end
+
+    def _statement(self, token: Token) -> None:
+        """One command or compound command that begins with `token`."""
+        reserved = token.plain
+        compound = {"if": self._if, "for": self._for, "while": self._while, "until": self._while}
+        if not token.is_word or reserved in _IGNORED:
+            self._at += 1
+        elif reserved in compound:
+            self._at += 1
+            compound[reserved](token.line)
+        elif reserved == "case":
+            self._at += 1
+            self._case(token.line)
+        else:
+            self._simple(self._until_operator())
+
+    def _until(self, word: str) -> tuple[Token, ...]:
+        """Tokens before a reserved word, which is taken too."""
+        start = self._at
+        while self._at < len(self._tokens) and self._tokens[self._at].plain != word:
+            self._at += 1
+        self._at += 1
+        return self._tokens[start : self._at - 1]
+
+    def _until_operator(self) -> tuple[Token, ...]:
+        """Words of one command; redirections are left out with their targets."""
+        words = []
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            if token.is_word:
+                words.append(token)
+            elif token.text not in REDIRECTS:
+                break
+            elif self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].is_word:
+                self._at += 1
+            self._at += 1
+        return tuple(words)
+
+    def _if(self, line: int) -> None:
+        """Branches until one is known to be taken; all of them, in order, where none is.
+
+        A branch whose condition is known not to hold is skipped, also among undecided ones.
+        """
+        done, doubtful, end, before = False, False, "if", self._effects
+        while end in ("if", "elif"):
+            verdict = decided(self._until("then"), self.variables) if not done and self._live else False
+            if verdict is None and not done:
+                doubtful = True
+            end = self._block(("elif", "else", "fi"), verdict is not False, doubtful)
+            done = done or verdict is True
+        if end == "else":
+            self._block(("fi",), not done, doubtful)
+        if doubtful and self._effects > before:
+            self._note(_UNDECIDED, line)
+
+    def _for(self, line: int) -> None:
+        """The body, once, with the first value of the list."""
+        head = [token for token in self._until("do") if token.is_word]
+        if self._live and len(head) > 2 and head[1].plain == "in":
+            values = [value for token in head[2:] for value in self.variables.fields(token)]
+            if values and is_known(values[0]):
+                self.variables.scalars[head[0].plain] = values[0]
+            if len(values) != 1:
+                self._note("a loop: its body is read once, with the first value", line)
+        self._block(("done",))
+
+    def _while(self, line: int) -> None:
+        """The body, once."""
+        self._until("do")
+        before = self._effects
+        self._block(("done",), doubtful=True)
+        if self._effects > before:
+            self._note("a loop: its body is read once", line)
+
+    def _case(self, line: int) -> None:
+        """The branch whose pattern fits; all of them, in order, where the word is not known."""
+        words = self._until("in")
+        value = self.variables.value(words[0].parts) if words and self._live else ()
+        known, done, before = is_known(value) and bool(words), False, self._effects
+        end = ";;"
+        while end.startswith(";") and (patterns := self._patterns()) is not None:
+            fits = not known or any(fnmatchcase(text_of(value), pattern) for pattern in patterns)
+            end = self._block((";;", ";&", ";;&", "esac"), fits and not done, not known)
+            done = done or (known and fits)
+        if not known and self._effects > before:
+            self._note(_UNDECIDED, line)
+
+    def _patterns(self) -> list[str] | None:
+        """The patterns of one branch of a case; None at its end."""
+        patterns: list[str] = []
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            self._at += 1
+            if token.plain == "esac":
+                return None
+            if token.text == ")":
+                return patterns
+            if token.is_word:
+                patterns.append(text_of(self.variables.value(token.parts)))
+        return None
+
+    def _simple(self, words: tuple[Token, ...]) -> None:
+        """Assignments, and the command that follows them, if any."""
+        if not self._live or not words:
+            return
+        program = words[0].plain
+        assigned = [token for token in words if program in _DECLARING and _assigns(token)]
+        if program not in _DECLARING:
+            assigned = list(_leading(words))
+        rest = words[len(assigned) :]
+        if program in _DECLARING or not rest:
+            for token in assigned:
+                self._assign(token)
+            return
+        environment = {
+            key: word_of(value, token.line) for token in assigned for key, value in [self._set(token)]
+        }
+        values = [value for token in rest for value in self.variables.fields(token)]
+        if values:
+            self._run(values, environment, words[0].line)
+
+    def _run(self, values: list[Value], environment: Mapping[str, Word], line: int) -> None:
+        """A command with its variables filled in; `eval` and `bash -c` are read again.
+
+        What stands before `bash -c` (srun, docker run, numactl) stands before each command of the inner
+        script too, so that whoever counts ranks finds the launcher.
+        """
+        program = text_of(values[0])
+        if program in ("source", "."):
+            self._note(f"{' '.join(map(text_of, values))}: no other file is read", line)
+        elif program == "unset":
+            for value in values[1:]:
+                self.variables.scalars.pop(text_of(value), None)
+        elif program == "eval":
+            self._again(values[1:], ())
+        else:
+            inner = _inner_script(values)
+            outer = (*self._outer, *(word_of(value, line) for value in values[: inner or len(values)]))
+            if inner:
+                self._again(values[inner : inner + 1], outer[: _shell_of(values)])
+            else:
+                self.commands.append(Command(outer, environment, line))
+                self._effects += any(word.text.startswith("--") for word in outer)
+
+    def _again(self, values: list[Value], outer: tuple[Word, ...]) -> None:
+        """Read a text that the script has put together as a script of its own."""
+        pieces = [
+            piece for value in values for piece in (*value, Piece(" ", value[-1].line if value else 0))
+        ]
+        lines, at = [], 0
+        for piece in pieces:
+            lines.append((at, piece.line))
+            at += len(piece.text)
+        outside, self._outer = self._outer, outer or self._outer
+        self._depth += 1
+        if pieces and self._depth <= MAX_NESTING:
+            self.read(tokens_of("".join(piece.text for piece in pieces), self._name, lines))
+        self._depth -= 1
+        self._outer = outside
+
+    def _set(self, token: Token) -> tuple[str, Value]:
+        """The name and the value of an assignment that is no array."""
+        found = _ASSIGNMENT.match(token.parts[0].text)
+        name = found.group(1) if found else ""
+        first = token.parts[0]
+        rest = type(first)("text", first.text[found.end() if found else 0 :], first.line)
+        return name, self.variables.value((rest, *token.parts[1:]))
+
+    def _assign(self, token: Token) -> None:
+        """Carry an assignment out; an unknown value replaces no known one where that is in doubt.
+
+        A scalar and an array of one name replace each other, as the last to be written.
+        """
+        found = _ASSIGNMENT.match(token.parts[0].text)
+        name, value = self._set(token)
+        self._effects += 1
+        appends, held = bool(found and found.group(2)), self.variables
+        if token.items is not None:
+            elements = held.elements(token.items)
+            held.arrays[name] = (*held.arrays.get(name, ()), *elements) if appends else elements
+            return
+        if self._doubtful and not is_known(value) and name in held.scalars:
+            return
+        held.scalars[name] = (*held.scalars.get(name, ()), *value) if appends else value
+        held.arrays.pop(name, None)
+
+
+def _assigns(token: Token) -> bool:
+    """Whether a word is an assignment: an unquoted name and an equals sign begin it."""
+    first = token.parts[0] if token.parts else None
+    return first is not None and not first.quoted and bool(_ASSIGNMENT.match(first.text))
+
+
+def _leading(words: tuple[Token, ...]) -> Iterable[Token]:
+    """The assignments before a command."""
+    for token in words:
+        if not _assigns(token):
+            return
+        yield token
+
+
+def _shell_of(values: list[Value]) -> int:
+    """Where a `bash` or `sh` stands among the words of a command; -1 where there is none."""
+    names = [text_of(value).rpartition("/")[2] for value in values]
+    return next((at for at, name in enumerate(names) if name in ("bash", "sh")), -1)
+
+
+def _inner_script(values: list[Value]) -> int:
+    """Where the text that `bash -c` runs stands among the words of a command; 0 where there is none."""
+    shell = _shell_of(values)
+    for at in range(shell + 1, min(shell + 4, len(values) - 1)) if shell >= 0 else ():
+        if _TAKES_A_SCRIPT.fullmatch(text_of(values[at])):
+            return at + 1
+    return 0

@@ -1,0 +1,76 @@
+"""What a script asks of Slurm: its `#SBATCH` lines, and the variables that a job then has.
+
+Answers: how many nodes, tasks and GPUs does this script ask for?
+Elsewhere: what a launcher makes of them (megatron_launch.py). Options: sbatch(1), Slurm 24.05.
+"""
+
+import re
+from collections.abc import Mapping
+
+from flopcast.io.shell_values import Piece, Value, Word
+
+_SBATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
+_SET_BY_SLURM = {  # what Slurm sets for a job, by the option that asks for it
+    "SLURM_NNODES": "nodes",
+    "SLURM_JOB_NUM_NODES": "nodes",
+    "SLURM_NTASKS": "ntasks",
+    "SLURM_NPROCS": "ntasks",
+    "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
+    "SLURM_GPUS_PER_NODE": "gpus-per-node",
+    "SLURM_GPUS_ON_NODE": "gpus-per-node",
+}
+_SHORT_DIRECTIVES = {
+    "-N": "nodes",
+    "-n": "ntasks",
+    "-G": "gpus",
+    "-J": "job-name",
+    "-A": "account",
+    "-t": "time",
+}
+
+
+def slurm_options(text: str) -> dict[str, Word]:
+    """Options of `#SBATCH` lines by their long names; of two the last, as sbatch takes them.
+
+    Returns
+    -------
+    dict of Word
+        What stands behind `=` or a blank; "" where there is nothing. GPUs are plain counts, whatever
+        their type: `--gres=gpu:a100:8` is the same as `--gpus-per-node=8`.
+
+    Examples
+    --------
+    >>> found = slurm_options("#SBATCH -N 4 --gres=gpu:a100:8 # two racks")
+    >>> found["nodes"].text, found["gpus-per-node"].text
+    ('4', '8')
+    """
+    found = {}
+    for match in _SBATCH.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        options = f" {match.group(1)}".partition(" #")[0].split()
+        for option, after in zip(options, [*options, ""][1:], strict=True):
+            key, equals, value = option.partition("=")
+            if key.startswith("--"):
+                found[key[2:]] = Word(value if equals else after, line)
+            elif key[:2] in _SHORT_DIRECTIVES:
+                found[_SHORT_DIRECTIVES[key[:2]]] = Word(key[2:] or after, line)
+    if "gres" in found and "gpus-per-node" not in found:
+        found["gpus-per-node"] = found["gres"]
+    for key in ("gpus-per-node", "gpus", "ntasks-per-node"):  # "gpu:a100:8", "a100:4", "8(x4)"
+        if key in found:
+            count = found[key].text.split(":")[-1].partition("(")[0]
+            found[key] = Word(count, found[key].line)
+    return found
+
+
+def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:
+    """What Slurm sets for the job, as far as the script asks for it.
+
+    >>> {name: value[0].text for name, value in slurm_variables({"nodes": Word("4", 2)}).items()}
+    {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4'}
+    """
+    return {
+        variable: (Piece(options[option].text, options[option].line),)
+        for variable, option in _SET_BY_SLURM.items()
+        if option in options
+    }

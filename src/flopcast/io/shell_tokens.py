@@ -1,0 +1,384 @@
+"""A shell script as tokens: words, operators and ends of lines, each with its line.
+
+Answers: where do words begin and end, which of their parts are quoted, which refer to variables?
+Elsewhere: what variables hold (shell_values.py), which branches are taken and which commands there are
+(shell.py). Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
+
+Nothing is executed. A command substitution is kept as the text that it is; a here-document is left out.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flopcast.errors import Problem, SpecError
+
+MAX_CHARACTERS = 1_000_000
+MAX_TOKENS = 100_000
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
+_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
+_INSIDE_QUOTES = re.compile(r"[^\\\"$`\n]+|\n")
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
+_OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|>>|>&|>\||<&|<>|<<<|[;&|()<>\n]")
+_PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>|&;\n]*[^\s<>|&;])?>(?=\s|$)")
+REDIRECTS = ("&>>", "&>", ">>", ">&", ">|", "<&", "<>", "<<<", "<", ">")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a word.
+
+    `text` is the letters themselves, what stands between `${` and `}` or follows a `$`, the expression
+    inside `$((` and `))`, or a whole command substitution. Quoted parts are never split into words.
+    `written` is a variable as the script writes it, with its braces.
+    """
+
+    kind: Literal["text", "variable", "arithmetic", "command"]
+    text: str
+    line: int
+    quoted: bool = False
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word with its parts, or an operator with its `text` ("newline" is one of them).
+
+    `items` are the elements of an array where the word ends in `NAME=( … )`, else None.
+    """
+
+    line: int
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    items: tuple["Token", ...] | None = None
+
+    @property
+    def is_word(self) -> bool:
+        """Whether this is a word, be it an empty one in quotes."""
+        return not self.text
+
+    @property
+    def plain(self) -> str:
+        """The word, where nothing in it is quoted or expanded: only such a word is a reserved one."""
+        if self.items is None and all(part.kind == "text" and not part.quoted for part in self.parts):
+            return "".join(part.text for part in self.parts)
+        return ""
+
+
+def script_text(raw: bytes, name: str) -> str:
+    """A script's bytes as text; letters that are not UTF-8, in comments mostly, become U+FFFD.
+
+    Raises
+    ------
+    SpecError
+        Too large, or no text at all.
+    """
+    if len(raw) > MAX_CHARACTERS:
+        raise fault(name, 1, "size", f"at least {len(raw)} bytes", f"at most {MAX_CHARACTERS} bytes")
+    text = raw.decode("utf-8-sig", errors="replace")
+    check_text(text, name)
+    return text
+
+
+def check_text(text: str, name: str) -> None:
+    """Refuse what is no script: too long, or with characters that no text has.
+
+    Raises
+    ------
+    SpecError
+        With the line of the first such character.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise fault(name, 1, "size", f"{len(text)} characters", f"at most {MAX_CHARACTERS} characters")
+    bad = _CONTROL.search(text)
+    if bad:
+        line = text.count("\n", 0, bad.start()) + 1
+        raise fault(name, line, "character", bad.group(), "a shell script, which is text", "binary file?")
+
+
+def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
+    """One fault of the script's own text: what follows it cannot be trusted."""
+    problem = Problem(
+        where=f"{name}:{line}",
+        field=field,
+        value=value,
+        allowed=allowed,
+        because="a launch script is read as the shell would read it",
+        fix=fix or "give a smaller script",
+    )
+    return SpecError([problem])
+
+
+def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tuple[Token, ...]:
+    """Every token of a text.
+
+    Parameters
+    ----------
+    text : str
+        A script, or a text that `eval` or `bash -c` reads again.
+    lines : pairs of int
+        Where a text begins a line of the script: (offset, line), in order. Empty for a whole script.
+
+    Raises
+    ------
+    SpecError
+        A quote, brace or parenthesis that is never closed, with the line where it opens.
+
+    Examples
+    --------
+    >>> [token.plain or token.text for token in tokens_of("A=1; run --x 2 # why", "run.sh")]
+    ['A=1', ';', 'run', '--x', '2']
+    """
+    lexer = _Lexer(text, name, lines)
+    found = []
+    while (token := lexer.token()) is not None:
+        found.append(token)
+        if len(found) > MAX_TOKENS:
+            allowed = f"at most {MAX_TOKENS} words and operators"
+            raise fault(name, token.line, "size", f"more than {MAX_TOKENS}", allowed)
+    return tuple(found)
+
+
+def quoted_parts(text: str, name: str, line: int) -> tuple[Part, ...]:
+    """The parts of a text as if it stood in double quotes: what a default or an expression holds."""
+    lexer = _Lexer(text, name, [(0, line)])
+    return lexer.quoted_until("")
+
+
+class _Lexer:
+    """Reads one token after the other; `_at` is the offset of the next character."""
+
+    def __init__(self, text: str, name: str, lines: Sequence[tuple[int, int]]) -> None:
+        self._text = text
+        self._name = name
+        self._at = 0
+        self._in_array = False
+        self._heredocs: list[tuple[str, bool]] = []
+        starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        pairs = lines or [(start, number) for number, start in enumerate(starts, 1)]
+        self._offsets = [offset for offset, _ in pairs]
+        self._lines = [line for _, line in pairs]
+
+    def token(self) -> Token | None:
+        """The next token, None at the end."""
+        while self._at < len(self._text):
+            blank = _BLANK.match(self._text, self._at)
+            if blank:
+                self._at = blank.end()
+            elif self._text[self._at] == "#":
+                self._at = self._end_of_line()
+            elif self._ahead("<<") and not self._ahead("<<<"):
+                self._heredoc()
+            elif self._ahead("<(", ">(") or _PLACEHOLDER.match(self._text, self._at):
+                return self._process()
+            else:
+                found = _OPERATOR.match(self._text, self._at)
+                token = self._operator(found.group()) if found else self._word()
+                if token is not None:
+                    return token
+        return None
+
+    def quoted_until(self, end: str) -> tuple[Part, ...]:
+        """Parts up to the closing quote, or, where `end` is empty, to the end of the text."""
+        parts: list[Part] = []
+        opened = self._at - 1
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == '"':
+                self._at += 1
+                if end and len(parts) == 1 and parts[0].text.endswith("[@]"):
+                    return tuple(parts)  # an array without elements is no word, not an empty one
+                if end:
+                    return (*parts, self._literal("", opened))
+            elif char == "\\" and self._text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`", "\n"):
+                if self._text[self._at + 1] != "\n":
+                    parts.append(self._literal(self._text[self._at + 1]))
+                self._at += 2
+            elif char in "$`":
+                parts.append(self._expansion(quoted=True))
+            else:
+                found = _INSIDE_QUOTES.match(self._text, self._at)
+                parts.append(self._literal(found.group() if found else char))
+                self._at = found.end() if found else self._at + 1
+        if end:
+            raise self._unclosed('"', opened)
+        return tuple(parts)
+
+    def _literal(self, text: str, at: int | None = None) -> Part:
+        """Quoted letters, on the line where the reader stands or of another offset."""
+        return Part("text", text, self._line(self._at if at is None else at), quoted=True)
+
+    def _line(self, at: int) -> int:
+        """The script's line of an offset."""
+        return self._lines[bisect_right(self._offsets, at) - 1]
+
+    def _ahead(self, *texts: str) -> bool:
+        """Whether one of these texts comes next."""
+        return self._text.startswith(texts, self._at)
+
+    def _end_of_line(self) -> int:
+        """The offset of the next newline, or of the end."""
+        end = self._text.find("\n", self._at)
+        return len(self._text) if end < 0 else end
+
+    def _operator(self, text: str) -> Token:
+        """An operator; after a newline come the here-documents that the line announced."""
+        token = Token(self._line(self._at), text="newline" if text == "\n" else text)
+        self._at += len(text)
+        if text == "\n":
+            for delimiter, tabs in self._heredocs:
+                self._skip_heredoc(delimiter, tabs)
+            self._heredocs = []
+        return token
+
+    def _heredoc(self) -> None:
+        """Remember the delimiter: the text itself begins on the next line."""
+        self._at += 2
+        tabs = self._ahead("-")
+        found = re.compile(r"-?[ \t]*(['\"]?)([^\s'\";&|()<>]+)\1").match(self._text, self._at)
+        if found:
+            self._at = found.end()
+            self._heredocs.append((found.group(2).lstrip("\\"), tabs))
+
+    def _skip_heredoc(self, delimiter: str, tabs: bool) -> None:
+        """Leave a here-document out, up to the line that is its delimiter."""
+        while self._at < len(self._text):
+            end = self._end_of_line()
+            line = self._text[self._at : end]
+            self._at = min(end + 1, len(self._text))
+            if (line.lstrip("\t") if tabs else line) == delimiter:
+                return
+
+    def _process(self) -> Token:
+        """A process substitution, `<(…)`, or what a reader is asked to fill in, `<your path>`."""
+        start = self._at
+        blank = _PLACEHOLDER.match(self._text, start)
+        self._at = blank.end() if blank else self._closing(")", start + 2)
+        part = Part("command", self._text[start : self._at], self._line(start))
+        return Token(part.line, parts=(part,))
+
+    def _word(self) -> Token | None:
+        """A word; None where it was the number of a redirected stream, as the 2 of `2>&1`.
+
+        It ends at a blank or an operator that is not quoted. A parenthesis right behind `NAME=` opens an
+        array, which ends the word.
+        """
+        start, parts = self._at, list[Part]()
+        while self._at < len(self._text):
+            found = _PLAIN.match(self._text, self._at)
+            char = self._text[self._at]
+            if found:
+                parts.append(Part("text", found.group(), self._line(self._at)))
+                self._at = found.end()
+            elif char == "(" and not self._in_array and _ASSIGNED.fullmatch(self._text[start : self._at]):
+                return Token(self._line(start), parts=tuple(parts), items=self._array())
+            elif char.isspace() or char in ";&|()<>":
+                break
+            else:
+                parts += self._special(char)
+        if self._ahead("<", ">") and self._text[start : self._at].isdigit():
+            return None
+        return Token(self._line(start), parts=tuple(parts))
+
+    def _special(self, char: str) -> tuple[Part, ...]:
+        """Parts that begin with a backslash, a quote, a dollar sign or a backquote."""
+        if char == "\\":
+            letter = self._text[self._at + 1 : self._at + 2]
+            part = self._literal(letter)
+            self._at += 2
+            return () if letter == "\n" else (part,)
+        if char == "'" or self._ahead("$'"):
+            return self._single(self._at + (1 if char == "'" else 2))
+        if char == '"' or self._ahead('$"'):
+            self._at += 1 if char == '"' else 2
+            return self.quoted_until('"')
+        return (self._expansion(quoted=False),)
+
+    def _single(self, start: int) -> tuple[Part, ...]:
+        """Letters in single quotes, a part for each line."""
+        end = self._text.find("'", start)
+        if end < 0:
+            raise self._unclosed("'", self._at)
+        parts = []
+        for text in self._text[start:end].splitlines(keepends=True) or [""]:
+            parts.append(self._literal(text, start))
+            start += len(text)
+        self._at = end + 1
+        return tuple(parts)
+
+    def _array(self) -> tuple[Token, ...]:
+        """The elements between parentheses; comments and ends of lines part them."""
+        opened = self._at
+        self._at += 1
+        self._in_array = True
+        items: list[Token] = []
+        while (token := self.token()) is not None and token.text != ")":
+            items += [token] if token.is_word else []
+        self._in_array = False
+        if token is None:
+            raise self._unclosed("(", opened)
+        return tuple(items)
+
+    def _expansion(self, quoted: bool) -> Part:
+        """What begins with a dollar sign or a backquote."""
+        start, text = self._at, self._text
+        line = self._line(start)
+        if text[start] == "`":
+            end = text.find("`", start + 1)
+            if end < 0:
+                raise self._unclosed("`", start)
+            self._at = end + 1
+            return Part("command", text[start : self._at], line, quoted)
+        if self._ahead("$("):
+            self._at = self._closing(")", start + 2)
+            written = text[start : self._at]
+            if written.startswith("$((") and written.endswith("))"):
+                return Part("arithmetic", written[3:-2], line, quoted)
+            return Part("command", written, line, quoted)
+        if self._ahead("${"):
+            self._at = self._closing("}", start + 2)
+            return Part("variable", text[start + 2 : self._at - 1], line, quoted, text[start : self._at])
+        found = _NAME.match(text, start + 1)
+        self._at = found.end() if found else start + 1
+        if found is None:
+            return Part("text", "$", line, quoted)
+        return Part("variable", found.group(), line, quoted, text[start : self._at])
+
+    def _closing(self, close: str, start: int) -> int:
+        """The offset behind the brace or parenthesis that closes the one before `start`.
+
+        Quotes and backslashes hide others; in a command substitution an apostrophe is a quote too.
+        """
+        opening = {"}": "{", ")": "("}[close]
+        depth, at, text, quoted = 1, start, self._text, False
+        while at < len(text):
+            char = text[at]
+            if char == "\\":
+                at += 1
+            elif char == '"':
+                quoted = not quoted
+            elif char == "'" and close == ")" and not quoted:
+                end = text.find("'", at + 1)
+                at = len(text) if end < 0 else end
+            elif char == opening:
+                depth += 1
+            elif char == close:
+                depth -= 1
+                if not depth:
+                    return at + 1
+            at += 1
+        raise self._unclosed(opening, start - 1)
+
+    def _unclosed(self, opening: str, at: int) -> SpecError:
+        """The fault of a quote or bracket without its partner."""
+        line = self._line(max(at, 0))
+        closing = {"(": ")", "{": "}"}.get(opening, opening)
+        excerpt = self._text[max(at, 0) :].partition("\n")[0][:40]
+        return fault(
+            self._name, line, "text", excerpt, f"{opening} … {closing}", f"add the closing {closing}"
+        )

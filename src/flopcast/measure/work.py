@@ -1,0 +1,165 @@
+"""Which operator a measured shape is: the way from a sample pack to curves and factors.
+
+Answers: how many FLOP and bytes does a shape need, and which operator of operators/ prices it?
+Elsewhere: fitting (calibration/), what a site sustains (site.py). A few measured classes have no operator
+(transposes, grouped products, host launches): they have bytes and FLOP, and no curve.
+
+Columns are arrays of shape (rows, 1), one measured shape a row, as calibration/fit.py has them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.measure.shapes import Shape
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.optimizer import OptimizerUpdate
+
+ADAM_BYTES = 28.0  # fp32: gradient, weight and two moments read; the last three written
+Columns = Mapping[str, Counts]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """What one execution of a shape asks for, and what its operands hold in memory.
+
+    `held_bytes` is an upper bound on the tensors that must exist to run it.
+    """
+
+    flop_flop: float
+    moved_bytes: float
+    held_bytes: float
+
+
+def operator_of(shape: Shape, columns: Columns) -> AbstractOperator | None:
+    """The operator of the class, layout, dtype and flags of `shape`, with the sizes of `columns`.
+
+    None for a class that no operator describes, and for a product that adds to an fp32 buffer:
+    `Matmul` writes its own dtype.
+
+    Examples
+    --------
+    >>> square = Shape(kernel="gemm", layout="forward", dtype="bf16", sizes=(("m", 8), ("n", 8), ("k", 8)))
+    >>> operator_of(square, columns_of([square])).work().flop
+    array([[1024.]])
+    """
+    if "fp32_accumulate" in shape.flags:
+        return None
+    name = shape.kernel.removesuffix(".backward")
+    if name in KINDS:
+        return _streaming(name, shape, columns)
+    make = _OPERATORS.get(name)
+    return make(shape, columns) if make is not None else None
+
+
+def columns_of(shapes: list[Shape]) -> dict[str, Counts]:
+    """Sizes of shapes of one class as columns of shape (rows, 1)."""
+    names = [name for name, _ in shapes[0].sizes]
+    return {name: np.array([[float(s.size(name))] for s in shapes]) for name in names}
+
+
+def need_of(shape: Shape) -> Need:
+    """FLOP, bytes moved and bytes held of one shape; zero for launches of empty kernels.
+
+    A causal kernel is counted with half of its products, as its operator counts it.
+    """
+    size_bytes = ELEMENT_BYTES[shape.dtype]
+    sizes = dict(shape.sizes)
+    if shape.kernel == "grouped_gemm":
+        g, m, n, k = (float(sizes[name]) for name in ("groups", "m", "n", "k"))
+        moved_bytes = g * (m * k + k * n + m * n) * size_bytes
+        return Need(flop_flop=2 * g * m * n * k, moved_bytes=moved_bytes, held_bytes=moved_bytes)
+    if "fp32_accumulate" in shape.flags:
+        m, n, k = (float(sizes[name]) for name in ("m", "n", "k"))
+        moved_bytes = (m * k + k * n) * size_bytes + 2 * m * n * ELEMENT_BYTES["fp32"]
+        return Need(flop_flop=2 * m * n * k, moved_bytes=moved_bytes, held_bytes=moved_bytes)
+    if shape.kernel == "transpose":
+        moved_bytes = 2.0 * sizes["tokens"] * sizes["width"] * size_bytes
+        return Need(flop_flop=0.0, moved_bytes=moved_bytes, held_bytes=moved_bytes)
+    operator = operator_of(shape, columns_of([shape]))
+    if operator is None:
+        return Need(flop_flop=0.0, moved_bytes=0.0, held_bytes=0.0)
+    work = operator.work()
+    flop, moved_bytes = (float(np.max(array)) for array in (work.flop, work.moved_bytes))
+    # a chain of kernels, and a backward pass, keep what they saved besides
+    return Need(flop_flop=flop, moved_bytes=moved_bytes, held_bytes=3 * moved_bytes)
+
+
+def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
+    """Rows of `width`; only kinds that reduce rows look at it."""
+    return MemoryBound(
+        kind=kind,
+        elements=columns["tokens"] * columns["width"],
+        width=columns["width"],
+        dtype=shape.dtype,
+        is_gradient=shape.kernel.endswith(".backward"),
+    )
+
+
+def _matmul(shape: Shape, columns: Columns) -> Matmul:
+    return Matmul(
+        m=columns["m"], n=columns["n"], k=columns["k"], dtype=shape.dtype, layout=shape.layout or "forward"
+    )
+
+
+def _batched(role: str) -> Callable[[Shape, Columns], AbstractOperator]:
+    def make(shape: Shape, columns: Columns) -> BatchedMatmul:
+        """Self-attention: as many keys as queries."""
+        return BatchedMatmul(
+            role=role,
+            batch=columns["batch"],
+            kv_batch=columns["batch"],
+            queries=columns["queries"],
+            keys=columns["queries"],
+            head_size=columns["head_size"],
+            dtype=shape.dtype,
+        )
+
+    return make
+
+
+def _attention(shape: Shape, columns: Columns) -> FlashAttention:
+    """`group` query heads share one key/value head; `heads` that no group divides are counted whole."""
+    return FlashAttention(
+        batch=columns["sequences"] * columns["heads"],
+        kv_batch=columns["sequences"] * np.maximum(columns["heads"] // columns["group"], 1.0),
+        queries=columns["queries"],
+        head_size=columns["head_size"],
+        causal="causal" in shape.flags,
+        dtype=shape.dtype,
+        is_gradient=shape.kernel.endswith(".backward"),
+    )
+
+
+def _embedding(shape: Shape, columns: Columns) -> EmbeddingLookup:
+    return EmbeddingLookup(
+        tokens=columns["tokens"],
+        hidden=columns["hidden"],
+        vocabulary=columns["vocabulary"],
+        dtype=shape.dtype,
+        is_gradient=shape.kernel.endswith(".backward"),
+    )
+
+
+def _adam(shape: Shape, columns: Columns) -> OptimizerUpdate:
+    parameters = columns["parameters"]
+    return OptimizerUpdate(
+        parameters=parameters, bytes_per_parameter=np.full_like(parameters, ADAM_BYTES), dtype=shape.dtype
+    )
+
+
+_OPERATORS: dict[str, Callable[[Shape, Columns], AbstractOperator]] = {
+    "gemm": _matmul,
+    "batched_gemm.scores": _batched("scores"),
+    "batched_gemm.context": _batched("context"),
+    "flash_attention": _attention,
+    "embedding": _embedding,
+    "adam": _adam,
+}
