@@ -133,6 +133,14 @@ def test_memory_and_predict_tell_a_broken_file_alike(tmp_path):
         )
 
 
+BESIDE = {  # files that arguments name
+    "bert.json": '{"model_type": "bert", "hidden_size": 768}',
+    "slip.json": '{"model_type": "llama", "hidden_size": "4k"}',
+    "slip.sh": "torchrun pretrain_gpt.py --num-layres 24 --hidden-size 2048 --num-attention-heads 16"
+    " --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 8\n",
+    "empty.sh": "#!/bin/bash\necho hello\n",
+    "quote.sh": '#!/bin/bash\nA="open\n',
+}
 WHOLE = (*WORDS, "--plan", PLAN)
 ARGUMENTS = {  # what is wrong → the words, and what must be told
     "no such file": (("predict", "nowhere.yaml"), "nowhere.yaml"),
@@ -191,6 +199,19 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "no data to fit": (("calibrate", "fit", "--data", "nowhere", "--out", "out"), "operators/"),
     "data without its option": (("calibrate", "fit"), "--data"),
     "a demo into a file": (("demo", "--out", "job.yaml"), "--out"),
+    "a comparison of one job": (("compare", "job.yaml"), "two sides"),
+    "a comparison of three": (("compare", "job.yaml", "job.yaml", "job.yaml"), "two sides"),
+    "no such log": (("predict", "job.yaml", "--log", "train.log"), "train.log"),
+    "a log without steps": (("predict", "job.yaml", "--log", "job.yaml"), "iteration"),
+    "no such config": (("predict", *WHOLE, "--model", "./config.json"), "config.json"),
+    "a folder without a config": (("predict", *WHOLE, "--model", "./"), "Is a directory"),
+    "a config of no known family": (("predict", *WHOLE, "--model", "bert.json"), "bert"),
+    "a config with a slip of the pen": (("predict", *WHOLE, "--model", "slip.json"), "slip.json:1"),
+    "a script with a slip of the pen": (("predict", "slip.sh", "--cluster", "dgx-a100:1"), "num-layers"),
+    "a script without training": (("predict", "empty.sh", "--cluster", "dgx-a100:1"), "empty.sh"),
+    "a script with an open quote": (("predict", "quote.sh", "--cluster", "dgx-a100:1"), "quote.sh:2"),
+    "an import of nothing": (("import", "hf", "nowhere.json"), "nowhere.json"),
+    "a plan that no plan can be": (("predict", *WHOLE, "--plan", "auto gbs=8 cp=2"), "context_parallel"),
 }
 
 
@@ -199,6 +220,8 @@ def test_broken_arguments_are_told(tmp_path, monkeypatch, name):
     words, told = ARGUMENTS[name]
     (tmp_path / "job.yaml").write_text(JOB, encoding="utf-8")
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    for file, text in BESIDE.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
     ended = flopcast(*words)

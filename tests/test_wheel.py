@@ -1,0 +1,97 @@
+"""The wheel: it builds, installs into an empty environment, and answers there without the checkout."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+from conftest import PACKAGE, REPOSITORY
+
+JOB = (
+    "--model",
+    "llama-3-8b",
+    "--cluster",
+    "dgx-h100",
+    "--gpus",
+    "64",
+    "--plan",
+    "dp=32 tp=2 gbs=512 sp zero=1",
+)
+
+
+def run(*words, **options):
+    """A command that must succeed; its output."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from the checkout."""
+    out = tmp_path_factory.mktemp("wheel")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        out,
+        REPOSITORY,
+    )
+    (found,) = out.glob("flopcast-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder of an environment that holds the wheel and what it needs, and nothing else."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, with_pip=True)
+    run(
+        place / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        wheel,
+        cwd=place,
+    )
+    return place
+
+
+def test_the_wheel_is_pure_python_and_holds_every_file_of_the_package(wheel):
+    ours = {
+        str(path.relative_to(PACKAGE.parent))
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if not name.startswith("flopcast-")}
+
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert held == ours
+
+
+def test_the_wheel_answers_without_the_checkout(installed, tmp_path):
+    told = run(installed / "bin" / "flopcast", "predict", *JOB, cwd=tmp_path)
+
+    where = run(
+        installed / "bin" / "python", "-c", "import flopcast; print(flopcast.__file__)", cwd=tmp_path
+    )
+    assert where.startswith(str(installed))
+    assert "llama-3-8b on dgx-h100: 64 × h100-sxm5-80gb" in told
+
+
+def test_the_installed_command_says_what_the_checkout_says(installed, tmp_path):
+    words = ("predict", *JOB, "--json")
+
+    there = run(installed / "bin" / "flopcast", *words, cwd=tmp_path)
+
+    assert there == run(sys.executable, "-m", "flopcast", *words, cwd=tmp_path)
