@@ -11,8 +11,8 @@ from pages import DOCS, README, ROOT, blocks, faults, links, output_of, refreshe
 from flopcast.cli.main import COMMANDS, group
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.relatives import RELATIVES
-from flopcast.io.hf_families import FAMILIES
-from flopcast.io.log_formats import FORMATS
+from flopcast.io.hugging_face.families import FAMILIES
+from flopcast.io.logs.formats import FORMATS
 from flopcast.operators.memory_bound import KINDS
 from flopcast.schedules import SCHEDULES
 from flopcast.workload.rewrites import REWRITES

@@ -6,7 +6,7 @@ import pytest
 from flopcast.calibration.collective_files import FABRICS, LEFT_OUT
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.io import catalog
-from flopcast.io.measurements import read_columns
+from flopcast.io.samples.columns import read_columns
 
 FILES = {f"{file.fabric}:{file.collective}": file for file in FABRICS}
 PAPER_ROW = {  # 2 nodes of 4: each rank passes in 1000 fp16 elements, 50 us

@@ -5,7 +5,7 @@ import pytest
 
 from flopcast.calibration.operator_files import BROKEN, FILES, kept_rows
 from flopcast.cli.fitting import SYSTEMS
-from flopcast.io.measurements import read_columns
+from flopcast.io.samples.columns import read_columns
 
 A100, GH200 = "perlmutter-a100-sxm4-80gb", "vista-gh200"
 VOCABULARY_SHARD = {1: 50304, 2: 50432, 4: 50688, 8: 51200, 16: 51200}  # whole table of tp ranks

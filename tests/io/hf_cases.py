@@ -6,7 +6,7 @@ import pytest
 from conftest import REPOSITORY
 
 from flopcast.errors import SpecError
-from flopcast.io.hugging_face import model_from_config
+from flopcast.io.hugging_face.config import model_from_config
 from flopcast.io.yaml_text import read_yaml
 from flopcast.spec.model import Model
 

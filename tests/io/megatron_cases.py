@@ -6,7 +6,7 @@ from pathlib import Path
 from flopcast.errors import SpecError
 from flopcast.io.edits import plan_words
 from flopcast.io.jobs import job_of
-from flopcast.io.megatron import launch_document, ranks_of
+from flopcast.io.megatron.document import launch_document, ranks_of
 from flopcast.spec.plan import Plan
 
 SCRIPTS = Path(__file__).parent / "scripts"

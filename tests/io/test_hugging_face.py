@@ -12,8 +12,8 @@ import pytest
 from hf_cases import CONFIGS, NAMES, imported, published, read
 
 from flopcast.io import catalog
-from flopcast.io.hf_families import FAMILIES
-from flopcast.io.hugging_face import model_from_config
+from flopcast.io.hugging_face.config import model_from_config
+from flopcast.io.hugging_face.families import FAMILIES
 from flopcast.io.model_text import model_text
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import Document, read_yaml

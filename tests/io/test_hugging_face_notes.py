@@ -6,8 +6,8 @@ import pytest
 from hf_cases import faults, imported, notes_of, published
 
 from flopcast.errors import SpecError
-from flopcast.io.hf_families import FAMILIES
-from flopcast.io.hugging_face import model_from_config
+from flopcast.io.hugging_face.config import model_from_config
+from flopcast.io.hugging_face.families import FAMILIES
 from flopcast.io.yaml_text import read_yaml
 
 

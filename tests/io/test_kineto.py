@@ -16,10 +16,10 @@ from flopcast.calibration.kernel_names import KERNELS, OPERATORS, kernel_class, 
 from flopcast.calibration.trace import class_totals, exposed_communication_s, seconds_per_step, unrecognised
 from flopcast.calibration.traced_shapes import message_bytes, samples, sizes_of
 from flopcast.errors import SpecError
-from flopcast.io.json_stream import values
-from flopcast.io.kineto import kineto_trace, read_kineto
-from flopcast.io.measurements import read_columns
-from flopcast.io.sample_files import EVENT_COLUMNS, SAMPLE_COLUMNS, event_cells, sample_cells, write_csv
+from flopcast.io.samples.columns import read_columns
+from flopcast.io.samples.files import EVENT_COLUMNS, SAMPLE_COLUMNS, event_cells, sample_cells, write_csv
+from flopcast.io.traces.json_stream import values
+from flopcast.io.traces.kineto import kineto_trace, read_kineto
 
 TRACES = Path(__file__).parent / "traces"
 PATH = TRACES / "kineto_two_steps.json"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.io.log_formats import FORMATS
-from flopcast.io.logs import read_log, read_log_file
+from flopcast.io.logs.formats import FORMATS
+from flopcast.io.logs.reading import read_log, read_log_file
 
 LOGS = Path(__file__).parent / "logs"
 MIB, GIB = 2**20, 2**30

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
-from flopcast.io.measurements import read_columns, read_rows
+from flopcast.io.samples.columns import read_columns, read_rows
 
 GOOD = "nodes,fwd_us\n1,10.5\n2,20\n"
 

@@ -17,10 +17,10 @@ from flopcast.api import predict
 from flopcast.errors import SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import plan_words
-from flopcast.io.megatron import launch_document, ranks_of
-from flopcast.io.megatron_flags import KNOWN, NOT_MODELLED, REFUSED, SILENT, is_known, is_silent
-from flopcast.io.megatron_flags import MODELLED as MODELLED_FLAGS
-from flopcast.io.megatron_stack import SIGNS
+from flopcast.io.megatron.document import launch_document, ranks_of
+from flopcast.io.megatron.flags import KNOWN, NOT_MODELLED, REFUSED, SILENT, is_known, is_silent
+from flopcast.io.megatron.flags import MODELLED as MODELLED_FLAGS
+from flopcast.io.megatron.stack import SIGNS
 from flopcast.spec.plan import Plan
 
 EVERY_SCRIPT = pytest.mark.parametrize("name", EXPECTED)

@@ -4,8 +4,8 @@ import pytest
 from megatron_cases import FLAGS, LAUNCHER, SCRIPTS, script_of, told
 
 from flopcast.errors import SpecError
-from flopcast.io.megatron import launch_document
-from flopcast.io.megatron_flags import REFUSED
+from flopcast.io.megatron.document import launch_document
+from flopcast.io.megatron.flags import REFUSED
 
 REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size")
 LAST = len(FLAGS) + 2  # the line of a flag that is added to the small script

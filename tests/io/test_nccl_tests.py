@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.io.nccl_tests import nccl_tests_log, read_nccl_tests
+from flopcast.io.samples.nccl_tests import nccl_tests_log, read_nccl_tests
 
 TRACES = Path(__file__).parent / "traces"
 HEADER = """\

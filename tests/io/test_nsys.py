@@ -9,7 +9,7 @@ from flopcast.calibration.trace import class_totals, seconds_per_step
 from flopcast.calibration.traced_shapes import samples
 from flopcast.cli.observing import nsys
 from flopcast.errors import SpecError
-from flopcast.io.nsys import read_nsys
+from flopcast.io.traces.nsys import read_nsys
 
 PROCESS = 0x1000000 * 4242  # a process's global id; its threads follow in the lower 24 bits
 MAIN, ENGINE = PROCESS + 7, PROCESS + 9

@@ -7,7 +7,15 @@ import pytest
 import yaml
 
 from flopcast.errors import SpecError
-from flopcast.io.packs import BATCH_ROWS, MANIFEST, MESSAGES, SAMPLES, open_pack, read_pack, write_site
+from flopcast.io.samples.packs import (
+    BATCH_ROWS,
+    MANIFEST,
+    MESSAGES,
+    SAMPLES,
+    open_pack,
+    read_pack,
+    write_site,
+)
 from flopcast.measure.pack import ALONE, OVERLAPPED, Manifest, MessageSample, Reading, Sample
 from flopcast.measure.shapes import Shape
 from flopcast.spec.site import Site, SiteFactor

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from flopcast.io.sensors import Sensors, driver_facts, reading_of, sensors
+from flopcast.io.samples.sensors import Sensors, driver_facts, reading_of, sensors
 from flopcast.measure.pack import Reading
 
 UUID = "GPU-0"

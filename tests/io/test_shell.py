@@ -6,8 +6,8 @@ Expected words are those that GNU bash 5.2 gives for the same text.
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.io.shell import read_script
-from flopcast.io.shell_tokens import MAX_CHARACTERS, script_text
+from flopcast.io.shell.script import read_script
+from flopcast.io.shell.tokens import MAX_CHARACTERS, script_text
 
 
 def shown(text):

@@ -6,7 +6,7 @@ import pytest
 
 from flopcast.cli.measuring import Asked, _keep, _manifest, _speed
 from flopcast.io import catalog
-from flopcast.io.packs import open_pack, read_pack
+from flopcast.io.samples.packs import open_pack, read_pack
 from flopcast.measure.bench import Identity
 from flopcast.measure.pack import Manifest, Sample
 from flopcast.measure.plan import QUICK, TINY, Effort

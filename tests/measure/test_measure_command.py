@@ -11,7 +11,7 @@ import pytest
 
 from flopcast.cli.measuring import Asked, _catalogue_name, _reference_s, _write_site
 from flopcast.errors import SpecError
-from flopcast.io.packs import open_pack, read_pack
+from flopcast.io.samples.packs import open_pack, read_pack
 from flopcast.measure.bench import Identity
 from flopcast.measure.pack import Manifest, Sample
 from flopcast.measure.shapes import Shape

@@ -11,7 +11,7 @@ import pytest
 from conftest import make_job
 from sample_reports import report_of, sample_report
 
-from flopcast.io.logs import read_log, read_log_file
+from flopcast.io.logs.reading import read_log, read_log_file
 from flopcast.report.flop_conventions import CONVENTIONS, match_convention
 from flopcast.report.log import Log, Steps
 from flopcast.report.measured import as_json, as_text, compare_with_log

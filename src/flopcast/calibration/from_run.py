@@ -2,8 +2,8 @@
 
 Answers: which factors does this run move, by how much, how sure are they then, and is the run so far off
 that wrong inputs are likelier than a slow machine?
-Elsewhere: how a run is read (io/logs.py, io/kineto.py, io/nsys.py), factors (cost/factors.py), their
-shares of a step (report/uncertainty.py), the file that is written (cli/observing.py).
+Elsewhere: how a run is read (io/logs, io/traces), factors (cost/factors.py), their shares of a step
+(report/uncertainty.py), the file that is written (cli/observing.py).
 
 The model is linear and Gaussian in logarithms. A priori the logarithms of the factors are independent,
 with mean 0 (the prediction as it stands) and sigma `log_sigma_factor`. An observation is

@@ -1,7 +1,7 @@
 """Names of kernels and operators, and the kernel class that each belongs to.
 
 Answers: which class of flopcast's is a traced kernel of, and which part of the model's cost is that class?
-Elsewhere: reading traces (io/kineto.py, io/nsys.py), what is summed over them (trace.py).
+Elsewhere: reading traces (io/traces/kineto.py, io/traces/nsys.py), what is summed over them (trace.py).
 
 A kernel's own name goes first where it says what runs (a GEMM of cuBLAS, CUTLASS or Tensile, flash
 attention, NCCL); elementwise kernels are all called alike, so the operator that launched them decides.

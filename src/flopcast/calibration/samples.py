@@ -1,7 +1,7 @@
 """Measured times as samples: an operator, or a collective, and its seconds.
 
 Answers: which operators do the rows of one file measure, which rows are broken and why?
-Elsewhere: reading the files (io/measurements.py), fitting (fit.py). A row that says more work than the
+Elsewhere: reading the files (io/samples/columns.py), fitting (fit.py). A row that says more work than the
 device's peak allows is rejected, and counted.
 """
 

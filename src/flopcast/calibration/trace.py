@@ -1,7 +1,7 @@
 """A measured trace: kernels of one device as columns, and what is summed over them.
 
 Answers: how much of a step is which class of kernels, how much communication does compute not hide?
-Elsewhere: reading traces (io/kineto.py, io/nsys.py), classes (kernel_names.py), samples for curves
+Elsewhere: reading traces (io/traces), classes (kernel_names.py), samples for curves
 (traced_shapes.py), a prediction beside it (from_run.py).
 
 The columns are those of predicted events (report/events.py) as far as a profiler knows them: operator,

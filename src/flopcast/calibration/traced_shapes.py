@@ -1,7 +1,7 @@
 """Kernels of a trace as samples: what was computed or sent, and how long it took.
 
 Answers: which sizes has a traced operator, and what is its typical time?
-Elsewhere: reading traces (io/kineto.py, io/nsys.py), fitting curves to samples (fit.py).
+Elsewhere: reading traces (io/traces/kineto.py, io/traces/nsys.py), fitting curves to samples (fit.py).
 
 Sizes are those of flopcast's operators: a product is out[m, n] = x[m, k] @ w[k, n]; a row of a norm has
 `width` elements. They are read from the shapes of the operator that launched the kernels, so an operator

@@ -21,7 +21,7 @@ from flopcast.cost.kernels.curve import Curve
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.curves import write_owner
-from flopcast.io.measurements import read_columns
+from flopcast.io.samples.columns import read_columns
 from flopcast.spec.cluster import Tier
 
 SYSTEMS = {  # system → device whose curves its files give; relatives first

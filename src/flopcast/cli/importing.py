@@ -28,7 +28,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
     flopcast import hf config.json -o model.yaml
     """
     from flopcast.cli.asking import check_writable
-    from flopcast.io.hugging_face import model_from_config
+    from flopcast.io.hugging_face.config import model_from_config
     from flopcast.io.jobs import read_file
     from flopcast.io.model_text import model_text
     from flopcast.io.validate import build

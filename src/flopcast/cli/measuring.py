@@ -1,7 +1,7 @@
 """`flopcast measure`: a micro-benchmark on this machine, as a sample pack and a site file.
 
 Answers: which device is measured for how long, what is shown meanwhile, what remains after a stop?
-Elsewhere: what is measured (measure/), the files (io/packs.py), the sensors (io/sensors.py).
+Elsewhere: what is measured (measure/), the files and the sensors (io/samples).
 """
 
 import os
@@ -17,8 +17,8 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.curves import load_owner
-from flopcast.io.packs import PackWriter, open_pack, read_pack, write_site
-from flopcast.io.sensors import driver_facts, sensors
+from flopcast.io.samples.packs import PackWriter, open_pack, read_pack, write_site
+from flopcast.io.samples.sensors import driver_facts, sensors
 from flopcast.measure.bench import Identity, identity, libraries, load_torch, open_bench
 from flopcast.measure.collectives import Ranks, connect, entries, groups_of, measure_collectives, ranks_of
 from flopcast.measure.kernels import make

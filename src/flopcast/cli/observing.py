@@ -1,7 +1,7 @@
 """Commands that take measurements in: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
 
 Answers: what was measured, what is printed of it, where is it written?
-Elsewhere: the update (calibration/from_run.py), readers (io/), tables (io/sample_files.py). Commands are
+Elsewhere: the update (calibration/from_run.py), readers (io/), tables (io/samples/files.py). Commands are
 attached to their groups in calibrate.py and importing.py.
 """
 
@@ -120,7 +120,7 @@ def _logged_step_s(report: "Report", path: Path) -> float:
     SpecError
         The log cannot be read, or has no step time.
     """
-    from flopcast.io.logs import read_log_file
+    from flopcast.io.logs.reading import read_log_file
     from flopcast.report.measured import compare_with_log
 
     measured = compare_with_log(report, read_log_file(path))
@@ -139,8 +139,8 @@ def read_trace(path: Path) -> "Trace":
     SpecError
         As `read_kineto` and `read_nsys`.
     """
-    from flopcast.io.kineto import read_kineto
-    from flopcast.io.nsys import read_nsys
+    from flopcast.io.traces.kineto import read_kineto
+    from flopcast.io.traces.nsys import read_nsys
 
     return (read_nsys if path.suffix in DATABASES else read_kineto)(path)
 
@@ -256,8 +256,8 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     \b
     flopcast import nccl-tests all_reduce.log --out samples.csv
     """
-    from flopcast.io.nccl_tests import read_nccl_tests
-    from flopcast.io.sample_files import COLLECTIVE_COLUMNS, collective_cells, write_csv
+    from flopcast.io.samples.files import COLLECTIVE_COLUMNS, collective_cells, write_csv
+    from flopcast.io.samples.nccl_tests import read_nccl_tests
 
     check_writable("--out", out)
     found = read_nccl_tests(log, collective)
@@ -312,9 +312,15 @@ def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: 
     """Read, summarise, write."""
     from flopcast.calibration.trace import class_totals, unrecognised
     from flopcast.calibration.traced_shapes import samples
-    from flopcast.io.kineto import read_kineto
-    from flopcast.io.nsys import read_nsys
-    from flopcast.io.sample_files import EVENT_COLUMNS, SAMPLE_COLUMNS, event_cells, sample_cells, write_csv
+    from flopcast.io.samples.files import (
+        EVENT_COLUMNS,
+        SAMPLE_COLUMNS,
+        event_cells,
+        sample_cells,
+        write_csv,
+    )
+    from flopcast.io.traces.kineto import read_kineto
+    from flopcast.io.traces.nsys import read_nsys
 
     check_writable("--out", out)
     check_writable("--events", events)

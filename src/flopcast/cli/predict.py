@@ -77,7 +77,7 @@ def _log_reader(
     """
     if path is None:
         return lambda _: "", lambda _: {}
-    from flopcast.io.logs import read_log_file
+    from flopcast.io.logs.reading import read_log_file
     from flopcast.report.measured import as_json, as_text, compare_with_log
 
     log = read_log_file(path)

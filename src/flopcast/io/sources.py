@@ -1,7 +1,7 @@
 """What a path may hold: a job file, a launch script, a model's config.json, a folder with one.
 
 Answers: which job, or which model, does this file describe, whoever wrote it?
-Elsewhere: what each format means (hugging_face.py, megatron.py, jobs.py).
+Elsewhere: what each format means (hugging_face/config.py, megatron/document.py, jobs.py).
 
 A file is told by what is in it, not by its name alone: a mapping with `model_type` or `architectures` is
 a Hugging Face config, wherever it stands.
@@ -54,7 +54,7 @@ def read_source(path: str, devices: int | None) -> Document:
     place = _in_folder(Path(path))
     raw = read_file(place)
     if place.suffix in SCRIPTS or raw.startswith(b"#!"):
-        from flopcast.io.megatron import launch_document
+        from flopcast.io.megatron.document import launch_document
 
         return launch_document(raw, str(place), devices)
     document = read_yaml(raw, str(place))
@@ -65,7 +65,7 @@ def stated_devices(path: str, document: Document) -> int | None:
     """How many devices a launch script is written for; None for files that say it otherwise, or nothing."""
     if Path(path).suffix not in SCRIPTS:
         return None
-    from flopcast.io.megatron import ranks_of
+    from flopcast.io.megatron.document import ranks_of
 
     return ranks_of(document)
 
@@ -81,7 +81,7 @@ def _with_model(document: Document, model: Document) -> Document:
     notes: tuple[str, ...] = ()
     content = model.data
     if _is_config(model):
-        from flopcast.io.hugging_face import model_from_config
+        from flopcast.io.hugging_face.config import model_from_config
 
         content, notes = model_from_config(model)
     data = dict(document.data) if isinstance(document.data, Mapping) else {}

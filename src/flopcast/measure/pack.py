@@ -1,7 +1,7 @@
 """A sample pack: what a micro-benchmark found, as plain values and as rows of text.
 
 Answers: what does a row of `samples.csv` and of `collectives.csv` hold, and which rows are wrong?
-Elsewhere: files (io/packs.py), timing (timing.py), what becomes of samples (work.py, site.py).
+Elsewhere: files (io/samples/packs.py), timing (timing.py), what becomes of samples (work.py, site.py).
 
 Times are microseconds, as in every table of kernels; raw repetitions are kept, so that another
 statistic than the median stays possible. Words of one field are joined by ";".

@@ -1,7 +1,7 @@
 """The run of a plan: each measurement made, timed and handed on, until the time is over.
 
 Answers: what happens to one planned measurement, and to one that this device cannot run?
-Elsewhere: what to measure (plan.py), how (kernels.py, timing.py), where it is kept (io/packs.py).
+Elsewhere: what to measure (plan.py), how (kernels.py, timing.py), where it is kept (io/samples/packs.py).
 
 Measurements are handed on one by one as they end, so that whoever stops the run keeps what it has.
 """

@@ -1,8 +1,7 @@
 """A training log as numbers: the steps that it printed, the memory of its ranks, what it says of the job.
 
 Answers: how long did a steady step take, in a run that warms up, restarts and stutters?
-Elsewhere: reading logs (io/logs.py), their formats (io/log_formats.py), the comparison with a prediction
-(measured.py).
+Elsewhere: reading logs (io/logs), the comparison with a prediction (measured.py).
 
 Which steps are steady, by a fixed rule: a run starts where the log starts and wherever the step number
 falls (a restart). Of every run the first 10 % of its records are warm-up, at least one and at most ten; if

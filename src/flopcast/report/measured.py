@@ -1,7 +1,7 @@
 """A prediction beside the log of a run: step, rate, tokens and memory, measured and predicted.
 
 Answers: was the forecast right, and does the log belong to this job at all?
-Elsewhere: the log (log.py), by which formula it counts FLOP (flop_conventions.py), reading it (io/logs.py).
+Elsewhere: the log (log.py), by which formula it counts FLOP (flop_conventions.py), reading it (io/logs).
 
 A measured step is the median of the log's steady records. Rates in FLOP/s are compared by the log's own
 formula, or not at all. Differences are predicted over measured, less one: above 0 the forecast is too high.

@@ -1,7 +1,7 @@
 """The flags of one training command: given once, typed, and told where they are wrong.
 
 Answers: which value does `--num-layers` have, on which line, and is it one that a flag may have?
-Elsewhere: what flags there are (megatron_flags.py), what they say about a job (megatron.py).
+Elsewhere: what flags there are (flags.py), what they say about a job (document.py).
 
 As with Python's argparse, the last of several equal flags counts, `--flag=value` is `--flag value`, and a
 value that starts with two dashes is a flag.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.errors import Problem
-from flopcast.io.megatron_flags import (
+from flopcast.io.megatron.flags import (
     KNOWN,
     LISTED,
     MEANS_NONE,
@@ -23,7 +23,7 @@ from flopcast.io.megatron_flags import (
     SWITCHES,
     is_known,
 )
-from flopcast.io.shell_values import Word
+from flopcast.io.shell.values import Word
 
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12

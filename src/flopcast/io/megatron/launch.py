@@ -1,7 +1,7 @@
 """Which command of a launch script trains, and how many ranks it starts.
 
 Answers: which words are the training program's flags, what is the world size?
-Elsewhere: which commands there are (shell.py), what the flags mean (megatron.py).
+Elsewhere: which commands there are (shell/script.py), what the flags mean (document.py).
 
 Launchers and what they count: torchrun and `torch.distributed.launch` start nodes × processes of a node,
 DeepSpeed's launcher nodes × GPUS, accelerate and mpirun all processes, srun all tasks. A program that no
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.megatron_flags import MODELLED, is_known
-from flopcast.io.shell import Command, Script
-from flopcast.io.shell_values import Word
+from flopcast.io.megatron.flags import MODELLED, is_known
+from flopcast.io.shell.script import Command, Script
+from flopcast.io.shell.values import Word
 
 FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast
 TORCH = ("torchrun", "torch.distributed.launch", "torch.distributed.run")

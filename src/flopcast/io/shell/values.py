@@ -1,7 +1,7 @@
 """What a script's variables hold, and what a word becomes when they are filled in.
 
 Answers: which words does `$GPT_ARGS` stand for, what is `${TP:-8}`, how much is `$((NODES * 8))`?
-Elsewhere: where words begin and end (shell_tokens.py), in which order things happen (shell.py).
+Elsewhere: where words begin and end (tokens.py), in which order things happen (script.py).
 
 A value remembers for each of its letters the line of the script that wrote them, so that a fault of a flag
 is told where the flag stands, not where the variable is used. What only a running shell knows (a command's
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from flopcast.io.shell_tokens import Part, Token, fault, quoted_parts
+from flopcast.io.shell.tokens import Part, Token, fault, quoted_parts
 
 MAX_EXPANDED = 4_000_000  # characters of all values that a script makes
 MAX_NESTING = 20
@@ -104,7 +104,7 @@ class Variables:
 
         Examples
         --------
-        >>> from flopcast.io.shell_tokens import tokens_of
+        >>> from flopcast.io.shell.tokens import tokens_of
         >>> variables = Variables("run.sh", {"ARGS": (Piece("--tp 8", 1),)})
         >>> [text_of(field) for field in variables.fields(tokens_of("$ARGS", "run.sh")[0])]
         ['--tp', '8']
@@ -290,7 +290,7 @@ def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
 
     Examples
     --------
-    >>> from flopcast.io.shell_tokens import tokens_of
+    >>> from flopcast.io.shell.tokens import tokens_of
     >>> known = Variables("run.sh", {"TP": (Piece("8", 1),)})
     >>> [decided(tokens_of(text, "run.sh"), known) for text in ("[ $TP -gt 1 ]", "[ -z $DP ]")]
     [True, None]

@@ -1,13 +1,13 @@
 """A job document under construction: its data, and the line of each value.
 
 Answers: where does a flag's value go, and which line is it told by afterwards?
-Elsewhere: which flag goes where (megatron_model.py, megatron_plan.py).
+Elsewhere: which flag goes where (model.py, plan.py).
 """
 
 from itertools import pairwise
 from pathlib import PurePath
 
-from flopcast.io.megatron_arguments import Arguments
+from flopcast.io.megatron.arguments import Arguments
 from flopcast.io.yaml_text import Path
 
 

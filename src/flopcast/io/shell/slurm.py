@@ -1,13 +1,13 @@
 """What a script asks of Slurm: its `#SBATCH` lines, and the variables that a job then has.
 
 Answers: how many nodes, tasks and GPUs does this script ask for?
-Elsewhere: what a launcher makes of them (megatron_launch.py). Options: sbatch(1), Slurm 24.05.
+Elsewhere: what a launcher makes of them (megatron/launch.py). Options: sbatch(1), Slurm 24.05.
 """
 
 import re
 from collections.abc import Mapping
 
-from flopcast.io.shell_values import Piece, Value, Word
+from flopcast.io.shell.values import Piece, Value, Word
 
 _SBATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
 _SET_BY_SLURM = {  # what Slurm sets for a job, by the option that asks for it

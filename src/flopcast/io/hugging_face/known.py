@@ -1,7 +1,7 @@
 """What is known of Hugging Face configs besides dense families: architectures refused, keys without a cost.
 
 Answers: why is this architecture not imported, and which keys change nothing about time and memory?
-Elsewhere: the families that are imported (io/hf_families.py).
+Elsewhere: the families that are imported (io/hugging_face/families.py).
 """
 
 EXPERTS = (  # keys of a mixture of experts; 0, 1 and null make a dense model

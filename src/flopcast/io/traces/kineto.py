@@ -29,8 +29,8 @@ from flopcast.calibration.trace import Trace, Words, inside
 from flopcast.calibration.traced_shapes import message_bytes
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import SpecError
-from flopcast.io.json_stream import EVENTS, fault, read_text, values
-from flopcast.io.trace_columns import Launched, Steps, traced
+from flopcast.io.traces.columns import Launched, Steps, traced
+from flopcast.io.traces.json_stream import EVENTS, fault, read_text, values
 from flopcast.units import Number
 
 S_PER_US = 1e-6

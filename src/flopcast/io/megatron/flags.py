@@ -1,8 +1,8 @@
 """The flags of Megatron-LM's training programs: what each of them is to a forecast.
 
 Answers: is this flag modelled, without effect on a step's time, not modelled yet, or not known?
-Elsewhere: what the modelled ones say (megatron.py, megatron_stack.py), how words become flags
-(megatron_arguments.py).
+Elsewhere: what the modelled ones say (document.py, stack.py), how words become flags
+(arguments.py).
 
 Names are those of `arguments.py` in NVIDIA/Megatron-LM, releases v2.5 (2021) to core v0.15 (2025), of
 microsoft/Megatron-DeepSpeed and of bigscience-workshop/Megatron-DeepSpeed. A flag that names where data

@@ -28,7 +28,7 @@ import numpy as np
 
 from flopcast.calibration.trace import Trace, Words
 from flopcast.errors import Problem, SpecError
-from flopcast.io.trace_columns import Launched, Steps, traced
+from flopcast.io.traces.columns import Launched, Steps, traced
 
 S_PER_NS = 1e-9
 KERNELS, LAUNCHES, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"

@@ -1,7 +1,7 @@
 """Formats of training logs: what one line of each framework says.
 
 Answers: is this line a printed step, the memory of a rank, or a fact about the job, and which numbers does
-it hold? Each line is judged alone: ranks, repeats and half-written lines are the reader's (logs.py).
+it hold? Each line is judged alone: ranks, repeats and half-written lines are the reader's (reading.py).
 A new framework is one function and one line in FORMATS; the order matters where one log holds lines of
 several: the first framework that printed a step is the log's.
 

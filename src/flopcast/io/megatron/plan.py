@@ -1,11 +1,11 @@
 """Megatron-LM's flags as a plan: degrees, batch, stages, precision, sharding, recompute.
 
 Answers: how is the step divided over ranks, and what does it keep or compute again?
-Elsewhere: the model (megatron_model.py), fusions and overlap (megatron_stack.py), whether the plan is
+Elsewhere: the model (model.py), fusions and overlap (stack.py), whether the plan is
 possible and built (spec/rules.py).
 """
 
-from flopcast.io.megatron_draft import Draft
+from flopcast.io.megatron.draft import Draft
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}

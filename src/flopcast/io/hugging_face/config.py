@@ -1,7 +1,7 @@
 """From a Hugging Face config.json to a model, with notes on what was assumed and what was left out.
 
 Answers: which model does this config describe, and what of it does flopcast not know?
-Elsewhere: families and their defaults (io/hf_families.py), keys and kinds of values (io/hf_reader.py), what
+Elsewhere: families and their defaults (families.py), keys and kinds of values (reader.py), what
 makes the mapping a Model (io/validate.py).
 
 Only the architecture is imported: no code of a checkpoint runs, no weights are read. Attention is full
@@ -16,9 +16,9 @@ from typing import Any
 
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
-from flopcast.io.hf_families import FAMILIES, Family, Given
-from flopcast.io.hf_known import ELSEWHERE, EXPERTS, LATENT, SILENT
-from flopcast.io.hf_reader import FACTS, Reader, flattened
+from flopcast.io.hugging_face.families import FAMILIES, Family, Given
+from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, SILENT
+from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
 from flopcast.io.yaml_text import Document
 from flopcast.spec.model import Model
 

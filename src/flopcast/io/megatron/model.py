@@ -1,11 +1,11 @@
 """Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
 
 Answers: which decoder do these flags describe?
-Elsewhere: how it is cut (megatron_plan.py). Defaults are Megatron-LM's, core v0.12.
+Elsewhere: how it is cut (plan.py). Defaults are Megatron-LM's, core v0.12.
 """
 
-from flopcast.io.megatron_draft import Draft
-from flopcast.io.megatron_flags import ASSUMED_VOCABULARY, TOKENIZER_NAMES, VOCABULARIES
+from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.flags import ASSUMED_VOCABULARY, TOKENIZER_NAMES, VOCABULARIES
 from flopcast.io.yaml_text import Path
 
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}

@@ -2,7 +2,7 @@
 
 Answers: which steps did this run print, what memory, what does it say of its job; and if nothing of that
 is in it, why not?
-Elsewhere: what a line says (log_formats.py, log_facts.py), which steps are steady (report/log.py), the
+Elsewhere: what a line says (formats.py, facts.py), which steps are steady (report/log.py), the
 comparison with a prediction (report/measured.py).
 
 Files are read line by line; what is kept is eight numbers a printed step, at most MOST_RECORDS of them, and
@@ -25,8 +25,8 @@ from typing import IO, cast
 import numpy as np
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.log_facts import facts_of_line, memory_of_line, rank_inside, split_rank
-from flopcast.io.log_formats import FORMATS, NUM_STEPS, RUNTIME, Fields
+from flopcast.io.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
+from flopcast.io.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
 from flopcast.report.log import Log, RankMemory, Steps
 
 MOST_RECORDS = 1_000_000

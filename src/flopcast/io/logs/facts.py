@@ -2,13 +2,13 @@
 
 Answers: how much memory does this line report, which rank printed it, does it state a batch, a length or
 the number of devices?
-Elsewhere: printed steps (log_formats.py), what is made of it all (logs.py).
+Elsewhere: printed steps (formats.py), what is made of it all (reading.py).
 """
 
 import re
 from dataclasses import dataclass
 
-from flopcast.io.log_formats import GIB, MIB, NUMBER, number
+from flopcast.io.logs.formats import GIB, MIB, NUMBER, number
 
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
 RESERVED, MAX_RESERVED = "reserved_bytes", "max_reserved_bytes"

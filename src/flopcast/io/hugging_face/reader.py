@@ -1,8 +1,8 @@
 """Values of a Hugging Face config.json, read by kind, whatever a family calls them.
 
 Answers: what does this config say of one fact, is that possible, which of its keys has nobody asked for?
-Elsewhere: which facts a family takes from its config (io/hf_families.py), what they make
-(io/hugging_face.py).
+Elsewhere: which facts a family takes from its config (io/hugging_face/families.py), what they make
+(io/hugging_face/config.py).
 
 One fact has many keys in the wild: `hidden_size`, `n_embd`, `d_model`. FACTS lists them; of several that
 are given the first wins, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.

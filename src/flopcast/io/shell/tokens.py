@@ -1,8 +1,8 @@
 """A shell script as tokens: words, operators and ends of lines, each with its line.
 
 Answers: where do words begin and end, which of their parts are quoted, which refer to variables?
-Elsewhere: what variables hold (shell_values.py), which branches are taken and which commands there are
-(shell.py). Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
+Elsewhere: what variables hold (values.py), which branches are taken and which commands there are
+(script.py). Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
 
 Nothing is executed. A command substitution is kept as the text that it is; a here-document is left out.
 """

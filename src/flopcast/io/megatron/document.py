@@ -1,9 +1,9 @@
 """Launch scripts of Megatron-LM as jobs.
 
 Answers: which job does this script train?
-Elsewhere: what the shell makes of the script (shell.py), which flags there are (megatron_flags.py), how
-they are read and refused (megatron_arguments.py), ranks (megatron_launch.py), what they say of a model
-(megatron_model.py), a plan (megatron_plan.py) and a stack (megatron_stack.py).
+Elsewhere: what the shell makes of the script (shell/script.py), which flags there are (flags.py), how
+they are read and refused (arguments.py), ranks (launch.py), what they say of a model
+(model.py), a plan (plan.py) and a stack (stack.py).
 
 The document that comes out is one that io/jobs.job_of reads, less its cluster, which no script names. Its
 lines are those of the flags' values, so that a rule that the job breaks is told where the script says so.
@@ -13,14 +13,14 @@ Defaults are Megatron-LM's own; those that decide how long a step takes are told
 from math import prod
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.megatron_arguments import Arguments
-from flopcast.io.megatron_draft import Draft
-from flopcast.io.megatron_launch import training_command, world_size
-from flopcast.io.megatron_model import read_model
-from flopcast.io.megatron_plan import read_plan
-from flopcast.io.megatron_stack import stack_of
-from flopcast.io.shell import read_script
-from flopcast.io.shell_tokens import script_text
+from flopcast.io.megatron.arguments import Arguments
+from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.launch import training_command, world_size
+from flopcast.io.megatron.model import read_model
+from flopcast.io.megatron.plan import read_plan
+from flopcast.io.megatron.stack import stack_of
+from flopcast.io.shell.script import read_script
+from flopcast.io.shell.tokens import script_text
 from flopcast.io.yaml_text import Document
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")

@@ -1,8 +1,8 @@
 """Launch scripts: which commands does a shell script run, with which arguments? Nothing is executed.
 
 Answers: what are the commands of this text once its variables, arrays and option strings are filled in?
-Elsewhere: words and quotes (shell_tokens.py), expansion and conditions (shell_values.py), what the flags of
-a training command mean (megatron.py).
+Elsewhere: words and quotes (tokens.py), expansion and conditions (values.py), what the flags of
+a training command mean (megatron/document.py).
 
 A branch is skipped where the script alone decides so. Otherwise all branches are read in order, as if each
 were taken, and the last value stands; a loop's body is read once. Both are told in the notes. What only a
@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from flopcast.io.shell_slurm import slurm_options, slurm_variables
-from flopcast.io.shell_tokens import REDIRECTS, Token, check_text, fault, tokens_of
-from flopcast.io.shell_values import (
+from flopcast.io.shell.slurm import slurm_options, slurm_variables
+from flopcast.io.shell.tokens import REDIRECTS, Token, check_text, fault, tokens_of
+from flopcast.io.shell.values import (
     MAX_NESTING,
     Piece,
     Value,

@@ -1,7 +1,7 @@
 """Dense decoder families of Hugging Face: which facts their configs give, and which are fixed.
 
 Answers: for one `model_type`, what is read, with which default, and what is always so?
-Elsewhere: keys of facts (io/hf_reader.py), the mapping that they make (io/hugging_face.py).
+Elsewhere: keys of facts (reader.py), the mapping that they make (config.py).
 
 A family is a table of facts: `Given(default)` is read from the config, a function works it out of several
 keys, anything else is always so. Defaults are those of the family's configuration class in Hugging Face
@@ -13,7 +13,7 @@ is the code of the model beside it. A new family is one table here.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from flopcast.io.hf_reader import Reader
+from flopcast.io.hugging_face.reader import Reader
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

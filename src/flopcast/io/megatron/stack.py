@@ -1,7 +1,7 @@
 """Which training stack a script's flags stand for, and how it differs from the catalogue's.
 
 Answers: which release of Megatron-LM is this, what does it fuse, overlap and reduce?
-Elsewhere: the stacks themselves (catalog/stacks), model and plan (megatron.py).
+Elsewhere: the stacks themselves (catalog/stacks), model and plan (document.py).
 
 Flags date a script: the newest that it gives decides. Those that newer releases only kept are no sign.
 What a flag switches becomes a change of the stack, as in a job file: `{base: megatron-core, gradients:
@@ -9,7 +9,7 @@ What a flag switches becomes a change of the stack, as in a job file: `{base: me
 """
 
 from flopcast.io import catalog
-from flopcast.io.megatron_arguments import Arguments
+from flopcast.io.megatron.arguments import Arguments
 from flopcast.spec.stack import Stack
 
 NEWEST = "megatron-core"

@@ -2,7 +2,7 @@
 
 Answers: which columns does a file of samples or events have?
 Elsewhere: what is in them (calibration/traced_shapes.py, calibration/trace.py, nccl_tests.py), reading them
-(measurements.py, whose rules hold: a number in every column of numbers, times above 0).
+(columns.py, whose rules hold: a number in every column of numbers, times above 0).
 
 Units are in the names; numbers have nine digits. Sizes that an operator does not have are 0. Columns of
 events begin with those of predicted ones (report/events.py); what a profiler does not know is -1.
@@ -16,7 +16,7 @@ import numpy as np
 
 from flopcast.calibration.trace import Trace
 from flopcast.calibration.traced_shapes import SIZES, TraceSample
-from flopcast.io.nccl_tests import CollectiveRow
+from flopcast.io.samples.nccl_tests import CollectiveRow
 
 COLLECTIVE_COLUMNS = (
     "collective",
