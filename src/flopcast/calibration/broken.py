@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flopcast.calibration.table import monotone
 from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
+from flopcast.cost.kernels.views import view_of
 from flopcast.dtypes import constant
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.flash_attention import FlashAttention
@@ -110,9 +112,11 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
     table = forward.table + ratio.reshape(forward.table.shape)
     made = replace(forward, name=entry.name, table=table)
     shift = _traced_log_efficiency(entry, device, made)
+    powers = view_of(entry.name).powers
+    free = (None,) * (len(made.axes) - len(powers))
     return replace(
         made,
-        table=np.minimum(table + shift, 0.0),
+        table=monotone(table + shift, made.axes, (*powers, *free)),
         evidence=Evidence(
             source=f"{entry.why}: own forward × backward/forward of {relative[entry.name].owner},"
             f" through one training trace (shift {shift:+.2f})",
@@ -132,4 +136,4 @@ def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> f
     )
     seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
     at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())
-    return seen - float(log_efficiency(made, at)[0])
+    return seen - float(log_efficiency(made, at, device.multiprocessors)[0])

@@ -16,13 +16,15 @@ import numpy as np
 from flopcast.calibration.collective_files import FabricFile
 from flopcast.calibration.operator_files import BROKEN, FILES, Columns, MeasuredFile, kept_rows
 from flopcast.calibration.samples import Samples, join, operator_samples
-from flopcast.calibration.table import fit_table
+from flopcast.calibration.table import Rows, fit_table
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
+from flopcast.cost.kernels.views import view_of
 from flopcast.dtypes import Floats
 from flopcast.spec.cluster import Device, Tier
 
-MOST_NODES = {1: (12,), 2: (10, 7), 3: (7, 7, 7)}
+MOST_NODES = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
+SMALLEST_COEFFICIENT = 1e-3  # below it a term is left out of the curve
 SOURCE = "data/operators/{system} (arXiv:2509.22832)"
 
 
@@ -46,7 +48,7 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
             parts[samples.name].append(samples)
     joined = {name: join(found) for name, found in parts.items()}
     curves = {
-        name.removesuffix(".forward"): fit_curve(samples, device.name, device.kernel_launch_s)
+        name.removesuffix(".forward"): fit_curve(samples, device)
         for name, samples in joined.items()
         if samples.measured_s.size
     }
@@ -82,18 +84,17 @@ def as_plans(columns: Columns) -> dict[str, Floats]:
     return {name: values[:, None] for name, values in columns.items()}
 
 
-def fit_curve(samples: Samples, owner: str, launch_s: float) -> Curve:
+def fit_curve(samples: Samples, device: Device) -> Curve:
     """The curve of one class; the launch is taken off small times, but never more than half.
 
     A time below two launches would leave next to nothing for the work, and noise would decide.
     """
-    work_s = np.maximum(samples.measured_s - launch_s, 0.5 * samples.measured_s)
-    table = fit_table(
-        samples.coordinates, np.log(samples.bound_s / work_s), MOST_NODES[len(samples.coordinates)]
-    )
+    launch_s = device.kernel_launch_s
+    rows, names = rows_of(samples, device)
+    table = fit_table(rows, MOST_NODES[len(rows.log2)])
     return Curve(
         name=samples.name,
-        owner=owner,
+        owner=device.name,
         axes=table.axes,
         table=table.log_efficiency,
         launch_s=launch_s,
@@ -103,7 +104,41 @@ def fit_curve(samples: Samples, owner: str, launch_s: float) -> Curve:
             rejected=samples.rejected,
             relative_error=table.relative_error,
         ),
+        terms=_bounded(dict(zip(names, table.coefficients.tolist(), strict=True))),
     )
+
+
+def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
+    """Coefficients without the smallest, those of one kind adding up to 1 at most.
+
+    All waves are one kind, and all tiles of one size: were their sum above 1, a larger shape could take
+    less time than a smaller one.
+    """
+    kept = {name: value for name, value in terms.items() if value > SMALLEST_COEFFICIENT}
+    kinds = {
+        name: name.split("_")[0] if name.startswith("wave") else name.rpartition("_")[0] for name in kept
+    }
+    sums = {kind: sum(kept[name] for name in kept if kinds[name] == kind) for kind in kinds.values()}
+    return {
+        name: value / max(1.0, sums[kinds[name]]) if not name.startswith("uneven") else value
+        for name, value in kept.items()
+    }
+
+
+def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
+    """Samples as the rows of a fit, and the names of their terms."""
+    view = view_of(samples.name)
+    shape = tuple(samples.coordinates)
+    terms = view.terms(shape, device.multiprocessors)
+    work_s = np.maximum(samples.measured_s - device.kernel_launch_s, 0.5 * samples.measured_s)
+    columns = [np.broadcast_to(term, work_s.shape) for term in terms.values()]
+    rows = Rows(
+        log2=np.log2(np.stack(view.table(shape))),
+        log_efficiency=np.log(samples.bound_s / work_s),
+        terms=np.stack(columns, axis=1) if columns else np.zeros((len(work_s), 0)),
+        powers=(*view.powers, *(None for _ in shape))[: len(shape)],
+    )
+    return rows, tuple(terms)
 
 
 def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
@@ -126,7 +161,8 @@ def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: 
         bound_s = np.maximum(
             need.flop / device.peak_flop_per_s[need.unit], need.moved_bytes / device.memory_bytes_per_s
         )
-        predicted += curve.launch_s + bound_s / np.exp(log_efficiency(curve, gradient.coordinates()))
+        efficiency = np.exp(log_efficiency(curve, gradient.coordinates(), device.multiprocessors))
+        predicted += curve.launch_s + bound_s / efficiency
     ratio: Floats = columns["bwd_us"] * 1e-6 / predicted.ravel()
     return ratio
 
@@ -183,7 +219,13 @@ def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
 
 def _fit_collective(samples: Samples, tier: Tier) -> Curve:
     """Up to 9 sizes, 4 numbers of ranks inside, 4 of nodes; the latency is the tier's."""
-    table = fit_table(samples.coordinates, np.log(samples.bound_s / samples.measured_s), (9, 4, 4))
+    rows = Rows(
+        log2=np.log2(samples.coordinates),
+        log_efficiency=np.log(samples.bound_s / samples.measured_s),
+        terms=np.zeros((len(samples.measured_s), 0)),
+        powers=(1.0, None, None),
+    )
+    table = fit_table(rows, (9, 4, 4))
     return Curve(
         name=samples.name,
         owner=tier.fabric,

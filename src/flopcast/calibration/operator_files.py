@@ -25,6 +25,7 @@ from flopcast.operators.optimizer import OptimizerUpdate
 
 DTYPE = "fp16"
 VOCABULARY = 50257
+WEIGHTS_PER_LAYER = 4
 FUSED_ADAM_BYTES = 16.0  # 16-bit weight, gradient and moments read; weight and moments written
 Columns = Mapping[str, Floats]
 Keep = Callable[[Columns], np.ndarray]
@@ -125,11 +126,17 @@ def _embedding(row: Columns) -> AbstractOperator:
 
 
 def _adam(row: Columns) -> AbstractOperator:
-    """The first stage: embedding and transformer layers of 12 h² weights, 16 bytes a parameter."""
-    blocks = row["layers"] * 12 * row["hidden"] ** 2 / row["tp"]
-    table = _rows_of_table(row) * row["hidden"]
+    """The first stage: embedding and transformer layers of 12 h² weights, 16 bytes a parameter.
+
+    A layer's weights lie in four tensors; biases and norms are too small to count.
+    """
+    layer = 12 * row["hidden"] ** 2 / row["tp"]
+    parameters = row["layers"] * layer + _rows_of_table(row) * row["hidden"]
     return OptimizerUpdate(
-        parameters=blocks + table, bytes_per_parameter=np.full_like(blocks, FUSED_ADAM_BYTES), dtype=DTYPE
+        parameters=parameters,
+        bytes_per_parameter=np.full_like(parameters, FUSED_ADAM_BYTES),
+        dtype=DTYPE,
+        tensors=parameters / (layer / WEIGHTS_PER_LAYER),
     )
 
 

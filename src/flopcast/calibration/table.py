@@ -1,10 +1,14 @@
-"""Fitting a table of log-efficiency to scattered measurements.
+"""Fitting a table of log-efficiency, and coefficients of terms, to scattered measurements.
 
-Answers: which table, interpolated as cost/kernels/curve.py does, fits these rows best, and how well
-does it predict rows that it has not seen?
+Answers: which table, interpolated as cost/kernels/curve.py does, and which terms fit these rows best,
+and how well do they predict rows that they have not seen?
 Method: weighted least squares on log(time / bound) with a penalty on second differences, so that nodes
 without data follow their neighbours; rows far off are given less weight, again and again (Huber), so
-that broken rows do not pull. Relative errors count alike at all sizes.
+that broken rows do not pull. Relative errors count alike at all sizes. Where more work would take less
+time, the table is levelled (isotonic regression).
+
+An axis on which few values were measured has a node at each of them, smoothed little, since kernels
+change with such sizes (heads, widths of rows); elsewhere nodes are evenly spaced.
 
 References
 ----------
@@ -17,52 +21,99 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Logs
+from flopcast.dtypes import Counts, Integers, Logs
 
 HUBER_ERROR = 0.03  # relative error beyond which a row counts less
 SMOOTHNESS = 0.3  # weight of a second difference of one node against one row
-FLATNESS = 0.03  # the same for a first difference: holds nodes that no row touches
-ROUNDS = 8
+SMOOTHNESS_OF_VALUES = 0.05  # the same on an axis of measured values
+FLATNESS = 0.03  # of a first difference: holds nodes that no row touches
+RIDGE = 0.1  # of a coefficient: holds terms that these rows do not show
+ROUNDS = 6
 NODE_SPACING = 0.4  # in log2: at most this far apart, where the most allowed nodes permit it
+MOST_VALUES = 24  # an axis of at most so many measured values has a node at each
+FOLDS = 5
+MONOTONE_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Rows:
+    """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
+
+    `powers` say of each axis how the bound grows with it: time may not fall along an axis of power p, so
+    efficiency may rise by a factor of 2^p an octave at most; None leaves an axis free.
+    """
+
+    log2: Logs
+    log_efficiency: Logs
+    terms: Logs
+    powers: tuple[float | None, ...]
+
+    def part(self, where: np.ndarray) -> "Rows":
+        """Those rows that a mask, or their positions, select."""
+        return Rows(
+            log2=self.log2[:, where],
+            log_efficiency=self.log_efficiency[where],
+            terms=self.terms[where],
+            powers=self.powers,
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Table:
-    """A fitted table and what is known of its error.
+    """A fitted table, its terms' coefficients, and what is known of its error.
 
-    `log_efficiency` has one dimension per axis; `relative_error` is the mean of |predicted / measured - 1|
-    of the work's time, launches taken off.
+    `log_efficiency` has one dimension per axis; `coefficients` are those of the columns of `Rows.terms`, 0
+    or more. `relative_error` is the mean of |predicted / measured - 1| of the work's time, launches taken
+    off.
     """
 
     axes: tuple[Counts, ...]  # log2 of the nodes
     log_efficiency: Logs
+    coefficients: Logs
     relative_error: float  # mean, on rows kept aside
 
+    def predict(self, rows: Rows) -> Logs:
+        """Log-efficiency of rows, (rows,), 0 at most."""
+        index, weight, _ = corners(self.axes, rows.log2)
+        values = self.log_efficiency.ravel()
+        looked_up = sum(w * values[i] for i, w in zip(index, weight, strict=True))
+        total: Logs = np.minimum(looked_up + rows.terms @ self.coefficients, 0.0)
+        return total
 
-def nodes(column: Counts, most: int) -> Counts:
-    """Log2 positions of at most `most` nodes, evenly spaced over the measured range.
 
-    >>> nodes(np.array([2.0, 4.0, 8.0]), most=3).tolist()
+def nodes(logs: Logs, most: int) -> Counts:
+    """Log2 positions of the nodes of an axis, rising.
+
+    Parameters
+    ----------
+    logs : (rows,), log2 of the measured coordinates
+    most : nodes of an axis with many values
+
+    Examples
+    --------
+    >>> nodes(np.log2([2.0, 4.0, 8.0]), most=2).tolist()
+    [1.0, 2.0, 3.0]
+    >>> nodes(np.linspace(1.0, 3.0, 100), most=3).tolist()
     [1.0, 2.0, 3.0]
     """
-    logs = np.log2(column)
-    low, high = float(logs.min()), float(logs.max())
-    if high - low < 1e-9:
-        return np.array([low])
+    values = np.unique(np.round(logs, 4))
+    if len(values) <= MOST_VALUES:
+        return np.asarray(values)
+    low, high = float(values[0]), float(values[-1])
     count = int(np.clip(np.ceil((high - low) / NODE_SPACING) + 1, 2, most))
     return np.linspace(low, high, count)
 
 
-def fit_table(coordinates: Counts, log_efficiency: Logs, most_nodes: tuple[int, ...]) -> Table:
-    """Fit a table; error from ten-fold cross-validation over interleaved rows.
+def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> Table:
+    """Fit a table and its terms; error from cross-validation over interleaved rows.
 
     Efficiency is held at 1 at most: a prediction is never faster than its physical bound, although
     tensors that fit a cache can be.
 
     Parameters
     ----------
-    coordinates : (axes, rows), positive
-    log_efficiency : (rows,), log(bound / time)
+    rows : Rows
+        At least one.
     most_nodes : as many numbers as axes
 
     Returns
@@ -70,79 +121,177 @@ def fit_table(coordinates: Counts, log_efficiency: Logs, most_nodes: tuple[int, 
     Table
         Its error is 0.1, a guess, where fewer than 50 rows leave none to keep aside.
     """
-    axes = tuple(nodes(column, most) for column, most in zip(coordinates, most_nodes, strict=True))
-    logs = np.log2(coordinates)
-    design = interpolation_matrix(axes, logs)
-    penalty = _penalty(tuple(len(axis) for axis in axes))
-    values = _robust_solve(design, log_efficiency, penalty)
-    folds = np.arange(len(log_efficiency)) % 10
+    table = fit_once(rows, most_nodes)
+    folds = np.arange(len(rows.log_efficiency)) % FOLDS
     errors = []
-    for fold in range(10 if len(log_efficiency) >= 50 else 0):
-        kept, aside = folds != fold, folds == fold
-        part = _robust_solve(design[kept], log_efficiency[kept], penalty)
-        errors.append(np.abs(np.expm1(log_efficiency[aside] - design[aside] @ part)))
+    for fold in range(FOLDS if len(folds) >= 50 else 0):
+        aside = rows.part(folds == fold)
+        part = fit_once(rows.part(folds != fold), most_nodes, table.axes)
+        errors.append(np.abs(np.expm1(aside.log_efficiency - part.predict(aside))))
     error = float(np.mean(np.concatenate(errors))) if errors else 0.1
+    return Table(
+        axes=table.axes,
+        log_efficiency=table.log_efficiency,
+        coefficients=table.coefficients,
+        relative_error=error,
+    )
+
+
+def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> Table:
+    """A table without its error; on given axes, or on its own.
+
+    Terms whose coefficient comes out negative, a reward for being uneven, are left out, and the rest is
+    fitted again.
+    """
+    axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
+    index, weight, size = corners(axes, rows.log2)
+    penalty = _penalty(axes)
+    used = np.ones(rows.terms.shape[1], dtype=bool)
+    coefficients: Logs = np.zeros(len(used))
+    for _ in range(len(used) + 1):
+        values = _robust_solve(index, weight, size, rows.terms[:, used], rows.log_efficiency, penalty)
+        coefficients[:] = 0.0
+        coefficients[used] = values[size:]
+        if (coefficients >= 0).all():
+            break
+        used &= coefficients > 0
     shape = tuple(len(axis) for axis in axes)
-    return Table(axes=axes, log_efficiency=np.minimum(values, 0.0).reshape(shape), relative_error=error)
+    table = monotone(values[:size].reshape(shape), axes, rows.powers)
+    return Table(axes=axes, log_efficiency=table, coefficients=coefficients, relative_error=0.1)
 
 
-def interpolation_matrix(axes: tuple[Counts, ...], logs: Logs) -> Counts:
-    """Weights of every node for every row, (rows, nodes).
+def monotone(table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...]) -> Logs:
+    """The nearest table, line by line, whose time does not fall along the axes that have a power.
 
-    Row r of the matrix times the flattened table is what `log_efficiency` of cost/kernels/curve.py
-    looks up at row r, so that fitting the table is linear least squares.
+    Isotonic regression of log(time) along each axis in turn; a few rounds, as one axis disturbs another.
+    Values may be above 0, where terms always take something off.
+    """
+    for _ in range(MONOTONE_ROUNDS):
+        for number, (axis, power) in enumerate(zip(axes, powers, strict=True)):
+            if power is not None:
+                rise = power * np.log(2.0) * axis
+                lines = np.moveaxis(table, number, -1)
+                slower = np.apply_along_axis(_rising, -1, rise - lines)
+                table = np.moveaxis(rise - slower, -1, number)
+    return table
+
+
+def _rising(values: Logs) -> Logs:
+    """Isotonic regression: the nearest values that never fall (pool adjacent violators).
+
+    >>> _rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
+    [1.0, 2.5, 2.5, 4.0]
+    """
+    blocks: list[tuple[float, int]] = []
+    for value in values.tolist():
+        mean, count = value, 1
+        while blocks and blocks[-1][0] > mean:
+            other, size = blocks.pop()
+            mean, count = (mean * count + other * size) / (count + size), count + size
+        blocks.append((mean, count))
+    return np.repeat([mean for mean, _ in blocks], [count for _, count in blocks])
+
+
+def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int]:
+    """Of every row: the flat indices of the corners of its cell, and their weights.
+
+    Weights times the flattened table are what `log_efficiency` of cost/kernels/curve.py looks up, so
+    that fitting a table is linear least squares.
+
+    Returns
+    -------
+    (corners, rows), (corners, rows), and the number of nodes
     """
     rows = logs.shape[1]
-    shape = tuple(len(axis) for axis in axes)
-    matrix = np.zeros((rows, int(np.prod(shape))))
-    below, share = [], []
+    index = [np.zeros(rows, dtype=np.intp)]
+    weight = [np.ones(rows)]
     for axis, column in zip(axes, logs, strict=True):
+        count = len(axis)
+        if count == 1:  # nothing to interpolate
+            continue
         position = np.clip(column, axis[0], axis[-1])
-        index = np.clip(np.searchsorted(axis, position, side="right") - 1, 0, max(len(axis) - 2, 0))
-        step = axis[index + 1] - axis[index] if len(axis) > 1 else np.ones(rows)
-        below.append(index)
-        share.append((position - axis[index]) / step if len(axis) > 1 else np.zeros(rows))
-    for corner in range(2 ** len(axes)):
-        weight, flat = np.ones(rows), np.zeros(rows, dtype=np.intp)
-        for number, size in enumerate(shape):
-            up = (corner >> number) & 1
-            weight = weight * (share[number] if up else 1 - share[number])
-            flat = flat * size + np.minimum(below[number] + up, size - 1)
-        np.add.at(matrix, (np.arange(rows), flat), weight)
-    return matrix
+        below = np.clip(np.searchsorted(axis, position, side="right") - 1, 0, count - 2)
+        share = (position - axis[below]) / (axis[below + 1] - axis[below])
+        index = [i * count + below + up for up in (0, 1) for i in index]
+        weight = [w * (share if up else 1.0 - share) for up in (0, 1) for w in weight]
+    size = int(np.prod([len(axis) for axis in axes]))
+    return np.array(index), np.array(weight), size
 
 
-def _penalty(shape: tuple[int, ...]) -> Counts:
+def _penalty(axes: tuple[Counts, ...]) -> Counts:
     """Quadratic form of first and second differences along every axis.
 
-    Second differences let the table rise steadily and punish kinks; first differences, a hundred times
-    weaker in the square, make the solution unique where no row reaches.
+    Second differences let the table rise steadily and punish kinks; they are divided differences, scaled to
+    the nodes' own spacing. First differences, much weaker, make the solution unique where no row reaches.
     """
+    shape = tuple(len(axis) for axis in axes)
     index = np.arange(int(np.prod(shape))).reshape(shape)
     total = np.zeros((index.size, index.size))
-    for axis, size in enumerate(shape):
-        lines = np.moveaxis(index, axis, 0).reshape(size, -1)
-        for weight, stencil in ((SMOOTHNESS, (1.0, -2.0, 1.0)), (FLATNESS, (1.0, -1.0))):
-            for start in range(size - len(stencil) + 1):
-                row = np.zeros((lines.shape[1], index.size))
-                for offset, factor in enumerate(stencil):
-                    row[np.arange(lines.shape[1]), lines[start + offset]] = factor
-                total += weight**2 * row.T @ row
+    for number, axis in enumerate(axes):
+        lines = np.moveaxis(index, number, 0).reshape(len(axis), -1)
+        smoothness = SMOOTHNESS if _is_even(axis) else SMOOTHNESS_OF_VALUES
+        step = np.diff(axis)
+        for start in range(len(axis) - 2):
+            before, after = step[start], step[start + 1]
+            mean = 2.0 / (before + after)
+            stencil = np.array([after * mean, -2.0, before * mean])
+            _add_square(total, lines[start : start + 3], smoothness * stencil)
+        for start in range(len(axis) - 1):
+            _add_square(total, lines[start : start + 2], FLATNESS * np.array([1.0, -1.0]))
     return total
 
 
-def _robust_solve(design: Counts, target: Logs, penalty: Counts) -> Counts:
-    """Values of the nodes, flat, by iteratively re-weighted least squares.
+def _is_even(axis: Counts) -> bool:
+    """Whether nodes were spaced evenly, rather than put at measured values."""
+    return len(axis) < 3 or float(np.ptp(np.diff(axis))) < 1e-9
+
+
+def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
+    """Add the square of a stencil over each line of nodes to a quadratic form, in place."""
+    for first, one in zip(lines, stencil, strict=True):
+        for second, other in zip(lines, stencil, strict=True):
+            np.add.at(total, (first, second), one * other)
+
+
+def _robust_solve(
+    index: Integers, weight: Counts, size: int, terms: Logs, target: Logs, penalty: Counts
+) -> Logs:
+    """Values of the nodes, flat, then coefficients, by iteratively re-weighted least squares.
 
     Huber's weights: 1 within HUBER_ERROR, falling as 1 / distance beyond it. The start weighs all rows
     alike; a fixed number of rounds makes the result a function of the rows alone.
     """
-    weight: Counts = np.ones(len(target))
-    values: Counts = np.zeros(design.shape[1])
+    count = size + terms.shape[1]
+    fixed = np.zeros((count, count))
+    fixed[:size, :size] = penalty
+    fixed += np.diag([1e-9] * size + [RIDGE**2] * terms.shape[1])
+    trust: Counts = np.ones(len(target))
+    values: Logs = np.zeros(count)
     for _ in range(ROUNDS):
-        weighted = design * weight[:, None]
-        normal = design.T @ weighted + penalty + 1e-9 * np.eye(design.shape[1])
-        values = np.asarray(np.linalg.solve(normal, weighted.T @ target), dtype=np.float64)
-        off = np.abs(target - design @ values) / HUBER_ERROR
-        weight = np.asarray(1.0 / np.maximum(1.0, off))
+        normal, right = _normal_equations(index, weight, size, terms, target, trust)
+        values = np.asarray(np.linalg.solve(normal + fixed, right), dtype=np.float64)
+        looked_up = sum(w * values[i] for i, w in zip(index, weight, strict=True))
+        off = np.abs(target - looked_up - terms @ values[size:]) / HUBER_ERROR
+        trust = np.asarray(1.0 / np.maximum(1.0, off))
     return values
+
+
+def _normal_equations(
+    index: Integers, weight: Counts, size: int, terms: Logs, target: Logs, trust: Counts
+) -> tuple[Counts, Logs]:
+    """Matrix and right side; a row touches its corners and the terms alone, so sums are by corner pairs."""
+    count = size + terms.shape[1]
+    normal, right = np.zeros((count, count)), np.zeros(count)
+    trusted = terms * trust[:, None]
+    nodes_only = np.zeros(size * size)
+    for i, w in zip(index, weight, strict=True):
+        right[:size] += np.bincount(i, w * trust * target, size)
+        for j, v in zip(index, weight, strict=True):
+            nodes_only += np.bincount(i * size + j, w * v * trust, size * size)
+        for number in range(terms.shape[1]):
+            normal[:size, size + number] += np.bincount(i, w * trusted[:, number], size)
+    normal[:size, :size] = nodes_only.reshape(size, size)
+    normal[size:, :size] = normal[:size, size:].T
+    normal[size:, size:] = terms.T @ trusted
+    right[size:] = trusted.T @ target
+    return normal, right

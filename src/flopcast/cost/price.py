@@ -152,7 +152,8 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
     extrapolated = bool(found.curve.axes) and outside(found.curve, coordinates)
     names = _kernel_factors(name, found, extrapolated, state)
-    seconds = _kernel_seconds(bound_s, coordinates, found.curve, layout) * _ratio(names, state)
+    alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout)
+    seconds = alone_s * _ratio(names, state)
     _use(found.curve, extrapolated, found.calibrated, state)
     for (item, _), part in zip(works, _split(seconds, shapes), strict=True):
         state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, part, state), factors=names)
@@ -190,14 +191,21 @@ def _split(flat_s: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
         start = end
 
 
-def _kernel_seconds(
-    bound_s: Floats, coordinates: tuple[Floats, ...], curve: Curve, layout: str = "forward"
+def kernel_seconds(
+    bound_s: Floats,
+    coordinates: tuple[Floats, ...],
+    curve: Curve,
+    multiprocessors: int,
+    layout: str = "forward",
 ) -> Floats:
     """Launch, plus bound over efficiency; nothing for an operator that moves nothing.
 
-    A gradient product takes its layout's ratio of that, but never less than its bound.
+    A gradient product takes its layout's ratio of that, but never less than its bound. All arrays have
+    the shape (rows,).
     """
-    efficiency = np.exp(log_efficiency(curve, coordinates)) if curve.axes else np.exp(curve.table)
+    efficiency = np.exp(curve.table)
+    if curve.axes:
+        efficiency = np.exp(log_efficiency(curve, coordinates, multiprocessors))
     seconds = (curve.launch_s + bound_s / efficiency) * curve.layout_ratio.get(layout, 1.0)
     bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
     return bounded_s

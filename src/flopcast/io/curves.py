@@ -58,6 +58,7 @@ def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
         launch_s=entry["launch_s"],
         evidence=Evidence(**entry["evidence"]),
         layout_ratio=entry.get("layout_ratio", {}),
+        terms=entry.get("terms", {}),
     )
 
 
@@ -78,8 +79,8 @@ def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
 def entry_of(curve: Curve) -> dict[str, object]:
     """A curve as a JSON object: what `curve_of` reads, rounded to DECIMALS.
 
-    The launch time is a data sheet's number and is not rounded. A curve without layout ratios has no such
-    key.
+    The launch time is a data sheet's number and is not rounded. A curve without layout ratios or terms
+    has no such key.
     """
     evidence = {name: getattr(curve.evidence, name) for name in Evidence.__dataclass_fields__}
     evidence["relative_error"] = round(curve.evidence.relative_error, DECIMALS)
@@ -90,8 +91,9 @@ def entry_of(curve: Curve) -> dict[str, object]:
         "log_efficiency": _rounded(curve.table),
         "evidence": evidence,
     }
-    if curve.layout_ratio:
-        entry["layout_ratio"] = dict(curve.layout_ratio)
+    for key, shares in (("layout_ratio", curve.layout_ratio), ("terms", curve.terms)):
+        if shares:
+            entry[key] = {name: round(share, DECIMALS) for name, share in shares.items()}
     return entry
 
 

@@ -35,9 +35,8 @@ class EmbeddingLookup(AbstractOperator):
         return Work(flop=ZERO, moved_bytes=elements * ELEMENT_BYTES[self.dtype], unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes of the activation, bytes of the table."""
-        size = self.hidden * ELEMENT_BYTES[self.dtype]
-        return self.tokens * size, self.vocabulary * size
+        """Tokens, rows of the table, width: the gradient sorts tokens, then adds rows."""
+        return self.tokens, self.vocabulary, self.hidden
 
     def saves(self) -> tuple[Saved, ...]:
         """The token ids."""

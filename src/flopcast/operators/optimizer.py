@@ -3,9 +3,9 @@
 Answers: bytes moved per parameter. Elsewhere: which rank updates what (workload/gradients.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from flopcast.dtypes import ZERO, Counts
+from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 
 
@@ -15,12 +15,14 @@ class OptimizerUpdate(AbstractOperator):
 
     Mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
     16-bit weight written. That is 2 + 12 read and 12 + 2 written with 16-bit gradients, 28 bytes; a
-    stack that casts, copies or checks on the way moves more.
+    stack that casts, copies or checks on the way moves more. `tensors` is how many tensors the parameters
+    lie in: one flat buffer, or as many as the model has; small ones fill no device.
     """
 
     parameters: Counts
     bytes_per_parameter: Counts
     dtype: str
+    tensors: Counts = field(default_factory=lambda: ONE)
 
     @property
     def kernel(self) -> str:
@@ -33,8 +35,9 @@ class OptimizerUpdate(AbstractOperator):
         return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes moved."""
-        return (self.work().moved_bytes,)
+        """Bytes moved, and those of one tensor."""
+        moved_bytes = self.work().moved_bytes
+        return moved_bytes, moved_bytes / self.tensors
 
     def saves(self) -> tuple[Saved, ...]:
         """Nothing: the states are resident, not saved for a backward pass."""

@@ -4,7 +4,8 @@ Answers: what fraction of its physical bound does a kernel of these coordinates 
 Elsewhere: how a curve is fitted (calibration/), what the bound is (roofline.py, collectives/).
 
 A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly and
-held at its edges: outside the measured range the efficiency is that of the nearest measured shape.
+held at its edges: outside the measured range the efficiency is that of the nearest measured shape. What
+jumps (tiles, waves) is added as terms, which know no range (views.py).
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flopcast.cost.kernels.views import view_of
 from flopcast.dtypes import Counts, Integers, Logs
 
 Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index in the table
@@ -37,13 +39,13 @@ class Evidence:
 class Curve:
     """`time = launch + bound / efficiency`, efficiency looked up in `table`.
 
-    The coordinates are those of the operator class (`coordinates()` of operators/); for a collective,
-    message bytes, ranks inside a node and nodes. A curve without axes has one efficiency everywhere: a
-    data-sheet estimate. Efficiency is a fraction of the roofline bound, so it is at most 1, and a
-    curve can be lent to another device whose peaks differ.
+    The coordinates are the operator class's (`coordinates()` of operators/), as its view shows them; for
+    a collective, message bytes, ranks inside a node and nodes. A curve without axes has one efficiency
+    everywhere: a data-sheet estimate. Efficiency is a fraction of the roofline bound, so it is at most
+    1, and a curve can be lent to another device whose peaks differ.
 
-    `layout_ratio` scales the whole time of a gradient product; only the sum of both gradients was
-    measured, so both have the same ratio.
+    `terms` are the coefficients of the view's terms, those that are not zero. `layout_ratio` scales the
+    whole time of a gradient product.
     """
 
     name: str  # kernel class or collective
@@ -53,24 +55,27 @@ class Curve:
     launch_s: float
     evidence: Evidence
     layout_ratio: Mapping[str, float] = field(default_factory=dict)  # time against "forward"
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
-def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Logs:
+def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessors: int = 1) -> Logs:
     """Interpolated log-efficiency: linear in the logarithms, so time is a power of size between nodes.
 
     Parameters
     ----------
     curve : with at least one axis
-    coordinates : arrays of shape (rows,), positive, in the order of the curve's axes
+    coordinates : arrays of shape (rows,), positive, as the operator gives them
         A relative's curve may know fewer axes: the coordinates behind them are not used.
+    multiprocessors : of the device that runs the kernel; a curve without terms does not ask
 
     Returns
     -------
     array of shape (rows,)
         Natural logarithms, 0 at most; outside of an axis, the value at its nearest end.
     """
+    view = view_of(curve.name)
     corners: list[Corner] = [(np.ones(coordinates[0].shape), ())]
-    for axis, value in zip(curve.axes, coordinates, strict=False):
+    for axis, value in zip(curve.axes, view.table(coordinates), strict=False):
         below, share = _locate(axis, value)
         lower: list[Corner] = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
         upper: list[Corner] = [(weight * share, (*index, below + 1)) for weight, index in corners]
@@ -78,7 +83,10 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...]) -> Logs:
     total: Logs = np.zeros(coordinates[0].shape)
     for weight, index in corners:
         total = total + weight * curve.table[index]
-    return total
+    if curve.terms:
+        terms = view.terms(coordinates, multiprocessors)
+        total = total + sum(share * terms[name] for name, share in curve.terms.items())
+    return np.minimum(total, 0.0)
 
 
 def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
@@ -89,7 +97,7 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
     slack = np.log2(1.05)
     return any(
         bool(np.any(np.log2(value) < axis[0] - slack) or np.any(np.log2(value) > axis[-1] + slack))
-        for axis, value in zip(curve.axes, coordinates, strict=False)
+        for axis, value in zip(curve.axes, view_of(curve.name).table(coordinates), strict=False)
     )
 
 
