@@ -98,16 +98,16 @@ def ring_file(efficiency=0.6, collective="all_reduce"):
 
 
 def test_the_efficiency_of_made_up_samples_is_found_again():
-    curve = fit_curve(streaming_samples(efficiency=0.8), "a100", 3e-6)
+    curve = fit_curve(streaming_samples(efficiency=0.8), A100)
 
     np.testing.assert_allclose(np.exp(curve.table), 0.8, rtol=0.01)
     assert curve.evidence.relative_error < 0.005
 
 
 def test_a_curve_says_what_it_rests_on():
-    curve = fit_curve(streaming_samples(rows=300), "a100", 3e-6)
+    curve = fit_curve(streaming_samples(rows=300), A100)
 
-    assert (curve.name, curve.owner, curve.launch_s) == ("made_up", "a100", 3e-6)
+    assert (curve.name, curve.owner, curve.launch_s) == ("made_up", A100.name, 3e-6)
     assert (curve.evidence.rows, curve.evidence.rejected, curve.evidence.source) == (300, 7, "here")
 
 
@@ -115,7 +115,7 @@ def test_a_launch_longer_than_the_kernel_is_taken_for_half_of_its_time():
     """Otherwise nothing, or less than nothing, would be left for the work."""
     samples = streaming_samples(efficiency=0.5, launch_s=0.0)
 
-    curve = fit_curve(samples, "a100", 1.0)
+    curve = fit_curve(samples, A100.model_copy(update={"kernel_launch_s": 1.0}))
 
     np.testing.assert_allclose(np.exp(curve.table), 1.0, rtol=0.01)
 
@@ -163,7 +163,7 @@ def test_forward_and_backward_of_one_kernel_get_a_curve_each():
 
     samples = file_samples("made-up", "gelu", columns, A100)
 
-    forward, backward = (fit_curve(part, "made-up", LAUNCH_S) for part in samples)
+    forward, backward = (fit_curve(part, A100) for part in samples)
     np.testing.assert_allclose(np.exp(forward.table), 0.8, rtol=0.01)
     np.testing.assert_allclose(np.exp(backward.table), 0.4, rtol=0.01)
 
@@ -214,7 +214,8 @@ def test_measured_rows_stand_in_the_place_of_plans():
 
 
 def test_tables_of_three_coordinates_stay_small():
-    assert all(np.prod(most) <= 7**3 for most in MOST_NODES.values())
+    """A thousand numbers of five letters are 5 kB."""
+    assert all(np.prod(most) <= 1100 for most in MOST_NODES.values())
 
 
 def test_the_efficiency_of_a_made_up_fabric_is_found_again():
@@ -308,13 +309,13 @@ def test_replacements_go_through_the_operator_that_was_traced(system):
             need.flop / device.peak_flop_per_s[need.unit], need.moved_bytes / device.memory_bytes_per_s
         )
         at = tuple(part.ravel() for part in entry.traced.coordinates())
-        seconds = curve.launch_s + bound_s / np.exp(log_efficiency(curve, at))
+        seconds = curve.launch_s + bound_s / np.exp(log_efficiency(curve, at, device.multiprocessors))
         assert seconds.item() == pytest.approx(entry.traced_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("system", REPLACEMENTS)
 def test_replacements_keep_the_relatives_ratio_of_backward_to_forward(system):
-    """Up to the one shift that the trace gives, and the roof of efficiency 1."""
+    """Up to the one shift that the trace gives, and to levelling: most nodes keep the ratio."""
     device = catalog.device(SYSTEMS[system])
     own = {name: curve for (_, name), curve in load_owner(device.name).items()}
     relative = {name: curve for (_, name), curve in load_owner(device.relatives[0]).items()}
@@ -324,10 +325,8 @@ def test_replacements_keep_the_relatives_ratio_of_backward_to_forward(system):
         mesh = [np.exp2(part.ravel()) for part in np.meshgrid(*made.axes, indexing="ij")]
         theirs = log_efficiency(relative[entry.name], tuple(mesh))
         theirs = theirs - log_efficiency(relative[entry.forward], tuple(mesh))
-        ours = made.table.ravel() - own[entry.forward].table.ravel()
-        free = made.table.ravel() < 0
-        shift = (ours - theirs)[free]
-        np.testing.assert_allclose(shift, shift[0], atol=1e-9)
+        shift = made.table.ravel() - own[entry.forward].table.ravel() - theirs
+        assert np.mean(np.abs(shift - np.median(shift)) < 0.02) > 0.5
 
 
 @pytest.mark.parametrize("system", REPLACEMENTS)

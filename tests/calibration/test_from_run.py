@@ -398,7 +398,8 @@ def test_a_second_run_multiplies_into_the_site_of_the_first(job, tmp_path):
     run(from_run, job, "--site", first, "--observed-step", 1.10 * step_s, "--out", second)
 
     before, after = ({f.name: f.ratio for f in site_file(path).factors} for path in (first, second))
-    assert all(after[name] > ratio > 1 for name, ratio in before.items())
+    assert all(after[name] >= ratio > 1 for name, ratio in before.items())
+    assert sum(after.values()) > sum(before.values()) + 0.1
     assert len(site_file(second).source) == 2
 
 

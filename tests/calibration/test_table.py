@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.calibration.table import NODE_SPACING, fit_table, interpolation_matrix, nodes
+from flopcast.calibration.table import (
+    FOLDS,
+    MOST_VALUES,
+    NODE_SPACING,
+    Rows,
+    corners,
+    fit_table,
+    monotone,
+    nodes,
+)
 from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
 
 MOST_NODES = {1: (12,), 2: (10, 7), 3: (5, 4, 4)}
@@ -29,7 +38,8 @@ def coordinates_of(dimensions, rows=1000, seed=0):
 def truth_of(coordinates):
     """A table that rises to saturation, as efficiencies do, on the nodes that a fit will use."""
     axes = tuple(
-        nodes(column, most) for column, most in zip(coordinates, MOST_NODES[len(coordinates)], strict=True)
+        nodes(np.log2(column), most)
+        for column, most in zip(coordinates, MOST_NODES[len(coordinates)], strict=True)
     )
     steps = np.meshgrid(*[np.arange(len(axis)) for axis in axes], indexing="ij")
     return axes, -0.1 - np.exp(-0.3 * sum(steps))
@@ -42,9 +52,11 @@ def samples_of(dimensions, noise=0.0, seed=0, rows=1000):
     return coordinates, exact + noise * np.random.default_rng(seed + 1).standard_normal(rows)
 
 
-def fit(coordinates, logs):
+def fit(coordinates, logs, terms=None):
     """A fit with at most MOST_NODES."""
-    return fit_table(coordinates, logs, MOST_NODES[len(coordinates)])
+    terms = np.zeros((len(logs), 0)) if terms is None else terms
+    rows = Rows(log2=np.log2(coordinates), log_efficiency=logs, terms=terms)
+    return fit_table(rows, MOST_NODES[len(coordinates)])
 
 
 def predicted(table, coordinates):
@@ -74,11 +86,11 @@ def test_the_error_told_is_that_of_the_noise(dimensions):
 
 
 def test_the_error_told_is_that_of_rows_which_the_fit_has_not_seen():
-    """Every tenth row kept aside in turn; the rows of 2-D are few enough for a fit to follow them."""
+    """Every fifth row kept aside in turn; the rows of 2-D are few enough for a fit to follow them."""
     coordinates, logs = samples_of(2, noise=0.1, rows=120)
     errors = []
-    for fold in range(10):
-        aside = np.arange(120) % 10 == fold
+    for fold in range(FOLDS):
+        aside = np.arange(120) % FOLDS == fold
         ends = aside & (np.arange(120) > 1)  # the first two rows span the axes
         part = fit(coordinates[:, ~ends], logs[~ends])
         errors.append(np.abs(np.expm1(logs[ends] - predicted(part, coordinates[:, ends]))))
@@ -132,13 +144,52 @@ def test_two_fits_give_the_same_bytes():
     assert first.relative_error == second.relative_error
 
 
-def test_no_fitted_efficiency_exceeds_one():
+def test_no_predicted_efficiency_exceeds_one():
     """Tensors in a cache beat the memory's bandwidth; a prediction never does."""
     coordinates, logs = samples_of(1)
 
     table = fit(coordinates, logs + 0.5)
 
-    assert table.log_efficiency.max() == 0.0
+    assert predicted(table, coordinates).max() == 0.0
+
+
+def test_terms_are_told_apart_from_the_table():
+    """A loss of 0.3 at sizes that are no multiple of 8, on top of a smooth rise."""
+    coordinates, logs = samples_of(1, noise=0.01)
+    sizes = np.round(coordinates)
+    term = -1.0 * (sizes % 8 != 0)
+
+    table = fit(sizes, logs + 0.3 * term[0], term.T)
+
+    assert table.coefficients == pytest.approx([0.3], abs=0.01)
+
+
+def test_a_term_that_would_reward_what_it_punishes_is_left_out():
+    coordinates, logs = samples_of(1, noise=0.01)
+    term = -1.0 * (np.round(coordinates) % 8 != 0)
+
+    table = fit(coordinates, logs - 0.3 * term[0], term.T)
+
+    assert table.coefficients.tolist() == [0.0]
+
+
+@given(seed=st.integers(0, 99), power=st.floats(0.0, 2.0))
+@settings(max_examples=60, deadline=None)
+def test_time_does_not_fall_along_an_axis_with_a_power(seed, power):
+    """Work grows as x^power: log(time) is power · log(x) less the log-efficiency."""
+    axes = (np.arange(6.0), np.array([0.0, 1.0, 3.0]))
+    table = np.random.default_rng(seed).uniform(-3.0, 0.0, (6, 3))
+
+    level = monotone(table, axes, (power, None))
+
+    log_time = power * np.log(2.0) * axes[0][:, None] - level
+    assert (np.diff(log_time, axis=0) >= -1e-9).all()
+
+
+def test_a_table_whose_time_rises_already_is_left_as_it_is():
+    axes, table = truth_of(coordinates_of(2))
+
+    np.testing.assert_allclose(monotone(table, axes, (1.0, None)), table, atol=1e-12)
 
 
 def test_nodes_without_rows_follow_their_neighbours():
@@ -180,21 +231,27 @@ def test_all_measured_sizes_count_alike():
 
 @given(low=st.floats(-3.0, 20.0), span=st.floats(0.05, 20.0), most=st.integers(2, 12))
 @settings(max_examples=60, deadline=None)
-def test_nodes_span_what_was_measured_evenly_and_are_as_many_as_needed(low, span, most):
-    column = np.exp2(np.array([low, low + span / 3, low + span]))
-
-    found = nodes(column, most)
+def test_nodes_span_many_values_evenly_and_are_as_many_as_needed(low, span, most):
+    found = nodes(np.linspace(low, low + span, 100), most)
 
     steps = np.diff(found)
-    assert found[0] == pytest.approx(low, abs=1e-9)
-    assert found[-1] == pytest.approx(low + span, abs=1e-9)
+    assert found[0] == pytest.approx(low, abs=1e-3)
+    assert found[-1] == pytest.approx(low + span, abs=1e-3)
     np.testing.assert_allclose(steps, steps[0])
     assert 2 <= len(found) <= most
     assert steps[0] <= NODE_SPACING * (1 + 1e-9) or len(found) == most
 
 
+@given(values=st.lists(st.integers(1, 4000), min_size=1, max_size=MOST_VALUES, unique=True))
+@settings(max_examples=60, deadline=None)
+def test_few_values_have_a_node_each(values):
+    found = nodes(np.log2(np.repeat(values, 7)), 5)
+
+    assert np.exp2(found) == pytest.approx(sorted(values), rel=1e-3)
+
+
 def test_a_single_size_has_a_single_node():
-    assert nodes(np.full(7, 64.0), 12).tolist() == [6.0]
+    assert nodes(np.full(7, 6.0), 12).tolist() == [6.0]
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3), seed=st.integers(0, 99))
@@ -206,19 +263,23 @@ def test_the_weights_of_a_row_are_those_of_the_corners_of_its_cell(sizes, seed):
     logs = draw.uniform(-2.0, 11.0, (len(sizes), 6))
     table = draw.uniform(-3.0, 0.0, sizes)
 
-    weights = interpolation_matrix(axes, logs)
+    index, weight, size = corners(axes, logs)
 
-    assert weights.shape == (6, table.size)
-    assert (weights >= 0).all()
-    assert (np.count_nonzero(weights, axis=1) <= 2 ** len(sizes)).all()
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
-    np.testing.assert_allclose(
-        weights @ table.ravel(), log_efficiency(curve_of(axes, table), tuple(np.exp2(logs))), atol=1e-9
-    )
+    assert size == table.size
+    assert index.shape == weight.shape
+    assert len(index) <= 2 ** len(sizes)
+    assert (weight >= 0).all()
+    np.testing.assert_allclose(weight.sum(axis=0), 1.0)
+    looked_up = log_efficiency(curve_of(axes, table), tuple(np.exp2(logs)))
+    np.testing.assert_allclose((weight * table.ravel()[index]).sum(axis=0), looked_up, atol=1e-9)
 
 
 def test_a_row_on_a_node_weighs_that_node_alone():
     axes = (np.array([0.0, 1.0, 3.0]), np.array([2.0, 4.0]))
-    corners = np.array(list(product(*axes))).T
+    places = np.array(list(product(*axes))).T
 
-    np.testing.assert_array_equal(interpolation_matrix(axes, corners), np.eye(6))
+    index, weight, size = corners(axes, places)
+
+    matrix = np.zeros((6, size))
+    np.add.at(matrix, (np.arange(6), index), weight)
+    np.testing.assert_array_equal(matrix, np.eye(6))

@@ -17,26 +17,41 @@ MEASURED = [
 ]
 ALLOWED_FALL = 0.02
 FALLS = {  # (device, kernel class, size): how much less more work may take, at worst
-    # head sizes between tiles run padded: measured, 56 takes up to a quarter longer than 64
-    ("a100-sxm4-80gb", "flash_attention", 1): 0.22,
+    # heads that are no multiple of 32, and block counts, run other kernels
+    ("a100-sxm4-80gb", "flash_attention", 0): 0.12,
+    ("a100-sxm4-80gb", "flash_attention", 1): 0.17,
+    ("a100-sxm4-80gb", "flash_attention.backward", 0): 0.06,
     ("a100-sxm4-80gb", "flash_attention.backward", 1): 0.07,
-    ("gh200-96gb", "batched_gemm.scores", 1): 0.03,
-    ("gh200-96gb", "flash_attention", 1): 0.19,
-    ("gh200-96gb", "flash_attention.backward", 1): 0.04,
-    # corners of the table without measurements
-    ("a100-sxm4-80gb", "batched_gemm.scores", 1): 1.45,
-    ("a100-sxm4-80gb", "embedding.backward", 1): 0.14,
+    ("gh200-96gb", "flash_attention", 0): 0.10,
+    ("gh200-96gb", "flash_attention", 1): 0.10,
+    ("gh200-96gb", "flash_attention.backward", 0): 0.10,
+    ("gh200-96gb", "flash_attention.backward", 1): 0.10,
+    # head sizes between tiles, and tiny batches, run other kernels
+    ("a100-sxm4-80gb", "batched_gemm.scores", 0): 0.37,
+    ("a100-sxm4-80gb", "batched_gemm.scores", 1): 0.19,
+    ("a100-sxm4-80gb", "batched_gemm.context", 0): 0.04,
+    ("a100-sxm4-80gb", "batched_gemm.context", 1): 0.35,
+    ("gh200-96gb", "batched_gemm.scores", 1): 0.23,
+    ("gh200-96gb", "batched_gemm.context", 1): 0.09,
+    # widths and sums that are no multiple of a tile run other kernels
+    ("a100-sxm4-80gb", "gemm.forward", 0): 0.08,
+    ("a100-sxm4-80gb", "gemm.forward", 1): 0.14,
+    ("gh200-96gb", "gemm.forward", 0): 0.11,
+    ("gh200-96gb", "gemm.forward", 1): 0.29,
+    ("gh200-96gb", "gemm.forward", 2): 0.44,
+    # widths that are no power of two
+    ("a100-sxm4-80gb", "softmax", 1): 0.23,
+    ("a100-sxm4-80gb", "scaled_masked_softmax", 1): 0.21,
+    ("a100-sxm4-80gb", "softmax.backward", 1): 0.03,
+    ("a100-sxm4-80gb", "scaled_masked_softmax.backward", 1): 0.08,
+    ("gh200-96gb", "scaled_masked_softmax", 1): 0.08,
+    ("gh200-96gb", "softmax.backward", 1): 0.20,
+    ("gh200-96gb", "scaled_masked_softmax.backward", 1): 0.08,
+    # corners of the table without measurements, and noise
+    ("a100-sxm4-80gb", "embedding.backward", 0): 0.05,
     ("a100-sxm4-80gb", "cross_entropy", 1): 0.04,
-    ("gh200-96gb", "gemm.forward", 2): 0.31,
-    # the smallest tensors measured slower than larger ones
-    ("gh200-96gb", "mask_fill.backward", 0): 1.1,
-    ("gh200-96gb", "mask_fill.backward", 1): 1.1,
-    ("gh200-96gb", "unfused_rmsnorm", 0): 0.17,
-    ("gh200-96gb", "unfused_rmsnorm", 1): 0.17,
-    ("gh200-96gb", "unfused_rmsnorm.backward", 0): 0.04,
-    ("gh200-96gb", "unfused_rmsnorm.backward", 1): 0.04,
-    ("gh200-96gb", "unfused_rope.backward", 0): 0.03,
-    ("gh200-96gb", "unfused_rope.backward", 1): 0.03,
+    ("a100-sxm4-80gb", "layernorm.backward", 1): 0.09,
+    ("gh200-96gb", "cross_entropy", 1): 0.06,
 }
 
 

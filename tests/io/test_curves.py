@@ -107,13 +107,13 @@ def test_a_file_says_its_format_and_whose_curves_it_holds(owner):
 
 
 @pytest.mark.parametrize(("owner", "name"), CURVES)
-def test_a_committed_curve_is_a_table_over_rising_axes_that_never_beats_its_bound(owner, name):
+def test_a_committed_curve_is_a_table_over_rising_axes(owner, name):
+    """Single nodes may lie above 1, where terms or the roof take it off again: looked up, they never do."""
     curve = load_owner(owner)[owner, name]
 
     assert curve.table.shape == tuple(len(axis) for axis in curve.axes)
     assert all((np.diff(axis) > 0).all() for axis in curve.axes)
     assert np.isfinite(curve.table).all()
-    assert (curve.table <= 0).all()
     assert (curve.table > np.log(1e-4)).all() or name in FORMULAS  # tiny messages reach almost nothing
     assert 0 <= curve.launch_s < 1e-4
 

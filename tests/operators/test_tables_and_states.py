@@ -1,5 +1,7 @@
 """Embedding look-ups and optimizer updates against arrays of the same shapes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,11 +52,9 @@ def test_token_ids_are_kept_and_the_rows_are_not():
     assert [(t.role, t.size_bytes.item()) for t in lookup().saves()] == [("ids", ids.nbytes)]
 
 
-def test_both_passes_are_looked_up_by_the_bytes_of_activation_and_table():
-    table, rows = np.ones((VOCABULARY, HIDDEN), np.float16), np.ones((TOKENS, HIDDEN), np.float16)
-
+def test_both_passes_are_looked_up_by_tokens_rows_and_width():
     for operator in (lookup(), gradient(lookup())):
-        assert [c.item() for c in operator.coordinates()] == [rows.nbytes, table.nbytes]
+        assert [c.item() for c in operator.coordinates()] == [TOKENS, VOCABULARY, HIDDEN]
 
 
 def test_the_two_passes_of_an_embedding_have_curves_of_their_own():
@@ -77,10 +77,16 @@ def test_a_sharded_update_moves_its_share(ranks):
     assert ranks * shard.work().moved_bytes.item() == whole.work().moved_bytes.item()
 
 
-def test_an_update_is_looked_up_by_its_bytes_and_keeps_nothing():
+def test_an_update_is_looked_up_by_its_bytes_and_those_of_one_tensor():
+    one, many = update(1000), replace(update(1000), tensors=constant(4))
+
+    assert [coordinate.item() for coordinate in one.coordinates()] == [28_000, 28_000]
+    assert [coordinate.item() for coordinate in many.coordinates()] == [28_000, 7_000]
+
+
+def test_an_update_keeps_nothing():
     step = update(1000)
 
-    assert [coordinate.item() for coordinate in step.coordinates()] == [28_000]
     assert step.saves() == step.gradients() == ()
     assert step.kernel == "adam"
 

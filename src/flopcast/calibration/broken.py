@@ -101,7 +101,7 @@ def replacements(
 
 
 def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]) -> Curve:
-    """Own forward × the relative's backward/forward, shifted to the trace, 1 at most.
+    """Own forward × the relative's backward/forward, shifted to the trace.
 
     The axes are the forward's; the evidence counts one row, the traced one, and is at most as good as
     the relative's.
@@ -110,13 +110,12 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
     points = tuple(2.0 ** axis.ravel() for axis in mesh)
     ratio = log_efficiency(relative[entry.name], points) - log_efficiency(relative[entry.forward], points)
     table = forward.table + ratio.reshape(forward.table.shape)
-    made = replace(forward, name=entry.name, table=table)
+    rises = view_of(entry.name).rises(len(forward.axes), forward.terms)
+    made = replace(forward, name=entry.name, table=monotone(table, forward.axes, rises))
     shift = _traced_log_efficiency(entry, device, made)
-    powers = view_of(entry.name).powers
-    free = (None,) * (len(made.axes) - len(powers))
     return replace(
         made,
-        table=monotone(table + shift, made.axes, (*powers, *free)),
+        table=made.table + shift,
         evidence=Evidence(
             source=f"{entry.why}: own forward × backward/forward of {relative[entry.name].owner},"
             f" through one training trace (shift {shift:+.2f})",

@@ -16,7 +16,7 @@ import numpy as np
 from flopcast.calibration.collective_files import FabricFile
 from flopcast.calibration.operator_files import BROKEN, FILES, Columns, MeasuredFile, kept_rows
 from flopcast.calibration.samples import Samples, join, operator_samples
-from flopcast.calibration.table import Rows, fit_table
+from flopcast.calibration.table import Rows, Table, fit_table, monotone
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
 from flopcast.cost.kernels.views import view_of
@@ -89,22 +89,30 @@ def fit_curve(samples: Samples, device: Device) -> Curve:
 
     A time below two launches would leave next to nothing for the work, and noise would decide.
     """
-    launch_s = device.kernel_launch_s
     rows, names = rows_of(samples, device)
-    table = fit_table(rows, MOST_NODES[len(rows.log2)])
+    return curve_of_table(samples, device, fit_table(rows, MOST_NODES[len(rows.log2)]), names)
+
+
+def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[str, ...]) -> Curve:
+    """The curve that a fitted table makes: coefficients bounded, so that its time never falls with work.
+
+    `names` are those of the terms that the table's coefficients belong to.
+    """
+    terms = _bounded(dict(zip(names, table.coefficients.tolist(), strict=True)))
+    view = view_of(samples.name)
     return Curve(
         name=samples.name,
         owner=device.name,
         axes=table.axes,
-        table=table.log_efficiency,
-        launch_s=launch_s,
+        table=monotone(table.log_efficiency, table.axes, view.rises(len(table.axes), terms)),
+        launch_s=device.kernel_launch_s,
         evidence=Evidence(
             source=samples.source,
             rows=len(samples.measured_s),
             rejected=samples.rejected,
             relative_error=table.relative_error,
         ),
-        terms=_bounded(dict(zip(names, table.coefficients.tolist(), strict=True))),
+        terms=terms,
     )
 
 
@@ -115,14 +123,21 @@ def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
     less time than a smaller one.
     """
     kept = {name: value for name, value in terms.items() if value > SMALLEST_COEFFICIENT}
-    kinds = {
-        name: name.split("_")[0] if name.startswith("wave") else name.rpartition("_")[0] for name in kept
-    }
-    sums = {kind: sum(kept[name] for name in kept if kinds[name] == kind) for kind in kinds.values()}
-    return {
-        name: value / max(1.0, sums[kinds[name]]) if not name.startswith("uneven") else value
-        for name, value in kept.items()
-    }
+    sums: dict[str, float] = defaultdict(float)
+    for name, value in kept.items():
+        sums[_kind(name)] += value
+    return {name: value / max(1.0, sums[_kind(name)]) for name, value in kept.items()}
+
+
+def _kind(name: str) -> str:
+    """What a term shares its whole with: all waves; the paddings of one size; an uneven size, nothing.
+
+    >>> [_kind(name) for name in ("wave_128x256", "padding_n_64", "uneven_n_8")]
+    ['wave', 'padding_n', 'uneven_n_8']
+    """
+    if name.startswith("uneven"):
+        return name
+    return "wave" if name.startswith("wave") else name.rpartition("_")[0]
 
 
 def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
@@ -136,7 +151,6 @@ def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
         log2=np.log2(np.stack(view.table(shape))),
         log_efficiency=np.log(samples.bound_s / work_s),
         terms=np.stack(columns, axis=1) if columns else np.zeros((len(work_s), 0)),
-        powers=(*view.powers, *(None for _ in shape))[: len(shape)],
     )
     return rows, tuple(terms)
 
@@ -172,13 +186,18 @@ def broken_list(system: str) -> dict[str, str]:
     return {f"{file} ({which})": why for (at, file, which), (_, why) in BROKEN.items() if at == system}
 
 
-def fit_fabric(files: Iterable[tuple[FabricFile, Columns]], tier: Tier) -> dict[str, Curve]:
+def fit_fabric(
+    files: Iterable[tuple[FabricFile, Columns]], tier: Tier, own_latency: bool = False
+) -> dict[str, Curve]:
     """Curves of the collectives of one fabric, against the bandwidth and latency of its tier.
 
     Parameters
     ----------
     files : files of one fabric, each with its columns
     tier : the tier that the efficiencies are a fraction of
+    own_latency : whether small messages were measured too
+        Then the curves hold the latency themselves (`Curve.launch_s` above 0) and the tier's hops are not
+        counted.
 
     Returns
     -------
@@ -187,11 +206,11 @@ def fit_fabric(files: Iterable[tuple[FabricFile, Columns]], tier: Tier) -> dict[
     """
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
-        parts[file.collective].append(_fabric_samples(file, columns, tier))
-    return {name: _fit_collective(join(found), tier) for name, found in parts.items()}
+        parts[file.collective].append(_fabric_samples(file, columns, tier, own_latency))
+    return {name: _fit_collective(join(found), tier, own_latency) for name, found in parts.items()}
 
 
-def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
+def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
     """The rows of one file as samples; those faster than their links are rejected and counted.
 
     Between nodes the bound lets every rank of a node drive its own network card, as
@@ -206,7 +225,7 @@ def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
     lanes = np.where(nodes > 1, inside, 1.0) if file.collective != "send_receive" else 1.0
     bound_s = formula.share(ranks) * size / (lanes * tier.bytes_per_s)
     possible = (seconds > bound_s) & (size > 0)
-    latency_s = formula.hops(ranks) * tier.latency_s
+    latency_s = 0.0 * seconds if own_latency else formula.hops(ranks) * tier.latency_s
     return Samples(
         name=file.collective,
         coordinates=np.stack([size, inside, nodes])[:, possible],
@@ -217,21 +236,25 @@ def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier) -> Samples:
     )
 
 
-def _fit_collective(samples: Samples, tier: Tier) -> Curve:
-    """Up to 9 sizes, 4 numbers of ranks inside, 4 of nodes; the latency is the tier's."""
+def _fit_collective(samples: Samples, tier: Tier, own_latency: bool) -> Curve:
+    """Up to 9 sizes, 4 numbers of ranks inside, 4 of nodes; the latency is the tier's, or the curve's own.
+
+    Of its own latency, half of the shortest measured time is taken off every row; the other half, and what
+    more ranks add, stands in the table, where the efficiency of small messages falls with their size.
+    """
+    launch_s = 0.5 * float(samples.measured_s.min()) if own_latency else 0.0
     rows = Rows(
         log2=np.log2(samples.coordinates),
-        log_efficiency=np.log(samples.bound_s / samples.measured_s),
+        log_efficiency=np.log(samples.bound_s / (samples.measured_s - launch_s)),
         terms=np.zeros((len(samples.measured_s), 0)),
-        powers=(1.0, None, None),
     )
     table = fit_table(rows, (9, 4, 4))
     return Curve(
         name=samples.name,
         owner=tier.fabric,
         axes=table.axes,
-        table=table.log_efficiency,
-        launch_s=0.0,
+        table=monotone(table.log_efficiency, table.axes, (1.0, None, None)),
+        launch_s=float(f"{launch_s:.4g}"),
         evidence=Evidence(
             source=samples.source,
             rows=len(samples.measured_s),

@@ -4,8 +4,7 @@ Answers: which table, interpolated as cost/kernels/curve.py does, and which term
 and how well do they predict rows that they have not seen?
 Method: weighted least squares on log(time / bound) with a penalty on second differences, so that nodes
 without data follow their neighbours; rows far off are given less weight, again and again (Huber), so
-that broken rows do not pull. Relative errors count alike at all sizes. Where more work would take less
-time, the table is levelled (isotonic regression).
+that broken rows do not pull. Relative errors count alike at all sizes.
 
 An axis on which few values were measured has a node at each of them, smoothed little, since kernels
 change with such sizes (heads, widths of rows); elsewhere nodes are evenly spaced.
@@ -37,24 +36,16 @@ MONOTONE_ROUNDS = 3
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rows:
-    """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
-
-    `powers` say of each axis how the bound grows with it: time may not fall along an axis of power p, so
-    efficiency may rise by a factor of 2^p an octave at most; None leaves an axis free.
-    """
+    """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms)."""
 
     log2: Logs
     log_efficiency: Logs
     terms: Logs
-    powers: tuple[float | None, ...]
 
     def part(self, where: np.ndarray) -> "Rows":
         """Those rows that a mask, or their positions, select."""
         return Rows(
-            log2=self.log2[:, where],
-            log_efficiency=self.log_efficiency[where],
-            terms=self.terms[where],
-            powers=self.powers,
+            log2=self.log2[:, where], log_efficiency=self.log_efficiency[where], terms=self.terms[where]
         )
 
 
@@ -156,13 +147,14 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
             break
         used &= coefficients > 0
     shape = tuple(len(axis) for axis in axes)
-    table = monotone(values[:size].reshape(shape), axes, rows.powers)
+    table = values[:size].reshape(shape)
     return Table(axes=axes, log_efficiency=table, coefficients=coefficients, relative_error=0.1)
 
 
 def monotone(table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...]) -> Logs:
     """The nearest table, line by line, whose time does not fall along the axes that have a power.
 
+    Efficiency may rise by a factor of 2^p an octave at most on an axis of power p; None leaves it free.
     Isotonic regression of log(time) along each axis in turn; a few rounds, as one axis disturbs another.
     Values may be above 0, where terms always take something off.
     """

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.kernels.curve import log_efficiency
+from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 from flopcast.measure.pack import Sample
 from flopcast.measure.plan import LOADED
@@ -108,19 +108,16 @@ def family_of(kernel: str) -> str:
 def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook) -> Floats:
     """Seconds that a job would be charged, every factor at 1; shape (rows,).
 
-    Launch, and bound over efficiency, times the layout's ratio; never below the bound.
+    The very arithmetic that prices a job's items (cost/price.py).
     """
-    name, layout = operator.kernel, ""
+    name, layout = operator.kernel, "forward"
     if name.startswith("gemm."):
         name, _, layout = name.partition(".")
     curve = book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives).curve
     need = operator.work()
     bound_s = np.maximum(need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s)
     coordinates = tuple(np.broadcast_to(c, bound_s.shape).ravel() for c in operator.coordinates())
-    efficiency = np.exp(log_efficiency(curve, coordinates)) if curve.axes else np.exp(curve.table)
-    seconds = (curve.launch_s + bound_s.ravel() / efficiency) * curve.layout_ratio.get(layout, 1.0)
-    charged_s: Floats = np.maximum(seconds, bound_s.ravel())
-    return charged_s
+    return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, layout)
 
 
 def launch_s(samples: Iterable[Sample]) -> float | None:

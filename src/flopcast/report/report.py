@@ -19,6 +19,7 @@ from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
+ROUNDING_SHARE = 1e-12  # of a step: less is the rounding of a sum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +164,7 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     for share in timeline.bottleneck_shares:
         seconds[share.item.component if share.item is not None else LAUNCH] += share.path_s
     for name, extra in ((BUBBLE, timeline.bottleneck_waits_s), (JITTER, jitter_s)):
-        if extra > 0:
+        if extra > ROUNDING_SHARE * timeline.step_time_s:
             seconds[name] += extra
     return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
 

@@ -50,7 +50,8 @@ def message_seconds(
 
     Time is `hops · latency + share · message_bytes / (bus bandwidth · efficiency)` (Hockney, Parallel
     Computing 20(3), 1994). Efficiency is looked up in the fabric's curve by size, ranks inside and
-    nodes; without a curve, it is the tier's stated fraction.
+    nodes; without a curve, it is the tier's stated fraction. Where small messages were measured, the
+    curve's launch takes the place of the hops.
 
     Returns
     -------
@@ -109,16 +110,23 @@ def _on_tier(
 
     `inner_bytes_per_s` is what one device may send inside its domain, where the others' shares reach
     it: more network cards than that do not help. A transfer between two ranks drives one card only.
+
+    A curve with a launch of its own was measured down to messages of latency alone: no hops are counted
+    beside it, and a smaller message takes as long as the smallest that was measured.
     """
     ranks = np.rint(inside * nodes)
     formula = FORMULAS[collective]
+    latency_s = formula.hops(ranks) * link.latency_s
+    efficiency = np.full(size_bytes.shape, link.attained_fraction)
+    if curve is not None and curve.launch_s > 0:
+        size_bytes = np.maximum(size_bytes, 2.0 ** curve.axes[0][0])
+        latency_s = np.full(size_bytes.shape, curve.launch_s)
     lanes = np.where(nodes > 1, inside, 1.0) if collective != "send_receive" else np.ones_like(nodes)
     bus_bytes_per_s = np.minimum(lanes * link.bytes_per_s, inner_bytes_per_s)
     bound_s = formula.share(ranks) * size_bytes / bus_bytes_per_s
-    efficiency = np.full(size_bytes.shape, link.attained_fraction)
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
-    alone_s: Floats = formula.hops(ranks) * link.latency_s + bound_s / efficiency
+    alone_s: Floats = latency_s + bound_s / efficiency
     return alone_s
 
 

@@ -35,11 +35,28 @@ class View:
     Both are functions of the operator's coordinates, arrays of one shape; terms need the device's number
     of multiprocessors besides. `powers` say how work grows along each axis of the table: time does not
     fall there; None where work stays or other things matter more. Axes beyond those named are free.
+    `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave.
+    `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave.
     """
 
     table: Callable[[Coordinates], Coordinates]
     terms: Callable[[Coordinates, int], Mapping[str, Logs]]
     powers: tuple[float | None, ...] = (1.0,)
+    tiled: tuple[int, ...] = ()
+
+    def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
+        """By which power of each axis the table's efficiency may rise, beside terms of these coefficients.
+
+        A wave term of coefficient c makes efficiency proportional to the tiles' number to the power c as
+        long as they fill less than one wave; the table has what is left of the axis' power.
+        """
+        waves = min(1.0, sum(value for name, value in terms.items() if name.startswith("wave")))
+        return tuple(
+            None
+            if axis >= len(self.powers) or (power := self.powers[axis]) is None
+            else power - (waves if axis in self.tiled else 0.0)
+            for axis in range(axes)
+        )
 
 
 def wave(tiles: Counts, multiprocessors: int) -> Logs:
@@ -118,7 +135,7 @@ def _batched(role: str) -> View:
         found |= {f"padding_n_{tile}": padding(n, tile) for tile in (64, 128, 256)}
         return found | {f"padding_k_{tile}": padding(k, tile) for tile in (32, 64)}
 
-    return View(table=_as_it_is, terms=terms, powers=(2.0, 1.0, 1.0))
+    return View(table=_as_it_is, terms=terms, powers=(2.0, 1.0, 1.0), tiled=(0, 2))
 
 
 def _as_it_is(shape: Coordinates) -> Coordinates:
@@ -131,10 +148,10 @@ def _no_terms(_: Coordinates, __: int) -> Mapping[str, Logs]:
 
 
 PLAIN = View(table=_as_it_is, terms=_no_terms)
-FLASH = View(table=_flash_table, terms=_flash_terms, powers=(2.0, 1.0, 1.0))
+FLASH = View(table=_flash_table, terms=_flash_terms, powers=(2.0, 1.0, 1.0), tiled=(0, 2))
 EMBEDDING = View(table=_as_it_is, terms=_no_terms, powers=(1.0, None, 1.0))
 VIEWS: dict[str, View] = {
-    "gemm": View(table=_gemm_table, terms=_gemm_terms),
+    "gemm": View(table=_gemm_table, terms=_gemm_terms, powers=(0.7, 0.3), tiled=(0,)),
     "flash_attention": FLASH,
     "flash_attention.backward": FLASH,
     "embedding": EMBEDDING,
