@@ -22,7 +22,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "cost": {"workload"},
     "timeline": {"cost", "schedules"},
     "report": {"timeline", "memory"},
-    "calibration": {"cost"},
+    "calibration": {"measure"},
     "prediction": {"report"},
     "validation": {"prediction"},
     "search": {"prediction"},

@@ -24,18 +24,25 @@ def command() -> None:
     help="Folder with operators/ and collectives/.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the curve files.")
-def fit(data: Path, out: Path) -> None:
+@click.option("--device", help="The device of the catalogue that a sample pack was measured on.")
+def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit the curves of every device and fabric that DATA has measurements for.
 
     Writes one JSON file for each device and fabric into OUT, equal bytes for equal measurements, and
-    prints rows, rejected rows and error of every curve. Takes minutes.
+    prints rows, rejected rows and error of every curve. DATA is a folder of published tables, or a
+    sample pack that `flopcast measure` wrote.
 
     \b
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
+    flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
     """
     from flopcast.cli.fitting import fit_all
+    from flopcast.cli.fitting_packs import fit_own, is_pack
 
-    fit_all(data, out, click.echo)
+    if is_pack(data):
+        fit_own(data, out, device, click.echo)
+    else:
+        fit_all(data, out, click.echo)
 
 
 @command.command("derate")

@@ -68,11 +68,12 @@ def document(kind: str, name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """The fault of naming an entry that does not exist.
 
-    `field` and `where` say who named it; what is allowed is cut after some
+    Names that begin with it are the nearest. `field` and `where` say who named it; what is allowed is cut after some
     24 names, the nearest first.
     """
     known = names(kind)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    begun = [other for other in known if name and other.startswith(name)]
+    near = (begun or difflib.get_close_matches(name, known, n=3, cutoff=0.4))[:3]
     shown = known if len(known) <= 24 else (*near, *(other for other in known[:24] if other not in near))
     more = f", … ({len(known)} in all)" if len(known) > 24 else ""
     return Problem(

@@ -1,0 +1,92 @@
+"""A sample pack of one's own device as curves: what `flopcast measure` wrote, in the terms of a fit.
+
+Answers: which operators do a pack's rows measure, which curves do they give?
+Elsewhere: the micro-benchmark (measure/), packs as files (io/samples/packs.py), the fit itself (fit.py).
+
+A curve is that of a kernel alone and cold, as all published tables are. What load costs on top is the
+`gemm_level` of a site, which the pack gives too (measure/site.py): the two are never mixed in one curve.
+Kernels of other libraries, rows that no operator describes and fp32-accumulating products are left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.calibration.fit import fit_curve
+from flopcast.calibration.samples import Samples, join, operator_samples
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.price import kernel_seconds
+from flopcast.measure.pack import Sample
+from flopcast.measure.plan import COLD
+from flopcast.measure.work import columns_of, operator_of
+from flopcast.spec.cluster import Device
+
+OWN_FLAGS = {"causal"}  # flags that change the operator, not whose kernel ran
+LAYOUTS = ("input_gradient", "weight_gradient")
+LEAST_ROWS = 8  # of a class: fewer give no curve
+SIXTEEN_BITS = ("fp16", "bf16")
+
+
+def fit_pack(samples: Iterable[Sample], device: Device, source: str) -> dict[str, Curve]:
+    """Curves of every class that a pack has enough rows of.
+
+    Parameters
+    ----------
+    samples : rows of a pack, in any order
+    device : whose peaks bound them
+    source : what the evidence names
+
+    Returns
+    -------
+    dict
+        Curves by class; "gemm" is that of 16-bit products, "gemm.fp8" of others. Gradients of products
+        become ratios of their time to a forward's, the median over all shapes.
+    """
+    found = pack_samples(samples, device, source)
+    curves = {
+        name: fit_curve(rows, device)
+        for name, rows in found.items()
+        if len(rows.measured_s) >= LEAST_ROWS and not name.endswith(LAYOUTS)
+    }
+    for name in [name for name in curves if name.partition(".")[0] == "gemm"]:
+        ratios = {
+            layout: _ratio(curves[name], found[f"{name}.{layout}"], device)
+            for layout in LAYOUTS
+            if f"{name}.{layout}" in found
+        }
+        curves[name] = replace(curves[name], layout_ratio=ratios)
+    return curves
+
+
+def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict[str, Samples]:
+    """Rows of a pack by class; gradient layouts of products are classes of their own here.
+
+    Rows whose operator or condition a curve does not describe are not in it; rows faster than the
+    device's peaks are rejected and counted.
+    """
+    groups: dict[tuple[str, str, str, tuple[str, ...]], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        shape = sample.shape
+        if sample.condition == COLD and set(shape.flags) <= OWN_FLAGS:
+            groups[shape.kernel, shape.layout, shape.dtype, shape.flags].append(sample)
+    parts: dict[str, list[Samples]] = defaultdict(list)
+    for (kernel, layout, dtype, _), rows in groups.items():
+        operator = operator_of(rows[0].shape, columns_of([row.shape for row in rows]))
+        if operator is None or dtype not in device.peak_flop_per_s:
+            continue
+        seconds = np.array([row.median_s for row in rows])
+        keep = np.ones(len(rows), dtype=bool)
+        name = kernel if dtype in SIXTEEN_BITS else f"{kernel}.{dtype}"
+        name += f".{layout}" if layout in LAYOUTS else ""
+        parts[name].append(replace(operator_samples(operator, seconds, keep, device, source), name=name))
+    return {name: join(found) for name, found in parts.items()}
+
+
+def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:
+    """Median of measured over predicted seconds, had the gradient been a forward of its shape."""
+    predicted = kernel_seconds(
+        gradient.bound_s, tuple(gradient.coordinates), forward, device.multiprocessors
+    )
+    return round(float(np.median(gradient.measured_s / predicted)), 4)

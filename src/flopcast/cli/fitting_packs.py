@@ -1,0 +1,88 @@
+"""`flopcast calibrate fit` on a sample pack of one's own.
+
+Answers: which curve file does this pack become?
+Elsewhere: published tables (fitting.py), what a pack's rows measure (calibration/pack_samples.py).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from flopcast.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.curves import write_owner
+from flopcast.io.samples.packs import MANIFEST, read_pack
+
+Say = Callable[[str], None]
+
+
+def is_pack(data: Path) -> bool:
+    """Whether a folder is a sample pack: it has a manifest."""
+    return (data / MANIFEST).is_file()
+
+
+def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
+    """Fit the curves of the device that a pack was measured on.
+
+    Parameters
+    ----------
+    data : Path
+        The pack; rows that cannot be read are told and left out.
+    out : Path
+        The folder for the curve file; it is made where it is missing.
+    device : str or None
+        Its name in the catalogue: a pack knows the name that the driver gives, not ours.
+    say : callable
+        Receives one line for each curve, and for each class that has too few rows.
+
+    Raises
+    ------
+    SpecError
+        No device, an unknown one, or a pack without a usable row.
+    """
+    pack = read_pack(data)
+    if device is None or device not in catalog.names("devices"):
+        raise SpecError([_which_device(device, pack.manifest.device)])
+    for problem in pack.problems:
+        say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+    known, source = catalog.device(device), f"flopcast measure on {pack.manifest.device}"
+    curves = fit_pack(pack.samples, known, source)
+    if not curves:
+        raise SpecError([_nothing_usable(data)])
+    out.mkdir(parents=True, exist_ok=True)
+    write_owner(out / f"{device}.json", device, list(curves.values()))
+    for name, curve in sorted(curves.items()):
+        evidence = curve.evidence
+        say(
+            f"{device:20} {name:34} {evidence.rows:6} rows {evidence.rejected:5} rejected"
+            f"  error {evidence.relative_error:6.1%}"
+        )
+    few = [name for name, rows in pack_samples(pack.samples, known, source).items() if name not in curves]
+    few = [name for name in few if not name.endswith("_gradient")]
+    if few:
+        say(f"{device:20} fewer than {LEAST_ROWS} rows, no curve: {', '.join(sorted(few))}")
+
+
+def _which_device(given: str | None, measured: str) -> Problem:
+    """The fault of not saying which of our devices it is."""
+    if given is not None:
+        return catalog.unknown_name("devices", given, "--device")
+    return Problem(
+        field="--device",
+        value=None,
+        fault="is missing",
+        allowed="a name of flopcast catalog devices",
+        because=f"the pack was measured on what its driver calls {measured!r}",
+        fix="add --device NAME",
+    )
+
+
+def _nothing_usable(data: Path) -> Problem:
+    """The fault of a pack that was broken off too early."""
+    return Problem(
+        field="--data",
+        value=str(data),
+        allowed=f"a pack with {LEAST_ROWS} usable rows of at least one class",
+        because="a curve needs that many",
+        fix="measure for longer: flopcast measure continues a pack that exists",
+    )
