@@ -144,7 +144,7 @@ def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
     """Samples as the rows of a fit, and the names of their terms."""
     view = view_of(samples.name)
     shape = tuple(samples.coordinates)
-    terms = view.terms(shape, device.multiprocessors)
+    terms = {name: term(shape, device.multiprocessors) for name, term in view.terms.items()}
     work_s = np.maximum(samples.measured_s - device.kernel_launch_s, 0.5 * samples.measured_s)
     columns = [np.broadcast_to(term, work_s.shape) for term in terms.values()]
     rows = Rows(

@@ -68,8 +68,8 @@ def document(kind: str, name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """The fault of naming an entry that does not exist.
 
-    Names that begin with it are the nearest. `field` and `where` say who named it; what is allowed is cut after some
-    24 names, the nearest first.
+    Names that begin with it are the nearest. `field` and `where` say who named it; what is allowed is
+    cut after some 24 names, the nearest first.
     """
     known = names(kind)
     begun = [other for other in known if name and other.startswith(name)]

@@ -83,9 +83,8 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     total: Logs = np.zeros(coordinates[0].shape)
     for weight, index in corners:
         total = total + weight * curve.table[index]
-    if curve.terms:
-        terms = view.terms(coordinates, multiprocessors)
-        total = total + sum(share * terms[name] for name, share in curve.terms.items())
+    for name, coefficient in curve.terms.items():
+        total = total + coefficient * view.terms[name](coordinates, multiprocessors)
     return np.minimum(total, 0.0)
 
 

@@ -18,13 +18,14 @@ arXiv:2307.08691, section 3.3.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Logs
 
 Coordinates = tuple[Counts, ...]
+Term = Callable[[Coordinates, int], Logs]
 GEMM_TILES = ((128, 128), (256, 128), (128, 256))
 
 
@@ -32,7 +33,7 @@ GEMM_TILES = ((128, 128), (256, 128), (128, 256))
 class View:
     """One kernel class: its table's coordinates, and its terms by name.
 
-    Both are functions of the operator's coordinates, arrays of one shape; terms need the device's number
+    All are functions of the operator's coordinates, arrays of one shape; a term needs the device's number
     of multiprocessors besides. `powers` say how work grows along each axis of the table: time does not
     fall there; None where work stays or other things matter more. Axes beyond those named are free.
     `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave.
@@ -40,7 +41,7 @@ class View:
     """
 
     table: Callable[[Coordinates], Coordinates]
-    terms: Callable[[Coordinates, int], Mapping[str, Logs]]
+    terms: Mapping[str, Term] = field(default_factory=dict)
     powers: tuple[float | None, ...] = (1.0,)
     tiled: tuple[int, ...] = ()
 
@@ -90,16 +91,33 @@ def _gemm_table(shape: Coordinates) -> Coordinates:
     return m * n * k, k, n / m
 
 
-def _gemm_terms(shape: Coordinates, multiprocessors: int) -> Mapping[str, Logs]:
-    m, n, k = shape
-    terms = {
-        f"wave_{rows}x{columns}": wave(np.ceil(m / rows) * np.ceil(n / columns), multiprocessors)
-        for rows, columns in GEMM_TILES
-    }
-    terms |= {f"padding_n_{tile}": padding(n, tile) for tile in (64, 128, 256)}
-    terms |= {"padding_k_64": padding(k, 64)}
-    terms |= {f"uneven_n_{tile}": uneven(n, tile) for tile in (8, 128, 256, 512)}
-    return terms | {f"uneven_k_{tile}": uneven(k, tile) for tile in (8, 64, 128, 256, 512)}
+def _product_terms(
+    product: Callable[[Coordinates], tuple[Counts, Counts, Counts, Counts]],
+    paddings: Mapping[str, tuple[int, ...]],
+    unevens: Mapping[str, tuple[int, ...]],
+) -> dict[str, Term]:
+    """Terms of anything that is computed as products: waves of its tiles, and how they fit n and k.
+
+    `product` gives how many products there are, and m, n and k of each, from a class' coordinates.
+    """
+
+    def tiles(rows: int, columns: int) -> Term:
+        def term(shape: Coordinates, multiprocessors: int) -> Logs:
+            count, m, n, _ = product(shape)
+            return wave(count * np.ceil(m / rows) * np.ceil(n / columns), multiprocessors)
+
+        return term
+
+    def side(which: str, loss: Callable[[Counts, int], Logs], tile: int) -> Term:
+        place = {"n": 2, "k": 3}[which]
+        return lambda shape, _: loss(product(shape)[place], tile)
+
+    terms = {f"wave_{rows}x{columns}": tiles(rows, columns) for rows, columns in GEMM_TILES}
+    for name, loss, sizes in (("padding", padding, paddings), ("uneven", uneven, unevens)):
+        terms |= {
+            f"{name}_{n}_{tile}": side(n, loss, tile) for n, several in sizes.items() for tile in several
+        }
+    return terms
 
 
 def _flash_table(shape: Coordinates) -> Coordinates:
@@ -108,56 +126,65 @@ def _flash_table(shape: Coordinates) -> Coordinates:
     return queries, np.ceil(head_size / 32) * 32, batch
 
 
-def _flash_terms(shape: Coordinates, multiprocessors: int) -> Mapping[str, Logs]:
-    queries, head_size, batch = shape
-    blocks = {rows: batch * np.ceil(queries / rows) for rows in (64, 128)}
-    return {
-        "padding_head_32": padding(head_size, 32),
-        "uneven_head_32": uneven(head_size, 32),
-        "wave_64": wave(blocks[64], multiprocessors),
-        "wave_128": wave(blocks[128], multiprocessors),
-        "wave_128_twice": wave(blocks[128], 2 * multiprocessors),  # two blocks share a multiprocessor
-    }
+def _blocks(rows: int, each: int = 1) -> Term:
+    """Waves of blocks of queries, of which a multiprocessor runs `each` at a time."""
 
+    def term(shape: Coordinates, multiprocessors: int) -> Logs:
+        queries, _, batch = shape
+        return wave(batch * np.ceil(queries / rows), each * multiprocessors)
 
-def _batched(role: str) -> View:
-    """Scores: queries × keys over a head; context: queries × a head over keys. Both are GEMMs."""
-
-    def terms(shape: Coordinates, multiprocessors: int) -> Mapping[str, Logs]:
-        length, head_size, batch = shape
-        n, k = (length, head_size) if role == "scores" else (head_size, length)
-        found = {
-            f"wave_{rows}x{columns}": wave(
-                batch * np.ceil(length / rows) * np.ceil(n / columns), multiprocessors
-            )
-            for rows, columns in GEMM_TILES
-        }
-        found |= {f"padding_n_{tile}": padding(n, tile) for tile in (64, 128, 256)}
-        return found | {f"padding_k_{tile}": padding(k, tile) for tile in (32, 64)}
-
-    return View(table=_as_it_is, terms=terms, powers=(2.0, 1.0, 1.0), tiled=(0, 2))
+    return term
 
 
 def _as_it_is(shape: Coordinates) -> Coordinates:
     return shape
 
 
-def _no_terms(_: Coordinates, __: int) -> Mapping[str, Logs]:
-    """Streams of bytes have no tiles."""
-    return {}
-
-
-PLAIN = View(table=_as_it_is, terms=_no_terms)
-FLASH = View(table=_flash_table, terms=_flash_terms, powers=(2.0, 1.0, 1.0), tiled=(0, 2))
-EMBEDDING = View(table=_as_it_is, terms=_no_terms, powers=(1.0, None, 1.0))
+FLASH = View(
+    table=_flash_table,
+    terms={
+        "padding_head_32": lambda shape, _: padding(shape[1], 32),
+        "uneven_head_32": lambda shape, _: uneven(shape[1], 32),
+        "wave_64": _blocks(64),
+        "wave_128": _blocks(128),
+        "wave_128_twice": _blocks(128, each=2),
+    },
+    powers=(2.0, 1.0, 1.0),
+    tiled=(0, 2),
+)
+GEMM = View(
+    table=_gemm_table,
+    terms=_product_terms(
+        lambda shape: (np.ones(1), shape[0], shape[1], shape[2]),
+        {"n": (64, 128, 256), "k": (64,)},
+        {"n": (8, 128, 256, 512), "k": (8, 64, 128, 256, 512)},
+    ),
+    powers=(0.7, 0.3),
+    tiled=(0,),
+)
+BATCHED_PADDINGS = {"n": (64, 128, 256), "k": (32, 64)}
+SCORES = View(  # queries × keys, over a head
+    table=_as_it_is,
+    terms=_product_terms(lambda s: (s[2], s[0], s[0], s[1]), BATCHED_PADDINGS, {}),
+    powers=(2.0, 1.0, 1.0),
+    tiled=(0, 2),
+)
+CONTEXT = View(  # queries × a head, over keys
+    table=_as_it_is,
+    terms=_product_terms(lambda s: (s[2], s[0], s[1], s[0]), BATCHED_PADDINGS, {}),
+    powers=(2.0, 1.0, 1.0),
+    tiled=(0, 2),
+)
+PLAIN = View(table=_as_it_is)  # streams of bytes have no tiles
+EMBEDDING = View(table=_as_it_is, powers=(1.0, None, 1.0))
 VIEWS: dict[str, View] = {
-    "gemm": View(table=_gemm_table, terms=_gemm_terms, powers=(0.7, 0.3), tiled=(0,)),
+    "gemm": GEMM,
     "flash_attention": FLASH,
     "flash_attention.backward": FLASH,
     "embedding": EMBEDDING,
     "embedding.backward": EMBEDDING,
-    "batched_gemm.scores": _batched("scores"),
-    "batched_gemm.context": _batched("context"),
+    "batched_gemm.scores": SCORES,
+    "batched_gemm.context": CONTEXT,
 }
 
 
