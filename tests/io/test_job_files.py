@@ -7,7 +7,7 @@ from flopcast.errors import SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import plan_words
 from flopcast.io.jobs import job_of, load_catalog_job, load_job, read_file
-from flopcast.io.yaml_text import Document
+from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.plan import Plan
 
 NODES = ("job.yaml:4", "cluster.nodes")
@@ -410,3 +410,22 @@ def test_a_job_that_the_catalogue_lacks_is_told(name):
         load_catalog_job(name)
 
     assert error.value.problems[0].value == name
+
+
+def test_a_nodes_device_may_be_a_base_with_changes():
+    device = "{base: a100-sxm4-80gb, name: slow, memory_bytes_per_s: 1 TB/s}"
+    line = f"cluster: {{base: dgx-a100, nodes: 1, groups: {{0: {{node: {{device: {device}}}}}}}}}"
+
+    device = job_of(read_yaml(job_text(cluster=line).encode(), "job.yaml")).cluster.node.device
+
+    assert (device.name, device.memory_bytes_per_s) == ("slow", 1e12)
+    assert device.peak_flop_per_s["bf16"] == 312e12
+
+
+def test_the_base_of_a_device_that_does_not_exist_is_told_where_it_stands():
+    line = "cluster: {base: dgx-a100, nodes: 1, groups: {0: {node: {device: {base: a100}}}}}"
+
+    (problem,) = told(job_text(cluster=line))
+
+    assert problem.field.startswith("cluster.groups")
+    assert "a100-pcie-40gb" in problem.fix

@@ -11,6 +11,7 @@ from importlib.resources.abc import Traversable
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.edits import merged
 from flopcast.io.validate import build, dotted
 from flopcast.io.yaml_text import Document, Path, read_yaml
 from flopcast.spec.cluster import Cluster, Device, Host
@@ -136,7 +137,7 @@ def cluster(name: str, nodes: object = None) -> Cluster:
 
 
 def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:
-    """A cluster's mapping with the names of devices and hosts replaced by what they stand for.
+    """A cluster's mapping with the names and bases of devices and hosts replaced by what they stand for.
 
     Parameters
     ----------
@@ -156,15 +157,28 @@ def with_parts(document: Document, data: object, path: Path, nodes: object = Non
     for number, written in enumerate(data["groups"]):
         group = written
         if isinstance(written, dict) and isinstance(written.get("node"), dict):
-            node = dict(written["node"])
-            for part, kind in (("device", "devices"), ("host", "hosts")):
-                name, at = node.get(part), (*path, "groups", number, "node", part)
-                if isinstance(name, str) and name in names(kind):
-                    node[part] = device(name) if part == "device" else host(name)
-                elif isinstance(name, str):
-                    problems.append(unknown_name(kind, name, dotted(at), document.where(at)))
+            at = (*path, "groups", number, "node")
+            node = {
+                key: _part(key, value, document, (*at, key), problems)
+                for key, value in written["node"].items()
+            }
             group = written | {"node": node} | ({} if nodes is None else {"count": nodes})
         groups.append(group)
     if problems:
         raise SpecError(problems)
     return data | {"groups": groups}
+
+
+def _part(key: str, value: object, source: Document, at: Path, problems: list[Problem]) -> object:
+    """A node's device or host: by its name, or as a base with changes; anything else as it is."""
+    kind = {"device": "devices", "host": "hosts"}.get(key)
+    base = value.get("base") if isinstance(value, dict) else value
+    if kind is None or not isinstance(base, str):
+        return value
+    if base not in names(kind):
+        problems.append(unknown_name(kind, base, dotted(at), source.where(at)))
+        return value
+    if isinstance(value, dict):
+        changes = {name: change for name, change in value.items() if name != "base"}
+        return merged(document(kind, base).data, changes)
+    return device(base) if key == "device" else host(base)
