@@ -7,6 +7,9 @@ import pytest
 
 from flopcast.calibration.collective_files import FABRICS
 from flopcast.calibration.operator_files import FILES
+from flopcast.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
+from flopcast.calibration.peer_fit import peer_devices
+from flopcast.calibration.peer_operators import PEER_FILES
 from flopcast.cli.fitting import SYSTEMS, fit_all
 from flopcast.errors import SpecError
 from flopcast.io import catalog
@@ -65,8 +68,9 @@ def test_a_refit_writes_the_committed_owners_and_nothing_else(refitted):
 def test_owners_are_the_systems_devices_and_the_fabrics(refitted):
     out, _ = refitted
 
-    fabrics = {file.fabric for file in FABRICS}
-    assert {path.stem for path in out.iterdir()} == set(SYSTEMS.values()) | fabrics
+    fabrics = {file.fabric for file in (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)}
+    devices = set(SYSTEMS.values()) | set(peer_devices({file.path for file in PEER_FILES}))
+    assert {path.stem for path in out.iterdir()} == devices | fabrics
 
 
 def test_every_curve_is_told_with_its_rows_and_its_error(refitted):

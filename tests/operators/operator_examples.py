@@ -5,6 +5,7 @@ import numpy as np
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
@@ -33,6 +34,14 @@ def examples(rows=slice(None), dtype="bf16"):
     flash = {**heads, "queries": LENGTH[rows]}
     found = {
         "matmul": Matmul(m=TOKENS[rows], n=INNER[rows], k=HIDDEN[rows], dtype=dtype),
+        "grouped_matmul": GroupedMatmul(
+            groups=KV_HEADS[rows],
+            rows=TOKENS[rows],
+            n=INNER[rows],
+            k=HIDDEN[rows],
+            imbalance=1 + 0 * TOKENS[rows],
+            dtype=dtype,
+        ),
         "scores": BatchedMatmul(role="scores", dtype=dtype, **square),
         "context": BatchedMatmul(role="context", dtype=dtype, **square),
         "flash_attention": FlashAttention(causal=False, dtype=dtype, **flash),

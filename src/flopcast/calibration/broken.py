@@ -122,6 +122,7 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
             rows=1,
             rejected=0,
             relative_error=max(0.1, relative[entry.name].evidence.relative_error),
+            log_sigma_factor=max(0.1, relative[entry.name].evidence.log_sigma_factor),
         ),
     )
 

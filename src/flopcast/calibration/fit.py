@@ -24,6 +24,7 @@ from flopcast.dtypes import Floats
 from flopcast.spec.cluster import Device, Tier
 
 MOST_NODES = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
+MOST_WAVES = 0.5  # of one wave term: a larger share leaves a tiled axis no room to rise (View.rises)
 SMALLEST_COEFFICIENT = 1e-3  # below it a term is left out of the curve
 SOURCE = "data/operators/{system} (arXiv:2509.22832)"
 
@@ -111,6 +112,7 @@ def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[
             rows=len(samples.measured_s),
             rejected=samples.rejected,
             relative_error=table.relative_error,
+            log_sigma_factor=table.log_sigma_factor,
         ),
         terms=terms,
     )
@@ -151,6 +153,7 @@ def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
         log2=np.log2(np.stack(view.table(shape))),
         log_efficiency=np.log(samples.bound_s / work_s),
         terms=np.stack(columns, axis=1) if columns else np.zeros((len(work_s), 0)),
+        most=np.array([MOST_WAVES if name.startswith("wave") else np.inf for name in terms]),
     )
     return rows, tuple(terms)
 
@@ -260,5 +263,6 @@ def _fit_collective(samples: Samples, tier: Tier, own_latency: bool) -> Curve:
             rows=len(samples.measured_s),
             rejected=samples.rejected,
             relative_error=table.relative_error,
+            log_sigma_factor=table.log_sigma_factor,
         ),
     )

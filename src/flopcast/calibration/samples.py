@@ -5,7 +5,7 @@ Elsewhere: reading the files (io/samples/columns.py), fitting (fit.py). A row th
 device's peak allows is rejected, and counted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,8 @@ class Samples:
 
     `bound_s` is the physical bound of each row, `measured_s` what it took; their ratio is the efficiency
     that a curve is fitted to. `coordinates` are in the order of the curve's axes. `rejected` counts rows
-    that were left out, for the evidence.
+    that were left out, for the evidence. `size` is the width of the model that a row belongs to, where a
+    sweep has one: scoring leaves whole sizes out (score.py); NaN, or None for all, where it is not known.
     """
 
     name: str
@@ -29,6 +30,18 @@ class Samples:
     measured_s: Floats
     source: str
     rejected: int = 0
+    size: Counts | None = None  # (rows,)
+
+    def part(self, where: np.ndarray) -> "Samples":
+        """Those rows that a mask selects; what was rejected is not theirs and counts 0."""
+        return replace(
+            self,
+            coordinates=self.coordinates[:, where],
+            bound_s=self.bound_s[where],
+            measured_s=self.measured_s[where],
+            size=None if self.size is None else self.size[where],
+            rejected=0,
+        )
 
 
 def operator_samples(
@@ -71,7 +84,11 @@ def _column(values: Counts, rows: int) -> Counts:
 
 
 def join(parts: list[Samples]) -> Samples:
-    """Samples of one name from several files, under the source of the first."""
+    """Samples of one name from several files, under the source of the first.
+
+    Sizes are kept where some file has them; rows of the others are of no known size.
+    """
+    sized = any(part.size is not None for part in parts)
     return Samples(
         name=parts[0].name,
         coordinates=np.concatenate([part.coordinates for part in parts], axis=1),
@@ -79,4 +96,10 @@ def join(parts: list[Samples]) -> Samples:
         measured_s=np.concatenate([part.measured_s for part in parts]),
         source=parts[0].source,
         rejected=sum(part.rejected for part in parts),
+        size=np.concatenate([_sizes(part) for part in parts]) if sized else None,
     )
+
+
+def _sizes(part: Samples) -> Counts:
+    """One size per row, (rows,), NaN where none is known."""
+    return np.full(part.measured_s.shape, np.nan) if part.size is None else part.size

@@ -16,10 +16,11 @@ Science 11(2), 1996. Weights: Huber, "Robust estimation of a location parameter"
 Statistics 35(1), 1964.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flopcast.calibration.conformal import log_sigma
 from flopcast.dtypes import Counts, Integers, Logs
 
 HUBER_ERROR = 0.03  # relative error beyond which a row counts less
@@ -36,16 +37,23 @@ MONOTONE_ROUNDS = 3
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rows:
-    """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms)."""
+    """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
+
+    `most` are upper bounds of the terms' coefficients, (terms,); none where it is None.
+    """
 
     log2: Logs
     log_efficiency: Logs
     terms: Logs
+    most: Logs | None = None
 
     def part(self, where: np.ndarray) -> "Rows":
         """Those rows that a mask, or their positions, select."""
         return Rows(
-            log2=self.log2[:, where], log_efficiency=self.log_efficiency[where], terms=self.terms[where]
+            log2=self.log2[:, where],
+            log_efficiency=self.log_efficiency[where],
+            terms=self.terms[where],
+            most=self.most,
         )
 
 
@@ -62,6 +70,7 @@ class Table:
     log_efficiency: Logs
     coefficients: Logs
     relative_error: float  # mean, on rows kept aside
+    log_sigma_factor: float = 0.1  # from the same rows: conformal.py
 
     def predict(self, rows: Rows) -> Logs:
         """Log-efficiency of rows, (rows,), 0 at most."""
@@ -118,13 +127,14 @@ def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> Table:
     for fold in range(FOLDS if len(folds) >= 50 else 0):
         aside = rows.part(folds == fold)
         part = fit_once(rows.part(folds != fold), most_nodes, table.axes)
-        errors.append(np.abs(np.expm1(aside.log_efficiency - part.predict(aside))))
-    error = float(np.mean(np.concatenate(errors))) if errors else 0.1
-    return Table(
-        axes=table.axes,
-        log_efficiency=table.log_efficiency,
-        coefficients=table.coefficients,
-        relative_error=error,
+        errors.append(aside.log_efficiency - part.predict(aside))
+    if not errors:
+        return table
+    log_errors = np.concatenate(errors)
+    return replace(
+        table,
+        relative_error=float(np.mean(np.abs(np.expm1(log_errors)))),
+        log_sigma_factor=log_sigma(log_errors),
     )
 
 
@@ -132,20 +142,26 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     """A table without its error; on given axes, or on its own.
 
     Terms whose coefficient comes out negative, a reward for being uneven, are left out, and the rest is
-    fitted again.
+    fitted again; those above their bound are held there.
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
     index, weight, size = corners(axes, rows.log2)
     penalty = _penalty(axes)
     used = np.ones(rows.terms.shape[1], dtype=bool)
-    coefficients: Logs = np.zeros(len(used))
-    for _ in range(len(used) + 1):
-        values = _robust_solve(index, weight, size, rows.terms[:, used], rows.log_efficiency, penalty)
-        coefficients[:] = 0.0
+    most = np.full(len(used), np.inf) if rows.most is None else rows.most
+    held: Logs = np.zeros(len(used))
+    for _ in range(2 * len(used) + 1):
+        target = rows.log_efficiency - rows.terms @ held
+        values = _robust_solve(index, weight, size, rows.terms[:, used], target, penalty)
+        coefficients = held.copy()
         coefficients[used] = values[size:]
-        if (coefficients >= 0).all():
+        if (coefficients < 0).any():
+            used &= coefficients > 0
+            continue
+        over = used & (coefficients > most)
+        if not over.any():
             break
-        used &= coefficients > 0
+        held[over], used = most[over], used & ~over
     shape = tuple(len(axis) for axis in axes)
     table = values[:size].reshape(shape)
     return Table(axes=axes, log_efficiency=table, coefficients=coefficients, relative_error=0.1)
@@ -275,14 +291,13 @@ def _normal_equations(
     count = size + terms.shape[1]
     normal, right = np.zeros((count, count)), np.zeros(count)
     trusted = terms * trust[:, None]
-    nodes_only = np.zeros(size * size)
-    for i, w in zip(index, weight, strict=True):
-        right[:size] += np.bincount(i, w * trust * target, size)
-        for j, v in zip(index, weight, strict=True):
-            nodes_only += np.bincount(i * size + j, w * v * trust, size * size)
-        for number in range(terms.shape[1]):
-            normal[:size, size + number] += np.bincount(i, w * trusted[:, number], size)
-    normal[:size, :size] = nodes_only.reshape(size, size)
+    flat = index.ravel()
+    pairs = (index[:, None] * size + index[None]).ravel()
+    shares = (weight[:, None] * weight[None] * trust).ravel()
+    normal[:size, :size] = np.bincount(pairs, shares, size * size).reshape(size, size)
+    right[:size] = np.bincount(flat, (weight * trust * target).ravel(), size)
+    for number in range(terms.shape[1]):
+        normal[:size, size + number] = np.bincount(flat, (weight * trusted[:, number]).ravel(), size)
     normal[size:, :size] = normal[:size, size:].T
     normal[size:, size:] = terms.T @ trusted
     right[size:] = trusted.T @ target

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from flopcast.cli.observing import from_run
+from flopcast.cli.scoring import score
 
 
 @click.group("calibrate")
@@ -86,3 +87,4 @@ def jitter(suite: str) -> None:
 
 
 command.add_command(from_run)
+command.add_command(score)

@@ -83,6 +83,9 @@ def main() -> None:
     Always ends the process. Click's own usage errors count as wrong input, 1 instead of its usual 2,
     which here means that no plan is feasible. A reader who closes the pipe early is no error.
     """
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # matrices are small: threads only wait for each other
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a bar is no reason to fail on an old terminal

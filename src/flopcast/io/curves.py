@@ -83,7 +83,8 @@ def entry_of(curve: Curve) -> dict[str, object]:
     has no such key.
     """
     evidence = {name: getattr(curve.evidence, name) for name in Evidence.__dataclass_fields__}
-    evidence["relative_error"] = round(curve.evidence.relative_error, DECIMALS)
+    for number in ("relative_error", "log_sigma_factor"):
+        evidence[number] = round(getattr(curve.evidence, number), DECIMALS)
     entry: dict[str, object] = {
         "name": curve.name,
         "launch_s": curve.launch_s,

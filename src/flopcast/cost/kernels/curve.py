@@ -25,14 +25,15 @@ class Evidence:
 
     `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known
     to be broken, or faster than the hardware can be. `relative_error` is the mean of
-    |predicted / measured - 1| on rows kept aside; it is what a report shows and what a factor's sigma
-    starts from.
+    |predicted / measured - 1| on rows kept aside, what a report shows; `log_sigma_factor` the sigma whose
+    90 % interval holds 90 % of their errors (calibration/conformal.py), what the class' factor carries.
     """
 
     source: str
     rows: int
     rejected: int
     relative_error: float  # mean |predicted / measured - 1| on rows kept aside
+    log_sigma_factor: float = 0.1  # the guess of a curve whose rows are too few to keep some aside
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -86,8 +86,8 @@ def uneven(size: Counts, tile: int) -> Logs:
 
 
 def _gemm_table(shape: Coordinates) -> Coordinates:
-    """Multiply-adds, length of the sum, and how oblong the output is."""
-    m, n, k = shape
+    """Multiply-adds, length of the sum, and how oblong the output is; of groups, as one product."""
+    m, n, k = shape[:3]
     return m * n * k, k, n / m
 
 
@@ -124,6 +124,21 @@ def _flash_table(shape: Coordinates) -> Coordinates:
     """The head is padded: sizes from 33 to 64 run one kernel."""
     queries, head_size, batch = shape
     return queries, np.ceil(head_size / 32) * 32, batch
+
+
+def _grouped_table(shape: Coordinates) -> Coordinates:
+    """Rows of the mean group, elements of one weight, groups."""
+    rows, n, k, groups, _ = shape
+    return rows / groups, n * k, groups
+
+
+def _skew(shape: Coordinates, _: int) -> Logs:
+    """Minus the logarithm of the imbalance: 0 where groups are equally full.
+
+    With a coefficient c, time is proportional to imbalance^c. At 1 a kernel lasts as if every group were
+    as full as the fullest; at 0 its tiles are spread over the device whatever group they belong to.
+    """
+    return np.asarray(-np.log(np.maximum(shape[4], 1.0)))
 
 
 def _blocks(rows: int, each: int = 1) -> Term:
@@ -175,10 +190,14 @@ CONTEXT = View(  # queries × a head, over keys
     powers=(2.0, 1.0, 1.0),
     tiled=(0, 2),
 )
+GROUPED = View(  # one product for each expert, in one kernel
+    table=_grouped_table, terms={"skew": _skew}, powers=(1.0, 1.0, 1.0)
+)
 PLAIN = View(table=_as_it_is)  # streams of bytes have no tiles
 EMBEDDING = View(table=_as_it_is, powers=(1.0, None, 1.0))
 VIEWS: dict[str, View] = {
     "gemm": GEMM,
+    "grouped_gemm": GROUPED,
     "flash_attention": FLASH,
     "flash_attention.backward": FLASH,
     "embedding": EMBEDDING,

@@ -1,0 +1,106 @@
+"""From errors on rows kept aside to the sigma of a factor; and how much of an error is noise.
+
+Answers: which log-sigma makes a nominal 90 % interval hold 90 %, how often did it, how far do repeated
+measurements of one shape lie apart?
+
+A factor is log-normal around 1 (cost/factors.py), so its 90 % interval reaches 1.645 sigma to both sides.
+Errors of curves are not normal: their tails are longer. What has to be right is the interval, so sigma is
+the 90 % quantile of |log error| over 1.645, not a standard deviation; a bias counts as error.
+
+References
+----------
+Split conformal prediction: Lei, G'Sell, Rinaldo, Tibshirani, Wasserman, "Distribution-free predictive
+inference for regression", Journal of the American Statistical Association 113(523), 2018, section 2.2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats, Logs
+
+NOMINAL = 0.9
+REACH = 1.6449  # sigmas to either side of a normal distribution that hold 90 %
+
+
+def log_sigma(log_errors: Logs) -> float:
+    """The sigma whose 90 % interval would have held these errors, (rows,), and one more like them.
+
+    With n rows that is the ceil(0.9 (n + 1))-th smallest |error|, at most the largest, over 1.645.
+
+    >>> round(log_sigma(np.linspace(-0.1, 0.1, 19)) * REACH, 3)
+    0.1
+    """
+    ranked = np.sort(np.abs(log_errors))
+    place = int(np.ceil(NOMINAL * (len(ranked) + 1) - 1e-9))
+    return float(ranked[min(place, len(ranked)) - 1]) / REACH
+
+
+def covered(log_errors: Logs, log_sigma_factor: float) -> float:
+    """The share of errors inside the nominal 90 % interval of a sigma.
+
+    >>> covered(np.array([-0.3, 0.0, 0.1, 0.2]), 0.15)
+    0.75
+    """
+    return float(np.mean(np.abs(log_errors) <= REACH * log_sigma_factor))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Judged:
+    """Errors of one class, and the sigma that its curve carries without the step that was added."""
+
+    log_errors: Logs
+    log_sigma_factor: float
+
+
+def added_log_sigma(groups: Sequence[Judged]) -> float:
+    """The sigma that, in quadrature with each group's own, makes 90 % of the errors of all groups fit.
+
+    Groups count alike, however many rows they have; 0 where their own sigmas suffice, or without groups.
+    """
+    if not groups:
+        return 0.0
+    needed = [(g.log_errors / REACH) ** 2 - g.log_sigma_factor**2 for g in groups]
+    weights = [np.full(len(n), 1.0 / len(n)) for n in needed]
+    values, weight = np.concatenate(needed), np.concatenate(weights)
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weight[order]) >= NOMINAL * weight.sum() - 1e-9
+    return float(np.sqrt(max(0.0, values[order][int(np.argmax(reached))])))
+
+
+def noise(coordinates: Counts, measured_s: Floats) -> tuple[int, float]:
+    """How many rows share all coordinates, (axes, rows), with another, and how far they lie apart.
+
+    Returns
+    -------
+    rows, mean |log ratio| of a row to the geometric mean of the others of its shape
+        No curve over these coordinates can be better; 0 where no row has a twin.
+    """
+    if not len(measured_s):
+        return 0, 0.0
+    _, group = np.unique(np.round(np.log2(coordinates), 6), axis=1, return_inverse=True)
+    group = group.ravel()
+    logs = np.log(measured_s)
+    count = np.bincount(group)[group]
+    twins = count > 1
+    others = (np.bincount(group, logs)[group] - logs)[twins] / (count[twins] - 1)
+    apart = np.abs(logs[twins] - others)
+    return int(twins.sum()), float(apart.mean()) if apart.size else 0.0
+
+
+def noise_between(sources: Sequence[tuple[Counts, Floats]]) -> tuple[int, float]:
+    """The same between sources: each source's mean of a shape is one row.
+
+    Parameters
+    ----------
+    sources : of each, coordinates (axes, rows) and measured seconds (rows,)
+    """
+    shapes, means = [], []
+    for coordinates, measured_s in sources:
+        keys = np.round(np.log2(coordinates), 6)
+        unique, group = np.unique(keys, axis=1, return_inverse=True)
+        group = group.ravel()
+        shapes.append(2.0**unique)
+        means.append(np.exp(np.bincount(group, np.log(measured_s)) / np.bincount(group)))
+    return noise(np.concatenate(shapes, axis=1), np.concatenate(means)) if shapes else (0, 0.0)

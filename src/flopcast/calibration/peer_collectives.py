@@ -1,0 +1,99 @@
+"""What other projects' tables of collectives measure inside a node, as messages on a fabric.
+
+Answers: which of their rows belong to which fabric, in which unit is a size, what is left out and why?
+Sources: data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0), NCCL on one node of 2 to 8
+devices, messages of 512 bytes to half a gigabyte; data/peers/vtrain (GitHub VIA-Research/vTrain, MIT), of
+eight V100.
+Elsewhere: the paper's own collectives and the all-reduce of A100 (collective_files.py), fitting (fit.py).
+
+`num_elements` counts elements of 2 bytes: of the gathered result (all-gather), of one rank's whole input
+(reduce-scatter, all-to-all), of the array of every rank (all-reduce), as in operators/messages.py. One
+version of NCCL serves each fabric, the newest that was measured on all of them; the other versions differ
+from it by 2 to 3 % and stay aside, to check the curve by.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flopcast.calibration.collective_files import Columns, FabricFile
+
+NCCL_TABLE = "peers/aiconfigurator/nccl_collectives.csv.gz"
+BYTES_PER_ELEMENT = 2.0  # dtype half
+COLLECTIVES = {  # of operators/messages.py → the table's
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "alltoall",
+}
+
+
+def rows_of_table(system: str, version: str, operation: str) -> Callable[[Columns], np.ndarray]:
+    """A mask of the rows of one system, version of NCCL and operation, in 16 bits; columns by word."""
+    words = (f"system={system}", f"nccl_version={version}", f"op={operation}", "dtype=half")
+    return lambda r: np.asarray(np.all([r[word] == 1 for word in words], axis=0))
+
+
+def nccl_file(
+    fabric: str, cluster: str, tier: str, system: str, collective: str, version: str = "2.29.2"
+) -> FabricFile:
+    """The rows of one collective on one system, as messages inside a node."""
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier=tier,
+        collective=collective,
+        path=NCCL_TABLE,
+        size_bytes=lambda r: r["num_elements"] * BYTES_PER_ELEMENT,
+        inside=lambda r: r["num_gpus"],
+        nodes=lambda r: np.ones_like(r["num_gpus"]),
+        seconds=lambda r: r["latency_ms"] * 1e-3,
+        keep=rows_of_table(system, version, COLLECTIVES[collective]),
+        remark=f"NCCL {version}",
+    )
+
+
+SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the system
+    ("h100-nvswitch", "dgx-h100", "nvlink", "h100_sxm"),
+    ("h200-nvswitch", "dgx-h200", "nvlink", "h200_sxm"),
+    ("b200-nvswitch", "dgx-b200", "nvlink", "b200_sxm"),
+    ("b300-nvswitch", "dgx-b300", "nvlink", "b300_sxm"),
+    ("gb200-nvlink", "gb200-nvl72", "nvlink", "gb200"),
+    ("gb300-nvlink", "gb300-nvl72", "nvlink", "gb300"),
+    ("rtx-pro-6000-pcie", "rtx-pro-6000-8", "pcie", "rtx_pro_6000_server"),
+)
+
+WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the curve holds its own latency
+    *(nccl_file(*system, collective) for system in SYSTEMS for collective in COLLECTIVES),
+    nccl_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", "all_to_all", "2.27.3"),
+)
+
+WITHOUT_LATENCY: tuple[FabricFile, ...] = (  # of 1 MiB and more only: the hops are the tier's
+    FabricFile(
+        fabric="v100-nvlink-mesh",
+        cluster="dgx-1",
+        tier="nvlink",
+        collective="all_reduce",
+        path="peers/vtrain/nccl_allreduce_single_node.csv.gz",
+        size_bytes=lambda r: r["bytes"],
+        inside=lambda r: r["num_gpus"],
+        nodes=lambda r: np.ones_like(r["num_gpus"]),
+        seconds=lambda r: r["out_of_place_us"] * 1e-6,
+        keep=lambda r: r["gpu=v100"] == 1,
+        remark="the machine is not named: 134 GB/s over eight devices, 23 over two, is a mesh of NVLink 2",
+    ),
+)
+
+LEFT_OUT = {
+    "aiconfigurator/l40s": "two sockets without peer access between them, 1 to 2 GB/s over eight devices:"
+    " no cluster of the catalogue is wired so; the tier's attained fraction is used instead",
+    "aiconfigurator/b60": "no device of the catalogue",
+    "aiconfigurator/int8": "the same bytes as half; kept aside",
+    "aiconfigurator/NCCL before 2.29": "kept aside: the curves are tested on these rows",
+    "aiconfigurator/custom_allreduce": "kernels of serving frameworks; training frameworks call NCCL",
+    "aiconfigurator/deepep": "dispatch and combine of another library, by tokens and not by bytes",
+    "vidur/network_collectives": "times rounded to a microsecond of a serving framework's process groups",
+    "apex/nccl_collectives": "the same devices as aiconfigurator's, times rounded to a microsecond; V100 of"
+    " the PCIe kind are in no cluster of the catalogue",
+    "simumax/collective_efficiency": "fitted constants, not measurements",
+}

@@ -1,0 +1,365 @@
+"""What other projects' tables of kernels measure, as operators on the devices of the catalogue.
+
+Answers: one entry per table: which operator of which device, in which precision, how long it took, which
+rows are left out and why?
+Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
+(MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
+(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT). Forward kernels of serving stacks, except
+simumax's, which are of training.
+Elsewhere: fitting, and what happens where sources differ (peer_fit.py); the paper's (operator_files.py).
+
+Columns are those of io/samples/columns.py: a column of words is one column "name=word" of 0 and 1 for each
+word. Sources stand in the order in which they are trusted: sweeps over shapes before tables of one model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.calibration.samples import Samples, operator_samples
+from flopcast.dtypes import Counts, Floats
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.matmul import Matmul
+from flopcast.spec.cluster import Device
+
+Columns = Mapping[str, Floats]
+Mask = Callable[[Columns], np.ndarray]
+SMALLEST = (
+    512.0  # rows, columns and sum of a product; queries of a sequence: less is serving's, not training's
+)
+LARGEST_GB200 = 2.0**39  # multiply-adds: beyond it the table shows another state of the machine
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PeerFile:
+    """One kernel class in one table.
+
+    `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
+    functions take columns, arrays (rows,): `belongs` picks the rows of this class, `sound` marks those of
+    them that are not known to be broken, `operator` gives arrays (rows, 1). `peak` is the dtype whose peak
+    bounds the rows, where the operator cannot be written in it. `layout` is that of a gradient product,
+    which gives a ratio and no curve.
+    """
+
+    source: str
+    path: str  # under data/peers
+    name: str  # of the curve
+    devices: Mapping[str, str]
+    operator: Callable[[Columns], AbstractOperator]
+    measured_s: Callable[[Columns], Floats]
+    belongs: Mask
+    sound: Mask = lambda r: np.ones(len(next(iter(r.values()))), dtype=bool)
+    remark: str = ""
+    peak: str = ""
+    layout: str = "forward"
+
+
+def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
+    """The rows of one class and device in a table; what is broken or impossible is counted as rejected.
+
+    Parameters
+    ----------
+    columns : of the whole table
+    mark : the column of the device, a key of `file.devices`
+    """
+    mine = (columns[mark] == 1) & file.belongs(columns)
+    rows = {name: values[mine] for name, values in columns.items()}
+    if file.peak:
+        peaks = {**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]}
+        device = device.model_copy(update={"peak_flop_per_s": peaks})
+    remark = f" ({file.remark})" if file.remark else ""
+    samples = operator_samples(
+        file.operator(rows),
+        file.measured_s(rows),
+        file.sound(rows),
+        device,
+        f"data/peers/{file.path}{remark}",
+    )
+    return replace(samples, name=file.name)
+
+
+def column(values: Counts) -> Counts:
+    """Rows in the place of plans: (rows,) → (rows, 1)."""
+    return values[:, None]
+
+
+def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractOperator]:
+    """Products of columns m, n, k."""
+    return lambda r: Matmul(
+        m=column(r["m"]), n=column(r["n"]), k=column(r["k"]), dtype=dtype, layout=layout
+    )
+
+
+def attention(
+    sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
+) -> Callable[[Columns], AbstractOperator]:
+    """Causal self-attention from the names of its columns: half of the square's FLOP."""
+    return lambda r: FlashAttention(
+        batch=column(r[sequences] * r[heads]),
+        kv_batch=column(r[sequences] * r[kv_heads]),
+        queries=column(r[queries]),
+        head_size=column(r[head_size]),
+        causal=True,
+        dtype="bf16",
+        is_gradient=is_gradient,
+    )
+
+
+def all_of(*masks: Mask) -> Mask:
+    """Rows that every mask keeps."""
+    return lambda r: np.asarray(np.all([mask(r) for mask in masks], axis=0))
+
+
+def is_word(name: str) -> Mask:
+    """Rows of one word; none where the table does not hold it."""
+    return lambda r: r[name] == 1 if name in r else np.zeros(len(next(iter(r.values()))), dtype=bool)
+
+
+def not_small(*names: str) -> Mask:
+    """Rows with SMALLEST or more in every column named."""
+    return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
+
+
+def _milliseconds(r: Columns) -> Floats:
+    return r["latency_ms"] * 1e-3
+
+
+def _microseconds(r: Columns) -> Floats:
+    return r["latency_us"] * 1e-6
+
+
+def _one_state(r: Columns) -> np.ndarray:
+    """GB200 reaches 0.72 of its peak below 2^39 multiply-adds and 0.42 above: two states of a machine."""
+    sound: np.ndarray = (r["system=gb200"] == 0) | (r["m"] * r["n"] * r["k"] < LARGEST_GB200)
+    return sound
+
+
+SYSTEMS = {
+    "system=a100_sxm": "a100-sxm4-80gb",
+    "system=h100_sxm": "h100-sxm5-80gb",
+    "system=h200_sxm": "h200-sxm-141gb",
+    "system=b200_sxm": "b200-sxm-180gb",
+    "system=b300_sxm": "b300-sxm-288gb",
+    "system=gb200": "gb200-192gb",
+    "system=gb300": "gb300-288gb",
+    "system=l40s": "l40s-48gb",
+    "system=rtx_pro_6000_server": "rtx-pro-6000-96gb",
+}
+NARROW = {mark: name for mark, name in SYSTEMS.items() if name != "a100-sxm4-80gb"}
+BLACKWELL = {
+    mark: name for mark, name in NARROW.items() if name[:2] in ("b2", "b3", "gb") or name.startswith("rtx")
+}
+BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("rtx")}
+SERVING = "of serving kernels: slower than training sustains"
+
+
+def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
+    """A table of narrow products; an element counts one byte: inputs have fewer, results more."""
+    return PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/gemm_low_precision.csv.gz",
+        name=f"gemm.{dtype}",
+        devices=devices,
+        operator=matmul("fp8"),
+        measured_s=_milliseconds,
+        belongs=all_of(is_word(f"dtype={dtype}"), not_small("m", "n", "k")),
+        remark=f"{dtype}, {SERVING}",
+        peak=peak,
+    )
+
+
+AICONFIGURATOR = (
+    PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/gemm_bf16.csv.gz",
+        name="gemm",
+        devices=SYSTEMS,
+        operator=matmul("bf16"),
+        measured_s=_milliseconds,
+        belongs=all_of(is_word("framework_name=vllm"), not_small("m", "n", "k")),
+        sound=_one_state,
+        remark="bf16",
+    ),
+    PeerFile(
+        source="aiconfigurator",
+        path="aiconfigurator/attention_prefill_bf16.csv.gz",
+        name="flash_attention",
+        devices=SYSTEMS,
+        operator=attention("batch_size", "seq_len", "num_heads", "num_kv_heads", "head_dim"),
+        measured_s=_milliseconds,
+        belongs=all_of(
+            is_word("framework_name=vllm"), not_small("seq_len"), lambda r: r["head_dim"] <= 256
+        ),
+        remark="bf16, causal",
+    ),
+    _narrow("fp8", NARROW, "fp8"),
+    _narrow("fp8_block", BLOCKED, "fp8"),
+    _narrow("nvfp4", BLACKWELL, "fp4"),
+)
+
+
+def _of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
+    """Seconds from a fraction of a stated peak; `counted_ratio`: the table's FLOP over the operator's."""
+    flop: Counts = operator.work().flop.ravel()
+    return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)
+
+
+SIMUMAX = {"system=a100_pcie": "a100-pcie-80gb", "system=b200_bf16_ceperm": "b200-sxm-180gb"}
+LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
+
+
+def _simumax_gemm(layout: str) -> PeerFile:
+    """Products of one layout; a weight gradient is added to fp32 in place."""
+    make = matmul("bf16", layout)
+    return PeerFile(
+        source="simumax",
+        path="simumax/gemm_efficiency.csv",
+        name="gemm",
+        devices=SIMUMAX,
+        operator=make,
+        measured_s=lambda r: _of_efficiency(r, make(r)),
+        belongs=is_word(f"layout={LAYOUTS[layout]}"),
+        remark="bf16, of training",
+        layout=layout,
+    )
+
+
+def _simumax_attention(which: str) -> PeerFile:
+    """Causal attention whose efficiency counts the whole square; heads of one size only (no latent ones).
+
+    Values above 1 at half of the square's work show that the square is counted.
+    """
+    make = attention(
+        "batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", is_gradient=which == "sdp_bwd"
+    )
+    return PeerFile(
+        source="simumax",
+        path="simumax/attention_efficiency.csv",
+        name="flash_attention.backward" if which == "sdp_bwd" else "flash_attention",
+        devices=SIMUMAX,
+        operator=make,
+        measured_s=lambda r: _of_efficiency(r, make(r), counted_ratio=2.0),
+        belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] == r["v_head_dim"]),
+        remark="bf16, causal, of training",
+    )
+
+
+INFERSIM = {"gpu=h20": "h20-96gb", "gpu=h800": "h800-sxm-80gb"}
+
+
+def _part_of_shape(r: Columns, number: int) -> Counts:
+    """One number of a word such as "32-8-128": heads, key/value heads, head size."""
+    words = [name for name in r if name.startswith("shape=")]
+    numbers = [float(name.removeprefix("shape=").split("-")[number]) for name in words]
+    return np.asarray(sum(r[name] * value for name, value in zip(words, numbers, strict=True)))
+
+
+def _infersim_attention(r: Columns) -> AbstractOperator:
+    """One causal sequence: the table's fractions of peak count half of the square."""
+    heads, kv_heads, head_size = (_part_of_shape(r, number) for number in range(3))
+    shape = {"one": np.ones_like(heads), "heads": heads, "kv": kv_heads, "size": head_size}
+    return attention("one", "seq_len", "heads", "kv", "size")({**r, **shape})
+
+
+LLAMA_8B = {  # outputs, inputs of each linear layer: arXiv:2407.21783, table 3
+    "qkv_proj": (6144.0, 4096.0),
+    "o_proj": (4096.0, 4096.0),
+    "gate_up_proj": (28672.0, 4096.0),
+    "down_proj": (4096.0, 14336.0),
+}
+
+
+def _llama_layer(layer: str) -> PeerFile:
+    """One linear layer of Llama 3.1 8B on one device, by tokens."""
+    n, k = LLAMA_8B[layer]
+    return PeerFile(
+        source="llmservingsim",
+        path="llmservingsim/vllm_dense.csv.gz",
+        name="gemm",
+        devices={"gpu=RTX4090": "rtx-4090-24gb", "gpu=RTXPRO6000": "rtx-pro-6000-96gb"},
+        operator=lambda r: matmul("bf16")(
+            {"m": r["tokens"], "n": 0 * r["tokens"] + n, "k": 0 * r["tokens"] + k}
+        ),
+        measured_s=lambda r: r["time_us"] * 1e-6,
+        belongs=all_of(
+            is_word(f"layer={layer}"),
+            is_word("model=meta-llama/Llama-3.1-8B"),
+            lambda r: r["tp"] == 1,
+            not_small("tokens"),
+        ),
+        remark="bf16, the layers of one model",
+    )
+
+
+VIDUR: dict[
+    str, Callable[[Columns], tuple[Counts, Counts]]
+] = {  # column of the time → outputs and inputs of the product on one rank
+    "attn_post_proj_ms": lambda r: (r["n_embd"], r["n_embd"] / r["num_tensor_parallel_workers"]),
+    "mlp_down_proj_ms": lambda r: (r["n_embd"], r["n_expanded_embd"] / r["num_tensor_parallel_workers"]),
+}
+
+
+def _vidur_layer(name: str) -> PeerFile:
+    """One linear layer of several models and degrees, fp16; fused inputs (queries, gates) are left out."""
+    shape = VIDUR[name]
+
+    def make(r: Columns) -> AbstractOperator:
+        """Tokens by what the layer gives and takes."""
+        n, k = shape(r)
+        return matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
+
+    return PeerFile(
+        source="vidur",
+        path="vidur/layer_ops.csv.gz",
+        name="gemm",
+        devices={"gpu=a40": "a40-48gb", "gpu=h100": "h100-sxm5-80gb"},
+        operator=make,
+        measured_s=lambda r: r[name] * 1e-3,
+        belongs=not_small("num_tokens"),
+        remark="fp16, layers of six models",
+    )
+
+
+OTHERS = (
+    *(_simumax_gemm(layout) for layout in LAYOUTS),
+    *(_simumax_attention(which) for which in ("sdp_fwd", "sdp_bwd")),
+    PeerFile(
+        source="infersim",
+        path="infersim/gemm.csv",
+        name="gemm.fp8",
+        devices=INFERSIM,
+        operator=matmul("fp8"),
+        measured_s=_microseconds,
+        belongs=not_small("m"),
+        remark="fp8: its fractions are of that peak",
+    ),
+    PeerFile(
+        source="infersim",
+        path="infersim/mha_prefill.csv",
+        name="flash_attention",
+        devices={"gpu=h20": "h20-96gb"},
+        operator=_infersim_attention,
+        measured_s=_microseconds,
+        belongs=lambda r: r["seq_len"] >= SMALLEST,
+        remark="bf16, causal, one sequence",
+    ),
+    *(_llama_layer(layer) for layer in LLAMA_8B),
+    *(_vidur_layer(name) for name in VIDUR),
+)
+PEER_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
+
+LEFT_OUT = {
+    "aiconfigurator/b60, apex/V100-PCIe": "no device of the catalogue",
+    "aiconfigurator/gemm_bf16, trtllm rows of A100": "the other framework's rows cover the same shapes",
+    "aiconfigurator/attention, heads of 512": "another kernel, for models that nobody trains with it",
+    "aiconfigurator/moe_fused_experts, */grouped_gemm": "several products of unequal size in one"
+    " kernel: no operator of that class yet",
+    "aiconfigurator/mla_prefill, simumax heads of 192 and 128": "two head sizes: no operator of"
+    " that class yet",
+    "aiconfigurator/mamba2, gated_deltanet; infersim/gdn": "sub-kernels of layers without an operator",
+    "aiconfigurator/attention_decode, infersim/*_decode": "serving only",
+    "vidur/attn_pre_proj, mlp_up_proj": "fused products whose bias and reshaping are in the time",
+    "llmservingsim, other models": "shapes per degree are not stated in the table",
+}
