@@ -49,12 +49,8 @@ class Rows:
 
     def part(self, where: np.ndarray) -> "Rows":
         """Those rows that a mask, or their positions, select."""
-        return Rows(
-            log2=self.log2[:, where],
-            log_efficiency=self.log_efficiency[where],
-            terms=self.terms[where],
-            most=self.most,
-        )
+        logs, terms = self.log_efficiency[where], self.terms[where]
+        return replace(self, log2=self.log2[:, where], log_efficiency=logs, terms=terms)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -131,11 +127,8 @@ def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> Table:
     if not errors:
         return table
     log_errors = np.concatenate(errors)
-    return replace(
-        table,
-        relative_error=float(np.mean(np.abs(np.expm1(log_errors)))),
-        log_sigma_factor=log_sigma(log_errors),
-    )
+    error = float(np.mean(np.abs(np.expm1(log_errors))))
+    return replace(table, relative_error=error, log_sigma_factor=log_sigma(log_errors))
 
 
 def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> Table:
