@@ -24,7 +24,7 @@ from flopcast.operators.item import host_work, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import MESSAGES, AllReduce, Replicate
-from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.plan import Plan, batch_plans, one_plan
 
 DGX = catalog.cluster("dgx-a100")
 VISTA = catalog.cluster("vista")
@@ -397,3 +397,43 @@ def test_a_curve_may_be_another_devices():
     twin = changed_device(DGX, name="twin", curves="a100-sxm4-80gb")
 
     np.testing.assert_array_equal(seconds_of(gemm(), twin), seconds_of(gemm(), DGX))
+
+
+def test_a_small_message_does_not_make_a_large_one_beside_it_uncertain():
+    """vista-ndr: all-reduces of 42 MB and more were measured."""
+    small, large = (
+        message_item(AllReduce(axis="dp", message_bytes=constant(size)), name)
+        for name, size in (("small", 8.0), ("large", 1e8))
+    )
+
+    priced = price_items([small, large], VISTA, DATA_PARALLEL)
+
+    assert "extrapolated[all_reduce]" in priced.of(small).factors
+    assert "extrapolated[all_reduce]" not in priced.of(large).factors
+
+
+def test_a_shape_beyond_the_measurements_makes_no_other_uncertain():
+    inside, beyond = item_of(gemm(4096)), item_of(gemm(2**18))
+
+    priced = price_items([inside, beyond], DGX)
+
+    assert "extrapolated[gemm]" in priced.of(beyond).factors
+    assert "extrapolated[gemm]" not in priced.of(inside).factors
+
+
+def test_what_moves_nothing_lies_in_no_range_and_outside_of_none():
+    """A bias that a product adds on the way borrows the curve of a sum, and asks it for nothing."""
+    priced = price_items([item_of(streaming("epilogue_bias"))], DGX)
+
+    assert [used.extrapolated for used in priced.used] == [False]
+
+
+def test_a_plan_is_scaled_by_its_own_doubts_alone():
+    """Two plans of one batch: the second's message is one that nobody measured."""
+    site, size = site_with(**{"extrapolated[all_reduce]": 2.0}), np.array([[1e8], [8.0]])
+    plans = batch_plans([Plan(data_parallel=8, global_batch=8)] * 2)
+    item = message_item(AllReduce(axis="dp", message_bytes=size))
+
+    before, after = (price_items([item], VISTA, plans, s).of(item).alone_s.ravel() for s in (None, site))
+
+    np.testing.assert_allclose(after / before, [1.0, 2.0])

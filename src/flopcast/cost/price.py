@@ -103,6 +103,15 @@ class _Pricing:
     used: dict[tuple[str, str], Used]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Doubt:
+    """A factor that holds for some rows only: its name, its sigma, and a mask of the rows."""
+
+    name: str
+    log_sigma_factor: float
+    rows: np.ndarray
+
+
 def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: FactorBook) -> Priced:
     """Price every item of the programs on a cluster.
 
@@ -150,13 +159,38 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     name, _, layout = kernel.partition(".") if kernel.startswith("gemm.") else (kernel, "", "")
     found = state.book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives)
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
-    extrapolated = bool(found.curve.axes) and outside(found.curve, coordinates)
-    names = _kernel_factors(name, found, extrapolated, state)
+    far = outside(found.curve, coordinates) & (bound_s > 0)
+    names = _kernel_factors(name, found, state)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout)
-    seconds = alone_s * _ratio(names, state)
-    _use(found.curve, extrapolated, found.calibrated, state)
-    for (item, _), part in zip(works, _split(seconds, shapes), strict=True):
-        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, part, state), factors=names)
+    _use(found.curve, bool(far.any()), found.calibrated, state)
+    doubt = _Doubt(f"extrapolated[{name}]", EXTRAPOLATION_LOG_SIGMA, far)
+    _keep([item for item, _ in works], shapes, alone_s * _ratio(names, state), names, (doubt,), state)
+
+
+def _keep(
+    items: list[Item],
+    shapes: list[tuple[int, ...]],
+    seconds: Floats,
+    names: tuple[str, ...],
+    doubts: tuple[_Doubt, ...],
+    state: _Pricing,
+) -> None:
+    """The prices of items whose seconds lie behind each other; a doubt scales, and names, where it holds.
+
+    It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
+    large ones beside it uncertain, nor one plan of a batch another.
+    """
+    held = [_split(doubt.rows, shapes) for doubt in doubts]
+    for item, whole, *masks in zip(items, _split(seconds, shapes), *held, strict=True):
+        part, own = whole, list(names)
+        for doubt, mask in zip(doubts, masks, strict=True):
+            plans = mask.any(axis=-1, keepdims=True)
+            if plans.any():
+                ratio = state.factors.get(doubt.name, doubt.log_sigma_factor).ratio
+                part = np.where(plans, part * ratio, part)
+                own.append(doubt.name)
+        host_s = _launch_s(item, part, state)
+        state.prices[id(item)] = Price(alone_s=part, host_s=host_s, factors=tuple(own))
 
 
 def _flatten(
@@ -182,12 +216,12 @@ def _flatten(
     return shapes, bounds, tuple(np.maximum(column, 1.0) for column in columns)
 
 
-def _split(flat_s: Floats, shapes: list[tuple[int, ...]]) -> Iterator[Floats]:
+def _split(flat: np.ndarray, shapes: list[tuple[int, ...]]) -> Iterator[np.ndarray]:
     """The parts of a flat array, each in its shape: undoes `_flatten`."""
     start = 0
     for shape in shapes:
         end = start + math.prod(shape)
-        yield flat_s[start:end].reshape(shape)
+        yield flat[start:end].reshape(shape)
         start = end
 
 
@@ -211,11 +245,11 @@ def kernel_seconds(
     return bounded_s
 
 
-def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing) -> tuple[str, ...]:
+def _kernel_factors(name: str, found: Found, state: _Pricing) -> tuple[str, ...]:
     """Names of the factors of a kernel class, each made on first use.
 
-    A level for its family (products, attention, memory-bound); more where the curve is borrowed, where
-    it extrapolates, and the stack's derate for what runs on matrix engines.
+    A level for its family (products, attention, memory-bound); more where the curve is borrowed, and the
+    stack's derate for what runs on matrix engines.
     """
     device, stack = state.cluster.node.device.name, state.stack
     matrix = name in ("gemm", "flash_attention", "flash_attention.backward") or name.startswith("batched")
@@ -229,9 +263,6 @@ def _kernel_factors(name: str, found: Found, extrapolated: bool, state: _Pricing
         if sigma > 0:
             names.append(label)
             state.factors.get(label, sigma)
-    if extrapolated:
-        names.append(f"extrapolated[{name}]")
-        state.factors.get(names[-1], EXTRAPOLATION_LOG_SIGMA)
     if matrix:
         label = f"{stack.name}@{stack.era}" if stack.era else stack.name
         names.append(f"in_training_derate[{label}]")
@@ -255,16 +286,13 @@ def _price_messages(
     size, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
     cost = message_seconds(collective, size, Group(inside=inside, nodes=nodes), state.cluster, state.book)
     for curve in cost.curves:
-        _use(curve, cost.extrapolated, True, state)
-    seconds, factors = _scaled(cost, state)
-    if cost.borrowed:
-        factors = (*factors, f"borrowed[{collective}]")
-        seconds = seconds * state.factors.get(factors[-1], OTHER_COLLECTIVE_LOG_SIGMA).ratio
-    if cost.extrapolated:
-        factors = (*factors, f"extrapolated[{collective}]")
-        seconds = seconds * state.factors.get(factors[-1], MESSAGE_EXTRAPOLATION_LOG_SIGMA).ratio
-    for (item, _), part in zip(messages, _split(seconds, shapes), strict=True):
-        state.prices[id(item)] = Price(alone_s=part, host_s=_launch_s(item, part, state), factors=factors)
+        _use(curve, bool(cost.extrapolated.any()), True, state)
+    seconds, names = _scaled(cost, state)
+    doubts = (
+        _Doubt(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
+        _Doubt(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
+    )
+    _keep([item for item, _ in messages], shapes, seconds, names, doubts, state)
 
 
 def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:

@@ -32,15 +32,16 @@ class MessageCost:
 
     `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes)
     or flat. `curves` holds one entry for each tier that has a measured curve: empty means that the
-    tiers' stated `attained_fraction` was used throughout. `extrapolated` where a message is smaller or
-    larger than any that was measured, or its group; `borrowed` where a curve is another collective's.
+    tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks of that
+    shape: where a message is smaller or larger than any that was measured, or its group; where the curve
+    is another collective's.
     """
 
     alone_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
     curves: tuple[Curve, ...]
-    extrapolated: bool
-    borrowed: bool
+    extrapolated: np.ndarray
+    borrowed: np.ndarray
 
 
 def message_seconds(
@@ -64,7 +65,7 @@ def message_seconds(
     tier = tier_of(nodes, cluster)
     seconds = np.zeros(shape)
     curves: list[Curve] = []
-    extrapolated = False
+    extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in np.unique(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
         if not here.any():
@@ -73,15 +74,12 @@ def message_seconds(
         curve = _curve(collective, link, book)
         if curve is not None:
             curves.append(curve)
-            extrapolated |= outside(curve, (size[here], inside[here], nodes[here]))
+            extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
+            borrowed[here] = curve.name != collective
         inner = cluster.tiers[0].bytes_per_s if index else np.inf
         seconds[here] = _on_tier(collective, size[here], inside[here], nodes[here], link, inner, curve)
     return MessageCost(
-        alone_s=seconds,
-        tier=tier,
-        curves=tuple(curves),
-        extrapolated=extrapolated,
-        borrowed=any(curve.name != collective for curve in curves),
+        alone_s=seconds, tier=tier, curves=tuple(curves), extrapolated=extrapolated, borrowed=borrowed
     )
 
 

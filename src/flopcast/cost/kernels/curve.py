@@ -89,16 +89,17 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     return np.minimum(total, 0.0)
 
 
-def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> bool:
-    """Whether any coordinate lies more than 5 % outside of the measured range.
+def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
+    """Which shapes have a coordinate more than 5 % outside of the measured range: a mask, (rows,).
 
-    Less than that is the rounding of a curve file, or a measured shape with its padding.
+    Less than that is the rounding of a curve file, or a measured shape with its padding. A curve without
+    axes has no range to leave.
     """
     slack = np.log2(1.05)
-    return any(
-        bool(np.any(np.log2(value) < axis[0] - slack) or np.any(np.log2(value) > axis[-1] + slack))
-        for axis, value in zip(curve.axes, view_of(curve.name).table(coordinates), strict=False)
-    )
+    found = np.zeros(coordinates[0].shape, dtype=bool)
+    for axis, value in zip(curve.axes, view_of(curve.name).table(coordinates), strict=False):
+        found |= (np.log2(value) < axis[0] - slack) | (np.log2(value) > axis[-1] + slack)
+    return found
 
 
 def _locate(axis: Counts, value: Counts) -> tuple[Integers, Counts]:

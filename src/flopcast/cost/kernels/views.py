@@ -37,7 +37,6 @@ class View:
     of multiprocessors besides. `powers` say how work grows along each axis of the table: time does not
     fall there; None where work stays or other things matter more. Axes beyond those named are free.
     `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave.
-    `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave.
     """
 
     table: Callable[[Coordinates], Coordinates]
