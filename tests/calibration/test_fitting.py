@@ -8,9 +8,9 @@ import pytest
 from flopcast.calibration.collective_files import FABRICS
 from flopcast.calibration.operator_files import FILES
 from flopcast.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
-from flopcast.calibration.peer_fit import peer_devices
-from flopcast.calibration.peer_operators import PEER_FILES
-from flopcast.cli.fitting import SYSTEMS, fit_all
+from flopcast.calibration.peer_fit import PEER_FILES, peer_devices
+from flopcast.cli.fitting import fit_all
+from flopcast.cli.published import SYSTEMS
 from flopcast.errors import SpecError
 from flopcast.io import catalog
 

@@ -28,9 +28,10 @@ from flopcast.calibration.from_run import (
     site_after,
     update,
 )
-from flopcast.cli.observing import from_run, kineto, nccl_tests, site_text
+from flopcast.cli.observing import from_run, kineto, nccl_tests
 from flopcast.dtypes import constant
 from flopcast.errors import SpecError
+from flopcast.io.samples.sites import site_text
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import read_yaml
 from flopcast.operators.item import HostWork, Item, kernel

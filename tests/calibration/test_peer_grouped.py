@@ -5,15 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flopcast.calibration.peer_grouped import (
-    GROUPED_TABLES,
-    SKEW,
-    expected_imbalance,
-    fit_grouped,
-    fit_grouped_curve,
-    grouped_samples,
-    rejected_rows,
-)
+from flopcast.calibration.peer_fit import SKEW, device_samples, fit_peer_curve, fit_peers
+from flopcast.calibration.peer_grouped import GROUPED_FILES, expected_imbalance
+from flopcast.calibration.peer_tables import faults_of
 from flopcast.calibration.samples import Samples
 from flopcast.cost.kernels.curve import log_efficiency
 from flopcast.io import catalog
@@ -22,10 +16,13 @@ LAYERS = "aiconfigurator/moe_fused_experts.csv.gz"
 TRAINING = "simumax/grouped_gemm_efficiency.csv"
 SERVING = "infersim/grouped_gemm_prefill.csv"
 WORDS = ("bfloat16", "fp8", "fp8_block", "nvfp4")
+LAYER = next(file for file in GROUPED_FILES if (file.path, file.name) == (LAYERS, "grouped_gemm"))
 
 
-def devices(*names):
-    return {name: catalog.device(name) for name in names}
+def samples_on(device, name, path, table):
+    """The samples of one class in one table on one device, from its one source."""
+    (samples,) = device_samples(catalog.device(device), {path: table})[name].values()
+    return samples
 
 
 def columns(**values):
@@ -76,9 +73,7 @@ def test_no_expert_can_have_more_rows_than_there_are_tokens():
 
 
 def test_a_training_row_has_the_rows_of_all_groups_and_the_time_of_its_efficiency():
-    files = {TRAINING: training("fwd", 0.5)}
-
-    (samples,) = grouped_samples(files, devices("b200-sxm-180gb"))["b200-sxm-180gb", "grouped_gemm"]
+    samples = samples_on("b200-sxm-180gb", "grouped_gemm", TRAINING, training("fwd", 0.5))
 
     assert samples.coordinates[:, 0].tolist() == [24640, 3072, 5120, 40, 1]
     assert samples.measured_s.item() == pytest.approx(2 * 24640 * 3072 * 5120 / (0.5 * 2250e12))
@@ -93,9 +88,7 @@ def test_an_fp8_row_has_the_rows_that_its_fraction_of_peak_says():
     table |= columns(down_mfu=[0.01], down_proj_us=[100.0])
     table |= {"gpu=h800": np.ones(1), "gpu=h20": np.zeros(1)}
 
-    (samples,) = grouped_samples({SERVING: table}, devices("h800-sxm-80gb"))[
-        "h800-sxm-80gb", "grouped_gemm.fp8"
-    ]
+    samples = samples_on("h800-sxm-80gb", "grouped_gemm.fp8", SERVING, table)
 
     assert samples.coordinates[:, 0].tolist() == pytest.approx([16000, 4096, 4096, 16, 1])
     assert samples.rejected == 1  # the down projection, at a fraction of too few digits
@@ -103,9 +96,7 @@ def test_an_fp8_row_has_the_rows_that_its_fraction_of_peak_says():
 
 def test_an_expert_layer_needs_the_flop_of_its_three_projections():
     """Mixtral on one H100: 8192 rows, three products of 4096 by 14336 (arXiv:2401.04088)."""
-    (samples,) = grouped_samples({LAYERS: layers(1)}, devices("h100-sxm5-80gb"))[
-        "h100-sxm5-80gb", "grouped_gemm"
-    ]
+    samples = samples_on("h100-sxm5-80gb", "grouped_gemm", LAYERS, layers(1))
 
     assert samples.bound_s.item() == pytest.approx(2 * 8192 * 3 * 4096 * 14336 / 989e12)
 
@@ -113,9 +104,7 @@ def test_an_expert_layer_needs_the_flop_of_its_three_projections():
 def test_expert_and_tensor_parallelism_divide_groups_rows_and_width():
     whole = layers(2, moe_ep_size=np.array([1.0, 4.0]), moe_tp_size=np.array([1.0, 2.0]))
 
-    (samples,) = grouped_samples({LAYERS: whole}, devices("h100-sxm5-80gb"))[
-        "h100-sxm5-80gb", "grouped_gemm"
-    ]
+    samples = samples_on("h100-sxm5-80gb", "grouped_gemm", LAYERS, whole)
 
     ratio = samples.coordinates[:, 0] / samples.coordinates[:, 1]
     assert ratio.tolist() == [4, 2, 1, 4, 1]  # rows, columns, sum, groups, imbalance
@@ -126,7 +115,6 @@ def test_expert_and_tensor_parallelism_divide_groups_rows_and_width():
     [
         ({"num_tokens": 64.0}, "fewer than 32 rows"),
         ({"inter_size": 2688.0}, "without a gate"),
-        ({"latency_ms": 0.1}, "faster than the peaks"),
         (
             {"moe_ep_size": 4.0, "distribution=balanced": 0.0, "distribution=power_law_1.2": 1.0},
             "power law",
@@ -138,17 +126,23 @@ def test_a_row_that_cannot_be_used_is_counted_under_its_reason(changes, words):
     for name, value in changes.items():
         table[name] = np.array([table[name][0], value])
 
-    (counts,) = rejected_rows({LAYERS: table}, devices("h100-sxm5-80gb")).values()
+    counts = faults_of(LAYER, table, "system=h100_sxm")
 
     assert [(words in reason, count) for reason, count in counts.items()] == [(True, 1)]
+
+
+def test_a_row_faster_than_the_peaks_is_rejected():
+    table = layers(2, latency_ms=np.array([20.0, 0.1]))
+
+    samples = samples_on("h100-sxm5-80gb", "grouped_gemm", LAYERS, table)
+
+    assert (samples.rejected, len(samples.measured_s)) == (1, 1)
 
 
 def test_kept_and_rejected_rows_are_all_rows():
     table = layers(5, num_tokens=np.array([64.0, 4096, 8192, 32, 16384]))
 
-    (samples,) = grouped_samples({LAYERS: table}, devices("h100-sxm5-80gb"))[
-        "h100-sxm5-80gb", "grouped_gemm"
-    ]
+    samples = samples_on("h100-sxm5-80gb", "grouped_gemm", LAYERS, table)
 
     assert len(samples.measured_s) + samples.rejected == 5
 
@@ -169,14 +163,14 @@ def made(skew, rows=200):
 
 
 def test_the_coefficient_of_the_skew_is_found_again():
-    curve = fit_grouped_curve(made(0.3), catalog.device("h100-sxm5-80gb"))
+    curve = fit_peer_curve(made(0.3), catalog.device("h100-sxm5-80gb"))
 
     assert curve.terms["skew"] == pytest.approx(0.3, abs=0.01)
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.3])
 def test_more_imbalance_is_never_faster_and_never_slower_than_its_fullest_group(skew):
-    curve = fit_grouped_curve(made(skew), catalog.device("h100-sxm5-80gb"))
+    curve = fit_peer_curve(made(skew), catalog.device("h100-sxm5-80gb"))
     imbalance = np.linspace(1, 16, 50)
     shape = tuple(np.full(50, value) for value in (65536.0, 4096.0, 2048.0, 16.0))
 
@@ -187,7 +181,7 @@ def test_more_imbalance_is_never_faster_and_never_slower_than_its_fullest_group(
 
 
 def test_the_curve_of_dense_products_reads_groups_as_one_product_of_all_their_rows():
-    gemm = replace(fit_grouped_curve(made(0.0), catalog.device("h100-sxm5-80gb")), name="gemm", terms={})
+    gemm = replace(fit_peer_curve(made(0.0), catalog.device("h100-sxm5-80gb")), name="gemm", terms={})
     dense = tuple(np.array([value]) for value in (8192.0, 4096.0, 2048.0))
 
     of_groups = log_efficiency(gemm, (*dense, np.array([16.0]), np.array([4.0])))
@@ -196,7 +190,7 @@ def test_the_curve_of_dense_products_reads_groups_as_one_product_of_all_their_ro
 
 
 def test_measured_groups_that_are_all_equal_get_the_coefficient_of_other_devices():
-    curve = fit_grouped_curve(made(0.0), catalog.device("h100-sxm5-80gb"))
+    curve = fit_peer_curve(made(0.0), catalog.device("h100-sxm5-80gb"))
 
     assert curve.terms["skew"] == SKEW
 
@@ -210,18 +204,19 @@ def test_a_gradients_ratio_is_its_time_over_the_forwards():
     }
     table["ng"] = np.tile(groups, 2)
 
-    curves, _ = fit_grouped({TRAINING: table}, devices("b200-sxm-180gb"))
+    found = fit_peers(catalog.device("b200-sxm-180gb"), {TRAINING: table})
 
-    assert curves["b200-sxm-180gb"]["grouped_gemm"].layout_ratio["weight_gradient"] == pytest.approx(2.0)
+    ratio = found.curves["grouped_gemm"].layout_ratio["weight_gradient"]
+    assert ratio == pytest.approx(2.0, rel=1e-3)
 
 
 def test_one_row_makes_no_curve_and_is_told():
-    curves, told = fit_grouped({TRAINING: training("fwd", 0.5)}, devices("b200-sxm-180gb"))
+    found = fit_peers(catalog.device("b200-sxm-180gb"), {TRAINING: training("fwd", 0.5)})
 
-    assert curves == {}
-    assert told == ["b200-sxm-180gb grouped_gemm: no curve of 1 rows"]
+    assert found.curves == {}
+    assert found.told == ("b200-sxm-180gb grouped_gemm: no curve of 1 rows",)
 
 
-@pytest.mark.parametrize("name", sorted({name for t in GROUPED_TABLES for name in t.devices.values()}))
+@pytest.mark.parametrize("name", sorted({name for f in GROUPED_FILES for name in f.devices.values()}))
 def test_every_device_of_the_tables_is_in_the_catalogue(name):
     assert catalog.device(name).name == name

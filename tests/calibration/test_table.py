@@ -13,6 +13,7 @@ from flopcast.calibration.table import (
     NODE_SPACING,
     Rows,
     corners,
+    fit_once,
     fit_table,
     monotone,
     nodes,
@@ -186,6 +187,33 @@ def test_time_does_not_fall_along_an_axis_with_a_power(seed, power):
     assert (np.diff(log_time, axis=0) >= -1e-9).all()
 
 
+def test_a_node_that_no_row_touches_moves_no_other():
+    """Log-efficiency as measured at three nodes; the second holds whatever the penalty put there."""
+    axes, table = (np.arange(4.0),), np.array([-1.0, 3.0, -1.0, -1.0])
+
+    level = monotone(table, axes, (1.0,), support=np.array([50.0, 0.0, 50.0, 50.0]))
+
+    assert level[[0, 2, 3]] == pytest.approx([-1.0, -1.0, -1.0], abs=1e-3)
+    assert level[1] == pytest.approx(-1.0 + np.log(2.0), abs=1e-3)
+
+
+def test_terms_that_may_add_up_to_a_sum_are_held_in_proportion():
+    """True coefficients 0.6 and 0.3, of which 0.6 together are allowed: 0.4 and 0.2."""
+    draw = np.random.default_rng(2)
+    terms = -draw.random((2000, 2))
+    rows = Rows(
+        log2=draw.uniform(0, 8, (1, 2000)),
+        log_efficiency=terms @ np.array([0.6, 0.3]) - 1,
+        terms=terms,
+        together=np.array([True, True]),
+        most_together_ratio=0.6,
+    )
+
+    table = fit_once(rows, (8,))
+
+    assert table.coefficients == pytest.approx([0.4, 0.2], abs=0.01)
+
+
 def test_a_table_whose_time_rises_already_is_left_as_it_is():
     axes, table = truth_of(coordinates_of(2))
 
@@ -261,6 +289,7 @@ def test_the_weights_of_a_row_are_those_of_the_corners_of_its_cell(sizes, seed):
     draw = np.random.default_rng(seed)
     axes = tuple(np.sort(draw.uniform(0.0, 9.0, size)) for size in sizes)
     logs = draw.uniform(-2.0, 11.0, (len(sizes), 6))
+    logs[0] = np.minimum(logs[0], axes[0][-1])  # beyond it, a look-up goes on
     table = draw.uniform(-3.0, 0.0, sizes)
 
     index, weight, size = corners(axes, logs)

@@ -1,5 +1,6 @@
 """Looking up a curve, against a slow interpolation that walks over the corners of a cell."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency, outside
+from flopcast.cost.kernels.curve import MOST_RISE, Curve, Evidence, log_efficiency, outside
 
 NO_EVIDENCE = Evidence(source="made up", rows=0, rejected=0, relative_error=0.0)
 FEW = settings(max_examples=60, deadline=None)
@@ -64,25 +65,51 @@ def cases(draw):
 @given(cases())
 @FEW
 def test_the_look_up_is_multilinear_interpolation(case):
+    """Up to the most work that was measured, which is the end of the first axis."""
     axes, table, points = case
-    coordinates = tuple(np.array(column) for column in zip(*points, strict=True))
+    first, *others = (np.array(column) for column in zip(*points, strict=True))
+    coordinates = (np.minimum(first, 2.0 ** axes[0][-1]), *others)
 
     found = log_efficiency(curve_of(axes, table), coordinates)
 
-    expected = [slow_lookup(axes, table, point) for point in points]
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    expected = [slow_lookup(axes, table, point) for point in zip(*coordinates, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 @given(cases())
 @FEW
-def test_no_look_up_leaves_the_range_of_the_table(case):
+def test_no_look_up_leaves_the_range_of_the_table_but_for_what_more_work_may_gain(case):
     axes, table, points = case
     coordinates = tuple(np.array(column) for column in zip(*points, strict=True))
 
     found = log_efficiency(curve_of(axes, table), coordinates)
 
     assert (found >= table.min() - 1e-12).all()
-    assert (found <= table.max() + 1e-12).all()
+    assert (found <= min(0.0, table.max() + np.log(MOST_RISE)) + 1e-12).all()
+
+
+@given(latency=st.floats(0.0, 20.0), fraction=st.floats(0.05, 0.3), octaves=st.floats(0.0, 12.0))
+@FEW
+def test_time_of_more_work_goes_on_as_over_the_last_octave(latency, fraction, octaves):
+    """A latency and a bandwidth: measured from 1 to 256, and known beyond."""
+    sizes = 2.0 ** np.arange(9)
+    time = latency + sizes / fraction
+    curve = curve_of([np.log2(sizes)], np.log(sizes / time))
+    more = np.array([256.0 * 2.0**octaves])
+
+    found = more / np.exp(log_efficiency(curve, (more,)))
+
+    assert found == pytest.approx(latency + more / fraction, rel=1e-6)
+
+
+def test_efficiency_of_products_has_saturated_at_their_end():
+    """The end of the sweep runs at the limit of power: larger products are as efficient."""
+    curve = replace(curve_of([[30.0, 31.0]], [-1.0, -0.5]), name="gemm")
+    ones = np.array([1.0, 8.0]) * 2.0**11
+
+    at_end, beyond = log_efficiency(curve, (ones, ones, ones))
+
+    assert (at_end, beyond) == (-0.5, -0.5)
 
 
 @given(cases())

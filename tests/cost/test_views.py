@@ -57,7 +57,14 @@ def test_the_head_of_an_attention_kernel_is_padded_to_32():
 
 
 def test_a_precision_of_a_class_is_seen_as_the_class():
-    assert view_of("gemm.fp8") is view_of("gemm")
+    assert view_of("grouped_gemm.fp8") is view_of("grouped_gemm")
+
+
+def test_narrow_products_are_seen_as_products_that_do_not_saturate():
+    narrow, wide = view_of("gemm.fp8"), view_of("gemm")
+
+    assert (narrow.saturates, wide.saturates) == (False, True)
+    assert narrow.terms is wide.terms
 
 
 def test_a_stream_of_bytes_has_no_tiles():

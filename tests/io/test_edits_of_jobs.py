@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
-from flopcast.io.edits import LONG_NAMES, edited, edited_document, merged, plan_mapping
+from flopcast.io.edits import edited, edited_document, in_long_names, long_names, merged
 from flopcast.io.yaml_text import Document
+from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
 
 WORDS = st.sampled_from("abc")
@@ -111,17 +112,27 @@ def test_every_word_that_is_no_change_is_told():
 
 
 def test_a_short_name_keeps_its_line_under_the_long_one():
-    found, plan = plan_mapping(document(), {"tp": 8, "zero": 1})
+    found, plan = in_long_names(document(), "plan", {"tp": 8, "zero": 1})
 
     assert plan == {"tensor_parallel": 8, "zero": 1}
     assert found.where(("plan", "tensor_parallel")) == "job.yaml:4"
 
 
-def test_every_name_of_a_plan_is_long_or_stands_for_a_long_one():
-    assert set(LONG_NAMES.values()) <= set(Plan.model_fields)
-    assert set(LONG_NAMES) & set(Plan.model_fields) == set()
+@pytest.mark.parametrize("noun", [Plan, Batch])
+def test_every_name_of_a_plan_or_a_batch_is_long_or_stands_for_a_long_one(noun):
+    assert set(long_names(noun).values()) <= set(noun.model_fields)
+    assert set(long_names(noun)) & set(noun.model_fields) == set()
+
+
+@pytest.mark.parametrize("written", ["seq", "sequence_length"])
+@pytest.mark.parametrize("changed", ["seq", "sequence_length"])
+def test_a_change_of_a_batch_replaces_the_length_by_whichever_name_either_has(written, changed):
+    found = edited_document(document(batch={written: 2048, "packed": True}), [f"batch.{changed}=4096"])
+
+    assert found.data["batch"] == {"sequence_length": 4096, "packed": True}
+    assert found.where(("batch", "sequence_length")) == f"argument batch.{changed}=4096"
 
 
 @pytest.mark.parametrize("data", [None, 7, ["dp"], True])
 def test_a_plan_that_is_no_mapping_is_left_for_validation_to_refuse(data):
-    assert plan_mapping(document(), data)[1] == data
+    assert in_long_names(document(), "plan", data)[1] == data

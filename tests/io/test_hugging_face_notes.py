@@ -74,6 +74,20 @@ def test_a_key_without_a_cost_is_passed_over_in_silence(key):
     assert not [note for note in notes_of("llama-2-7b") if key in note]
 
 
+@pytest.mark.parametrize(
+    ("key", "counted"), [("layerdrop", "all layers"), ("activation_dropout", "is not counted")]
+)
+def test_work_that_chance_leaves_out_is_noted_where_there_is_any(key, counted):
+    some, none = (
+        notes_of(published("opt-125m", **{key: 0.1})),
+        notes_of(published("opt-125m", **{key: 0.0})),
+    )
+
+    (said,) = [note for note in some if note.startswith(f"{key} = 0.1: ")]
+    assert counted in said
+    assert not [note for note in none if key in note]
+
+
 def test_a_quantised_checkpoint_is_the_model_that_was_quantised():
     data = published("llama-2-7b") | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
 
@@ -144,6 +158,13 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
     "experts": ({"num_local_experts": 8}, "num_local_experts", "a dense llama", "experts"),
     "a latent": ({"kv_lora_rank": 512}, "kv_lora_rank", "a dense llama", "latent"),
     "an encoder": ({"is_encoder_decoder": True}, "is_encoder_decoder", "a dense llama", "encoder"),
+    "half a decoder": ({"add_cross_attention": True}, "add_cross_attention", "a dense llama", "encoder"),
+    "no mask": (
+        {"use_bidirectional_attention": True},
+        "use_bidirectional_attention",
+        "a dense llama",
+        "next token",
+    ),
 }
 
 

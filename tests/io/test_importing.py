@@ -43,6 +43,12 @@ def test_a_written_file_loads_as_the_same_model_and_stdout_stays_empty(tmp_path)
     assert "6.738 billion parameters" in ended.stderr
 
 
+def test_a_folder_stands_for_the_config_in_it(tmp_path):
+    (tmp_path / "config.json").write_bytes((CONFIGS / "llama-2-7b.json").read_bytes())
+
+    assert model_in(run(tmp_path).stdout).parameters() == 6_738_415_616
+
+
 def test_what_is_printed_stands_under_model_in_a_job():
     text = "\n".join(f"  {line}" for line in run(CONFIGS / "gemma-2-9b.json").stdout.splitlines())
     lines = ["cluster: dgx-a100:1", "stack: megatron-2022", "batch: {seq: 4096}"]

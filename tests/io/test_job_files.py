@@ -412,6 +412,31 @@ def test_a_job_that_the_catalogue_lacks_is_told(name):
     assert error.value.problems[0].value == name
 
 
+def test_a_job_that_the_catalogue_lacks_is_told_with_those_that_are_near():
+    name = "paper/llama-13b-perlmutter-pp4-tp8-dp2"
+
+    with pytest.raises(SpecError) as error:
+        load_catalog_job(f"{name}0")
+
+    (problem,) = error.value.problems
+    assert name in problem.allowed.split(", ")
+    assert name in problem.fix
+
+
+def test_the_fix_for_a_job_unlike_any_other_is_no_command_that_would_be_refused():
+    with pytest.raises(SpecError) as error:
+        load_catalog_job("0000")
+
+    assert error.value.problems[0].fix == "choose one of them"
+
+
+def test_a_length_given_by_both_names_is_told_once_where_the_second_stands():
+    problems = told(job_text(batch="batch:\n  sequence_length: 2048\n  seq: 4096"))
+
+    assert places(problems) == [("job.yaml:6", "batch.seq")]
+    assert problems[0].allowed == "either sequence_length or its short form, once"
+
+
 def test_a_nodes_device_may_be_a_base_with_changes():
     device = "{base: a100-sxm4-80gb, name: slow, memory_bytes_per_s: 1 TB/s}"
     line = f"cluster: {{base: dgx-a100, nodes: 1, groups: {{0: {{node: {{device: {device}}}}}}}}}"

@@ -296,6 +296,39 @@ def test_flags_of_a_plan_become_its_fields(flags, plan):
     assert Plan(**document_of(flags).data["plan"]) == Plan(**plan_words(plan))
 
 
+@pytest.mark.parametrize(
+    ("kinds", "exchange"), [("p2p", "ring"), ("a2a a2a", "all_to_all"), ("allgather p2p", "all_gather")]
+)
+def test_the_exchange_of_context_may_be_given_for_each_layer_and_is_that_of_the_first(kinds, exchange):
+    plan = document_of(f"--context-parallel-size 2 --cp-comm-type {kinds}").data["plan"]
+
+    assert plan["context_exchange"] == exchange
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"), [("p2p p2p", []), ("p2p a2a", ["p2p in every layer, not by a2a (run.sh:11)"])]
+)
+def test_layers_that_exchange_context_otherwise_than_the_first_are_told(kinds, told):
+    assumptions = document_of(f"--context-parallel-size 2 --cp-comm-type {kinds}").data["assumptions"]
+
+    found = [text.partition("exchanged by ")[2] for text in assumptions if "exchanged by" in text]
+    assert found == told
+
+
+@pytest.mark.parametrize(
+    ("flag", "path"),
+    [
+        ("--glu-activation geglu", ("model", "blocks", 0, "feed_forward", "activation")),
+        ("--use-rotary-position-embeddings", ("model", "blocks", 0, "mixer", "rotary_fraction")),
+        ("--disable-bias-linear", ("model", "blocks", 0, "mixer", "qkv_bias")),
+        ("--normalization RMSNorm", ("model", "blocks", 0, "norm_bias")),
+        ("--ds-sequence-parallel-size 2", ("plan", "context_exchange")),
+    ],
+)
+def test_a_value_is_told_by_the_line_of_the_flag_that_set_it(flag, path):
+    assert document_of(flag).where(path) == "run.sh:11"
+
+
 def test_a_step_without_a_global_batch_is_one_micro_batch_of_every_replica():
     document = document_of(global_batch_size=None)
 
@@ -339,6 +372,8 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
         ("--overlap-grad-reduce", {"gradients": {"overlap": True}}),
         ("--use-mcore-models --no-gradient-accumulation-fusion", {"gradients": {"accumulate_passes": 1}}),
         ("--grad-reduce-in-bf16", {"gradients": {"dtype": "bf16"}}),
+        ("--use-mcore-models --fp16", {"gradients": {"dtype": "fp16"}}),  # wgrad_gemm_accum_fp16
+        ("--sequence-parallel --fp16", {"gradients": {"dtype": "fp16", "accumulate_passes": 1}}),
         ("--use-mcore-models --no-check-for-nan-in-loss-and-grad", {"gradients": {"overflow_checks": 0}}),
         ("--transformer-impl local --use-flash-attn", {}),
         ("--no-rope-fusion", {"rewrites": [*catalog.stack("megatron-core").rewrites, "unfused_rope"]}),
@@ -349,7 +384,7 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
     ],
 )
 def test_switches_become_changes_of_the_stack(flags, changes):
-    stack = stack_of(flags)
+    stack = stack_of(flags, **{"bf16": None} if "--fp16" in flags else {})
 
     assert {key: value for key, value in stack.items() if key != "base"} == changes
 
@@ -436,6 +471,26 @@ def test_a_flag_that_is_not_modelled_yet_says_what_it_would_change():
     assert any(
         a.startswith("--tp-comm-overlap is not modelled yet: messages of tensor") for a in assumptions
     )
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--ddp-num-buckets 4",
+        "--ddp-reduce-scatter-with-fp32-accumulation",
+        "--zero-reduce-bucket-size 50000000",
+        "--zero-allgather-bucket-size 50000000",
+        "--fp16-lm-cross-entropy",
+        "--disable-bf16-reduced-precision-matmul",
+        "--split-transformers",
+        "--scattered-embeddings",
+    ],
+)
+def test_a_flag_that_changes_a_kernel_a_message_or_what_is_kept_is_never_silent(flag):
+    name = flag.split()[0]
+
+    (said,) = [text for text in document_of(flag).data["assumptions"] if text.startswith(name)]
+    assert said.startswith(f"{name} is not modelled yet: ")
 
 
 def test_an_unknown_flag_is_told_with_its_line_and_the_nearest_known():

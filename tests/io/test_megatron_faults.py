@@ -162,6 +162,35 @@ def test_a_flag_that_does_not_go_with_the_others_is_told(flags, field, said):
     assert problem.allowed == said
 
 
+def test_chunks_that_do_not_divide_a_stage_are_told_beside_a_fault_of_something_else():
+    flags = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4"
+
+    problems = told(script_of(f"{flags} --hidden-dropout 2"))
+
+    assert {problem.field for problem in problems} == {
+        "--num-layers-per-virtual-pipeline-stage",
+        "--hidden-dropout",
+    }
+
+
+@pytest.mark.parametrize(
+    "broken", ["--num-layers many", "--num-layer 24", "--pipeline-model-parallel-size 0"]
+)
+def test_chunks_are_not_judged_by_a_number_that_is_itself_a_fault(broken):
+    flags = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4"
+    layers = {"num_layers": None} if broken.startswith("--num-layer ") else {}
+
+    problem = only(script_of(f"{flags} {broken}", **layers))
+
+    assert problem.field == broken.split()[0]
+
+
+def test_a_word_that_is_read_nowhere_is_not_said_to_be_unknown_to_megatron():
+    problem = only(script_of("--context-parallel-size 2 --cp-comm-type a2a+p2p"))
+
+    assert problem.because == "no other is read"
+
+
 def test_training_in_32_bits_is_refused_by_name():
     problem = only(script_of(bf16=None))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flopcast.errors import SpecError
-from flopcast.io.samples.nccl_tests import nccl_tests_log, read_nccl_tests
+from flopcast.io.samples.nccl_tests import MOST_BYTES, nccl_tests_log, read_nccl_tests
 
 TRACES = Path(__file__).parent / "traces"
 HEADER = """\
@@ -227,6 +227,16 @@ def test_marks_between_the_words_and_eaten_hashes_are_read_through():
 def test_a_text_without_a_row_is_refused(text):
     with pytest.raises(SpecError, match="no line of it is a usable row"):
         nccl_tests_log(text, "none.log")
+
+
+def test_a_log_that_is_too_large_is_refused_and_not_read_in_part(tmp_path):
+    path = tmp_path / "all_reduce.log"
+    path.write_text(run(rows=[row_of(1.75, 2**20, 2**18, 30)]))
+    with path.open("r+b") as file:
+        file.truncate(MOST_BYTES + 1)
+
+    with pytest.raises(SpecError, match=str(MOST_BYTES)):
+        read_nccl_tests(path)
 
 
 def test_a_damaged_archive_is_refused(tmp_path):

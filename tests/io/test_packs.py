@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import yaml
 
@@ -11,11 +10,12 @@ from flopcast.io.samples.packs import (
     BATCH_ROWS,
     MANIFEST,
     MESSAGES,
+    MOST_BYTES,
     SAMPLES,
     open_pack,
     read_pack,
-    write_site,
 )
+from flopcast.io.samples.sites import write_site
 from flopcast.measure.pack import ALONE, OVERLAPPED, Manifest, MessageSample, Reading, Sample
 from flopcast.measure.shapes import Shape
 from flopcast.spec.site import Site, SiteFactor
@@ -168,6 +168,58 @@ def test_half_a_row_is_measured_again(pack):
     assert [s.shape.size("tokens") for s in found.samples] == [64, 96]
 
 
+def test_a_row_that_lacks_its_line_end_is_measured_again(pack):
+    """Its last number may be cut short: 45 degrees, or 4 of them."""
+    with (pack / SAMPLES).open("a") as file:
+        file.write(GOOD.strip().replace("tokens=64", "tokens=96"))
+
+    writer = open_pack(pack, manifest_of())
+    writer.add(gelu(96))
+    writer.close({})
+
+    assert writer.done == {gelu(64).key}
+    assert [s.shape.size("tokens") for s in read_pack(pack).samples] == [64, 96]
+
+
+def test_a_pack_of_another_device_is_left_as_it_was(pack):
+    with (pack / SAMPLES).open("a") as file:
+        file.write("half a row")
+    before = (pack / SAMPLES).read_bytes()
+
+    refused(lambda: open_pack(pack, manifest_of(device="NVIDIA B200")))
+
+    assert (pack / SAMPLES).read_bytes() == before
+
+
+def test_what_an_earlier_run_could_not_measure_stays_told_until_it_is_measured(tmp_path):
+    open_pack(tmp_path, manifest_of()).close({"fp8": "no such type", gelu(64).key: "out of memory"})
+
+    second = open_pack(tmp_path, manifest_of())
+    second.add(gelu(64))
+    second.close({"cudnn": "not here"})
+
+    assert read_pack(tmp_path).manifest.unsupported == {"fp8": "no such type", "cudnn": "not here"}
+
+
+def test_what_was_measured_by_a_run_that_was_killed_is_not_told_as_unsupported(tmp_path):
+    open_pack(tmp_path, manifest_of()).close({gelu(1).key: "out of memory"})
+    killed = open_pack(tmp_path, manifest_of())
+    for tokens in range(1, BATCH_ROWS + 1):
+        killed.add(gelu(tokens))
+
+    open_pack(tmp_path, manifest_of()).close({})
+
+    assert read_pack(tmp_path).manifest.unsupported == {}
+
+
+@pytest.mark.parametrize("name", [MANIFEST, SAMPLES])
+def test_a_file_that_is_larger_than_any_pack_is_refused_and_not_read_in_part(pack, name):
+    with (pack / name).open("r+b") as file:
+        file.truncate(MOST_BYTES + 1)
+
+    assert str(MOST_BYTES) in refused(lambda: read_pack(pack)).because
+
+
 BROKEN = {
     "a time that is text": {"repetitions_us": "10;fast;12"},
     "a negative time": {"repetitions_us": "-10;11;12"},
@@ -303,17 +355,6 @@ def test_keys_that_a_later_version_adds_are_passed_over(tmp_path):
     )
 
     assert read_pack(tmp_path).manifest.device == DEVICE
-
-
-def test_columns_hold_the_rows_of_one_class_and_condition(pack):
-    columns = read_pack(with_row(pack)).columns("gelu", "cold")
-
-    assert columns["tokens"].tolist() == [[64.0], [96.0]]
-    assert np.allclose(columns["median_us"], 11.0)
-
-
-def test_a_class_that_was_not_measured_has_no_columns(pack):
-    assert read_pack(pack).columns("gemm", "cold") == {}
 
 
 def test_a_site_file_holds_what_a_site_says(tmp_path):

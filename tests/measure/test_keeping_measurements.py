@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+import flopcast
 from flopcast.cli.measuring import Asked, _keep, _manifest, _speed
 from flopcast.io import catalog
 from flopcast.io.samples.packs import open_pack, read_pack
@@ -115,6 +116,16 @@ def test_a_manifest_tells_versions_options_and_seed():
     assert manifest.device == "NVIDIA H100 80GB HBM3"
     assert (manifest.facts["torch"], manifest.facts["capability"]) == ("2.9.0", "9.0")
     assert (manifest.options["quick"], manifest.options["seconds"], manifest.seed) == (True, 60.0, 7)
+
+
+def test_a_manifest_tells_this_version_of_flopcast():
+    assert _manifest(asked(), H100).tool_version == flopcast.__version__
+
+
+def test_a_manifest_of_a_processor_holds_no_size_that_nobody_measured():
+    facts = _manifest(asked("cpu"), Identity(name="cpu", torch="2.9.0")).facts
+
+    assert facts == {"torch": "2.9.0", "libraries": []}
 
 
 def test_a_manifest_names_no_single_device_of_the_machine():

@@ -19,9 +19,16 @@ from flopcast.measure.shapes import Shape
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE)}
 HAS_TORCH = find_spec("torch") is not None
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="kernels run through torch, which is not installed")
+PEERS = {
+    "WORLD_SIZE": "2",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "2",
+}  # as torchrun sets them
 
 
-def flopcast(*words):
+def flopcast(*words, environment=None):
     """One call as a process of its own."""
     made = subprocess.run(
         [sys.executable, "-m", "flopcast", *map(str, words)],
@@ -29,7 +36,7 @@ def flopcast(*words):
         text=True,
         check=False,
         timeout=120,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | (environment or {}),
     )
     return made.returncode, made.stdout, made.stderr
 
@@ -98,67 +105,94 @@ def test_a_run_without_a_place_to_write_to_is_refused():
     assert "add --out" in err
 
 
-def test_a_run_measures_and_goes_on_or_says_how_torch_is_installed(tmp_path):
+@pytest.mark.skipif(HAS_TORCH, reason="torch is installed: nothing is refused")
+def test_without_torch_a_run_says_how_to_install_it_and_writes_nothing(tmp_path):
+    out = tmp_path / "pack"
+
+    code, _, err = flopcast("measure", "--device", "cpu", "--minutes", "0.05", "--out", out)
+
+    assert code == 1
+    assert "pip install torch" in err
+    assert not out.exists()
+
+
+@needs_torch
+def test_a_run_measures_and_the_same_command_goes_on(tmp_path):
     out = tmp_path / "pack"
     words = ("measure", "--device", "cpu", "--minutes", "0.05", "--out", out)
 
     first = flopcast(*words)
+    before = len(read_pack(out).samples)
+    second = flopcast(*words)
 
-    if HAS_TORCH:
-        before = len(read_pack(out).samples)
-        second = flopcast(*words)
-        pack = read_pack(out)
-        assert (first[0], second[0]) == (0, 0)
-        assert pack.problems == ()
-        assert 0 < before < len(pack.samples)
-        assert json.loads((out / "manifest.json").read_text())["device"] == "cpu"
-    else:
-        assert first[0] == 1
-        assert "pip install torch" in first[2]
-        assert not out.exists()
+    pack = read_pack(out)
+    assert (first[0], second[0]) == (0, 0)
+    assert pack.problems == ()
+    assert 0 < before < len(pack.samples)
+    assert json.loads((out / "manifest.json").read_text())["device"] == "cpu"
 
 
-def test_peers_measure_collectives_or_say_how_torch_is_installed(tmp_path):
+@needs_torch
+def test_peers_measure_collectives(tmp_path):
     out = tmp_path / "pack"
     words = ("flopcast", "measure", "--device", "cpu", "--minutes", "0.05", "--out", str(out))
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m")
 
-    if HAS_TORCH:
-        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m")
-        made = subprocess.run([*launcher, *words], check=False, timeout=120, env=ENVIRONMENT)
-        found = read_pack(out).messages
-        assert made.returncode == 0
-        assert {(sample.inside, sample.nodes) for sample in found} == {(2, 1)}
-        assert {sample.collective for sample in found} >= {"all_reduce", "all_gather"}
-    else:
-        assert "pip install torch" in flopcast(*words[1:])[2]
+    made = subprocess.run([*launcher, *words], check=False, timeout=120, env=ENVIRONMENT)
+
+    found = read_pack(out).messages
+    assert made.returncode == 0
+    assert {(sample.inside, sample.nodes) for sample in found} == {(2, 1)}
+    assert {sample.collective for sample in found} >= {"all_reduce", "all_gather"}
+
+
+def test_a_site_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+    site = tmp_path / "missing" / "here.yaml"
+
+    code, _, err = flopcast("measure", "--out", tmp_path / "pack", "--site", site)
+
+    assert code == 1
+    assert err.count("--site = ") == 1
+    assert "torch" not in err
+    assert not (tmp_path / "pack").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        (("--reference", "there"), "--site FILE"),
+        (("--host", "grace"), "--reference PACK"),
+        (("--host", "grace", "--site", "here.yaml"), "--reference PACK"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(tmp_path, words, needs):
+    code, _, err = flopcast("measure", "--out", tmp_path / "pack", *words)
+
+    assert code == 1
+    assert f"add {needs}" in err
 
 
 def test_half_of_torchruns_environment_is_refused():
-    made = subprocess.run(
-        [sys.executable, "-m", "flopcast", "measure", "--out", "never"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT | {"WORLD_SIZE": "2", "RANK": "0"},
-    )
+    code, _, err = flopcast("measure", "--out", "never", environment={"WORLD_SIZE": "2", "RANK": "0"})
 
-    assert made.returncode == 1
-    assert all(name in made.stderr for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun"))
+    assert code == 1
+    assert all(name in err for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun"))
 
 
 def test_a_site_file_of_many_ranks_is_refused():
-    peers = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    code, _, err = flopcast("measure", "--out", "never", "--site", "never.yaml", environment=PEERS)
 
-    made = subprocess.run(
-        [sys.executable, "-m", "flopcast", "measure", "--out", "never", "--site", "never.yaml"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT | peers,
-    )
+    assert code == 1
+    assert "without torchrun" in err
 
-    assert made.returncode == 1
-    assert "without torchrun" in made.stderr
+
+def test_every_option_that_peers_would_not_read_is_told_at_once():
+    words = ("--site", "never.yaml", "--as", "h20-96gb", "--seed", "0")
+
+    code, _, err = flopcast("measure", "--out", "never", *words, environment=PEERS)
+
+    assert code == 1
+    assert all(f"{option} = " in err for option in words[::2])
 
 
 def test_names_of_torch_are_found_in_the_catalogue():

@@ -6,6 +6,7 @@ from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, Evidence
 from flopcast.cost.price import price
 from flopcast.io import catalog
@@ -13,7 +14,7 @@ from flopcast.io.curves import load_book
 from flopcast.measure.pack import Sample
 from flopcast.measure.plan import COLD, LOADED
 from flopcast.measure.shapes import Shape
-from flopcast.measure.site import DEVICES, LEAST_LOG_SIGMA, family_of, launch_s, predicted_s, site_of
+from flopcast.measure.site import DEVICES, LEAST_LOG_SIGMA, launch_s, predicted_s, site_of
 from flopcast.measure.work import columns_of, operator_of
 from flopcast.operators.base import AbstractOperator
 from flopcast.prediction import predict
@@ -187,7 +188,7 @@ def test_families_are_the_factors_that_prices_name():
 
     for item in programs.items():
         if isinstance(item.work, AbstractOperator):
-            level = f"{family_of(item.work.kernel)}[{job.cluster.node.device.name}]"
+            level = f"{class_of(item.work.kernel).kind.family}[{job.cluster.node.device.name}]"
             assert level in priced.of(item).factors
 
 

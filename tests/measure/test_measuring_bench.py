@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flopcast.measure.bench import FLUSHES, GpuBench, ProcessorBench
+from flopcast.measure.bench import Identity, ProcessorBench, identity, open_bench
 
 
 @dataclass
@@ -32,10 +32,18 @@ class Gpu:
 
     now_ms: float = 0.0
     waited_for: list = field(default_factory=list)
-    zeroed: int = 0
+    zeroed: list = field(default_factory=list)
+
+
+@dataclass
+class Memory:
+    """A tensor of this many bytes; the device notes when it is overwritten."""
+
+    device: Gpu
+    size_bytes: int
 
     def zero_(self):
-        self.zeroed += 1
+        self.device.zeroed.append(self.size_bytes)
 
 
 @pytest.fixture
@@ -45,13 +53,23 @@ def gpu():
 
 @pytest.fixture
 def bench(gpu):
+    """The bench of a device whose cache torch does not tell."""
+    return bench_of(gpu, None)
+
+
+def bench_of(gpu, cache_bytes):
     """A bench whose events are those of `gpu`; it sleeps by moving the clock."""
-    torch = SimpleNamespace(cuda=SimpleNamespace(Event=lambda enable_timing: Event(gpu, enable_timing)))
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(Event=lambda enable_timing: Event(gpu, enable_timing)),
+        int32=4,
+        empty=lambda elements, dtype, device: Memory(gpu, elements * dtype),
+    )
 
     def sleep(seconds_s):
         gpu.now_ms += seconds_s * 1e3
 
-    return GpuBench(torch=torch, flushed=gpu, clock=lambda: gpu.now_ms / 1e3, sleep=sleep)
+    who = Identity(name="a GPU", torch="2.9.0", cache_bytes=cache_bytes)
+    return open_bench(torch, who, "cuda", lambda: gpu.now_ms / 1e3, sleep)
 
 
 def test_milliseconds_between_events_become_seconds(bench, gpu):
@@ -74,12 +92,34 @@ def test_waiting_is_for_the_mark_and_not_for_the_whole_device(bench, gpu):
     assert gpu.waited_for == [first]
 
 
-def test_the_cache_is_overwritten_long_enough_to_hide_a_launch(bench, gpu):
-    """Twice the 50 MB of an H100 at 3.35 TB/s take 30 µs; an eager backward takes the host about 100."""
-    bench.flush()
+@pytest.mark.parametrize(
+    ("cache_bytes", "memory_bytes_per_s"),
+    [
+        (6e6, 0.9e12),  # NVIDIA V100: 6 MB, 900 GB/s (whitepaper WP-08608-001)
+        (4e6, 5.3e12),  # AMD Instinct MI300X: 4 MB in each die, 5.3 TB/s (data sheet)
+        (50e6, 3.35e12),  # NVIDIA H100 SXM: 50 MB (white paper), 3.35 TB/s (data sheet)
+        (None, 3.35e12),  # not told
+    ],
+)
+def test_the_cache_is_overwritten_long_enough_to_hide_a_launch(gpu, cache_bytes, memory_bytes_per_s):
+    """An eager backward takes the host about 100 µs."""
+    bench_of(gpu, cache_bytes).flush()
 
-    assert gpu.zeroed == FLUSHES
-    assert FLUSHES * 100e6 / 3.35e12 > 100e-6
+    assert sum(gpu.zeroed) / memory_bytes_per_s > 100e-6
+
+
+@pytest.mark.parametrize("cache_bytes", [6e6, 50e6, 126e6])
+def test_what_overwrites_a_cache_is_twice_as_large(gpu, cache_bytes):
+    bench_of(gpu, cache_bytes).flush()
+
+    assert min(gpu.zeroed) >= 2 * cache_bytes
+
+
+def test_no_size_of_a_processor_is_invented():
+    """Torch does not tell them; what stands here is a fact of the manifest."""
+    who = identity(SimpleNamespace(__version__="2.9.0"), "cpu")
+
+    assert (who.memory_bytes, who.cache_bytes) == (None, None)
 
 
 def test_idling_lets_time_pass(bench):

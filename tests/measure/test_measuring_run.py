@@ -3,11 +3,13 @@
 import pytest
 from simulated import HOT_S, SimulatedBench
 
+from flopcast.io import catalog
 from flopcast.measure.pack import Reading, Sample
-from flopcast.measure.plan import COLD, LOADED, Effort, Planned
-from flopcast.measure.run import HEATER, Device, Unsupported, measure
+from flopcast.measure.plan import COLD, LOADED, Effort, Planned, Speed
+from flopcast.measure.run import Device, Unsupported, heater, measure
 from flopcast.measure.shapes import Shape
 
+HEATER = Shape(kernel="gemm", layout="forward", dtype="fp16", sizes=(("m", 4096), ("n", 4096), ("k", 4096)))
 EFFORT = Effort(repetitions=3, idle_s=0.002, load_s=0.02, heat_s=0.3)
 
 
@@ -38,6 +40,7 @@ def device_of(bench, made=None, refused=(), released=None):
         release=lambda: None if released is None else released.append(bench.clock_s()),
         sense=lambda: Reading(clock_mhz=1000.0),
         cache_bytes=50e6,
+        heater=HEATER,
     )
 
 
@@ -82,6 +85,24 @@ def test_loaded_measurements_in_a_row_are_heated_once():
 
     assert made.count(HEATER) == 1
     assert made[0] == HEATER
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [("v100-sxm2-32gb", "fp16"), ("a100-sxm4-80gb", "bf16")],  # bf16 came with the A100 (its whitepaper)
+)
+def test_a_device_is_heated_in_a_type_that_its_matrix_engine_has(device, dtype):
+    known = catalog.device(device)
+
+    found = heater(
+        Speed(
+            peak_flop_per_s=known.peak_flop_per_s,
+            memory_bytes_per_s=known.memory_bytes_per_s,
+            memory_bytes=known.memory_bytes,
+        )
+    )
+
+    assert (found.dtype, found.size("m")) == (dtype, 4096)
 
 
 def test_cold_measurements_are_not_heated():

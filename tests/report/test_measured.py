@@ -302,6 +302,14 @@ def test_the_text_names_the_log_and_how_much_of_it_was_used():
     assert text.splitlines()[0] == "log       megatron-lm.log: megatron-lm, 10 of 12 printed steps used"
 
 
+def test_steps_that_were_left_out_because_they_were_told_twice_are_counted():
+    """Rank 0 prints five steps, rank 1 four of them: four records are not used."""
+    measured = compared("torchtitan-two-ranks")
+
+    assert as_text(measured).splitlines()[0].endswith(", 4 repeated or of other ranks left out")
+    assert as_json(measured)["num_repeated"] == 4
+
+
 def test_restarts_are_told():
     text = as_text(compared("megatron-lm-2021-restart"))
 

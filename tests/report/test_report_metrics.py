@@ -106,16 +106,26 @@ def test_selective_recompute_runs_scores_and_context_once_more(shape):
     assert again == pytest.approx(8 * layers * 2 * (2 * length**2 * hidden), rel=1e-12)
 
 
+def test_selective_recompute_of_nothing_runs_no_product_again():
+    job = gpt(512, 4, 1000, 256, recompute="selective")
+    nothing = job.model_copy(update={"stack": job.stack.model_copy(update={"selective_groups": ()})})
+
+    metrics = measure(nothing, 1.0)
+
+    assert metrics.hardware_flop == metrics.model_flop
+    assert measure(job, 1.0).hardware_flop > metrics.hardware_flop
+
+
 @LAWS
 @given(shape=plain_gpts)
 def test_counting_causal_attention_halves_the_attention_alone(shape):
     hidden, layers, _, length = shape
-    job = gpt(*shape)
+    model = gpt(*shape).model
 
-    full, causal = measure(job, 1.0), measure(job, 1.0, causal=True)
+    full, causal = model.forward_flop(length), model.forward_flop(length, causal=True)
 
-    attention = 3 * 8 * layers * 4 * length**2 * hidden
-    assert full.model_flop - causal.model_flop == pytest.approx(attention / 2, rel=1e-9)
+    attention = layers * 4 * length**2 * hidden
+    assert full - causal == pytest.approx(attention / 2, rel=1e-9)
 
 
 def test_without_recompute_model_and_hardware_flop_are_the_same():

@@ -137,6 +137,14 @@ def test_memory_alone_lists_every_stage():
     assert lines[1].endswith("fits")
 
 
+def test_memory_alone_names_the_era_of_its_stack():
+    job = make_job(stack="megatron-2021")
+
+    first = memory_text(job, memory_of(job)).splitlines()[0]
+
+    assert "megatron-2021@2021-04 on " in first  # eras of one stack differ in what they keep
+
+
 def test_memory_alone_says_when_it_does_not_fit():
     job = make_job(**PARTS["too large"])
 

@@ -21,11 +21,6 @@ def test_every_schedule_has_cases():
     assert {name for name, *_ in CASES} == set(SCHEDULES)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_is_registered_under_its_own_name(name):
-    assert SCHEDULES[name].name == name
-
-
 @EACH_CASE
 def test_every_stage_runs_each_task_exactly_once(name, stages, virtual, micro):
     tasks = {(kind, c, m) for kind in "FB" for c in range(virtual) for m in range(micro)}

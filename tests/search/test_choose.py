@@ -76,6 +76,24 @@ def test_a_plan_that_is_left_out_is_chosen_and_told(parts):
     assert any(text.startswith(f"global_batch {job.plan.global_batch} ") for text in job.assumptions)
 
 
+def test_checkpoints_that_are_to_be_cut_are_not_cut_by_sequence_parallelism_too():
+    job = make_job()
+    fixed = {"global_batch": 64, "precision": "fp16", "recompute": "full", "partition_activations": True}
+
+    tried = [plan for plan in candidates(job, fixed) if plan.tensor_parallel > 1]
+
+    assert any(not check(job.model_copy(update={"plan": plan})) for plan in tried)
+    assert {plan.sequence_parallel for plan in tried} == {False}
+
+
+def test_a_stack_that_scatters_gradients_still_gets_a_plan_with_one_replica():
+    scattered = {"base": "megatron-2022", "gradients": {"collective": "reduce_scatter"}}
+
+    job = make_job(stack=scattered, plan="auto gbs=64 dp=1 precision=fp16")
+
+    assert (job.plan.data_parallel, job.plan.zero) == (1, 0)
+
+
 def test_a_given_plan_is_not_second_guessed():
     assert make_job().assumptions == ()
 

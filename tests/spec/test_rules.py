@@ -140,6 +140,25 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         True,
         "recompute: full",
     ),
+    ("plan.partition_activations", "sequence parallelism has cut the checkpoint already"): (
+        parts(
+            data_parallel=4,
+            tensor_parallel=2,
+            sequence_parallel=True,
+            partition_activations=True,
+            recompute="full",
+        ),
+        True,
+        "false with sequence_parallel",
+    ),
+    (
+        "stack.gradients.collective",
+        "a replica that updates all parameters needs the whole sum of their gradients",
+    ): (
+        parts(stack={"base": "megatron-2022", "gradients": {"collective": "reduce_scatter"}}, zero=0),
+        "reduce_scatter",
+        "all_reduce with zero: 0",
+    ),
     ("cluster.groups", "more than one rank class is not built yet"): (
         parts(cluster={"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, data_parallel=16),
         "2 groups",
@@ -290,6 +309,38 @@ def test_a_uniform_deepspeed_pipeline_need_not_divide_the_blocks():
     whole = parts(model=model(blocks=10), stack=DEEPSPEED, data_parallel=2, pipeline_parallel=4)
 
     assert faults(whole) == ()
+
+
+@pytest.mark.parametrize(("stages", "empty"), [(44, 1), (47, 1), (25, 0), (24, 0), (4, 0)])
+def test_a_stage_that_would_hold_a_module_without_weights_alone_is_refused(stages, empty):
+    """GPT-NeoX lists 44 blocks between two functions: one or two of 49 modules a stage leave one alone."""
+    whole = parts(
+        model=model(blocks=44),
+        stack=DEEPSPEED,
+        cluster=f"dgx-a100:{stages}",
+        data_parallel=8,
+        global_batch=8,
+    )
+    whole["plan"] |= {"pipeline_parallel": stages}
+
+    told = faults(whole)
+
+    assert [problem.because for problem in told] == ["a stage needs at least one layer"] * empty
+
+
+def test_the_advised_pipeline_leaves_no_stage_empty():
+    whole = parts(model=model(blocks=44), stack=DEEPSPEED, cluster="dgx-a100:47", pipeline_parallel=47)
+
+    (told,) = faults(whole)
+
+    assert told.fix == "set pipeline_parallel to 25"  # two modules a stage, the last but one stage apart
+
+
+@pytest.mark.parametrize("plan", [{"zero": 1}, {"data_parallel": 1, "tensor_parallel": 8}], ids=str)
+def test_gradients_may_be_scattered_over_replicas_that_update_their_share_or_over_one(plan):
+    scattered = {"base": "megatron-2022", "gradients": {"collective": "reduce_scatter"}}
+
+    assert faults(parts(stack=scattered, **plan)) == ()
 
 
 @pytest.mark.parametrize("schedule", ["auto", "1f1b"])

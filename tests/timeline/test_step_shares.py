@@ -102,9 +102,12 @@ def test_the_busiest_stage_is_the_one_with_most_to_do():
     first = repriced(priced_job(job), only(BLOCK | {("embedding.lookup.wgrad", "backward"): 5.0}))
     last = repriced(priced_job(job), only(BLOCK | {("head.logits", "forward"): 5.0}))
 
-    found = [run_step(priced).bottleneck for priced in (first, last)]
+    found = [seconds_by_item(run_step(priced).bottleneck_shares) for priced in (first, last)]
 
-    assert found == [0, 3]
+    assert found[0]["embedding.lookup.wgrad", "backward"] == pytest.approx(
+        8 * 5.0
+    )  # on the first stage alone
+    assert found[1]["head.logits", "forward"] == pytest.approx(8 * 5.0)  # on the last alone
 
 
 def test_the_busiest_stage_waits_for_the_others_to_fill_and_drain_the_pipeline():

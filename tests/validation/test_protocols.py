@@ -36,6 +36,34 @@ def test_half_the_rate_is_twice_the_time():
     assert step_time_of_rate(job, 70e12) == pytest.approx(2 * step_time_of_rate(job, 140e12))
 
 
+@pytest.mark.parametrize(
+    "measured",
+    [
+        {"tflops_per_device": 140},
+        {"flop_formula": "megatron-2021"},
+        {"tflops_per_device": 0, "flop_formula": "megatron-2021"},
+        {"tflops_per_device": 140, "flop_formula": "somebody's"},
+    ],
+)
+def test_a_rate_is_above_zero_and_needs_the_formula_behind_it(measured):
+    with pytest.raises(ValueError, match=r"flop_formula|tflops_per_device"):
+        Measured(**measured)
+
+
+def test_a_rate_with_its_formula_is_compared_as_the_time_that_was_measured():
+    """arXiv:2104.04473, table 1, GPT-3 on 1024 devices: 140 TFLOP/s each, by its equation 3."""
+    job, vocabulary, layers, hidden = make_job(**GPT), 51200, 96, 12288
+    rate = Measured(tflops_per_device=140, flop_formula="megatron-2021")
+    row = SuiteRow(id="1", system="selene", job=job, measured=rate)
+
+    (found,) = compare(Suite(name="one", source="SC21", fitted="nothing", rows=(row,)), predict).rows
+
+    flop = 96 * 1536 * 2048 * layers * hidden**2
+    flop *= 1 + 2048 / (6 * hidden) + job.model.vocabulary / (16 * layers * hidden)
+    assert found.measured_step_time_s == pytest.approx(flop / (1024 * 140e12))
+    assert job.model.vocabulary == pytest.approx(vocabulary, rel=0.02)
+
+
 def made_suite(truth, **protocol):
     """A suite whose measurements are flopcast's own predictions under a known derate."""
     jobs = [

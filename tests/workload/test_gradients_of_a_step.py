@@ -107,7 +107,8 @@ def test_overlapped_reductions_carry_every_gradient_of_every_stage(text):
     plan = programs.plans
 
     sent = sum(
-        total_bytes(named(layer.backward, "gradients.reduce")) * layer.count for layer in programs.layers
+        total_bytes(named(layer.backward, "gradients.reduce")) * logical.count
+        for layer, logical in zip(programs.layers, programs.workload.layers, strict=True)
     )
 
     held = (programs.parameters * programs.stages.multiplicity).sum()
@@ -262,6 +263,45 @@ def test_copies_stand_around_the_reduction_as_the_stack_names_them():
         "gradients.reduce",
         "gradients.unflatten",
     ]
+
+
+COPYING = stack_with(OVERLAPPED, gradients={"copies": ("flatten", "scale_gradient", "unflatten")})
+
+
+def test_copies_before_an_overlapped_reduction_run_in_front_of_it_in_the_last_micro_batch():
+    block = block_of(realised(GPT, COPYING, "dp=4 gbs=16"))
+
+    copies = block.backward[-3:-1]
+    assert [item.name for item in block.backward[-3:]] == [
+        "gradients.flatten",
+        "gradients.scale_gradient",
+        "gradients.reduce",
+    ]
+    assert {(item.phase, item.when, item.stream) for item in copies} == {("backward", "last", "compute")}
+    assert "dp" not in {stream for item in copies for stream in item.waits}  # reductions run on beside them
+
+
+def test_copies_after_an_overlapped_reduction_wait_for_the_end_of_the_step():
+    programs = realised(GPT, COPYING, "dp=4 gbs=16")
+
+    (copy,) = [item for item in programs.reduce if "flatten" in item.name or "scale" in item.name]
+    assert (copy.name, copy.phase) == ("gradients.unflatten", "step")
+    assert "dp" in copy.waits
+
+
+@pytest.mark.parametrize("text", ["dp=2 pp=1 gbs=8", "dp=2 pp=4 gbs=8"])
+def test_a_copy_passes_over_as_many_gradients_whether_reductions_overlap_or_not(text):
+    """A gradient is read and written once: nothing that the stack copies is lost under the backward."""
+    programs = realised(GPT, COPYING, text)
+    after = realised(GPT, stack_with(COPYING, gradients={"overlap": False}), text)
+
+    beneath = sum(
+        moved_bytes_of([named(layer.backward, "gradients.flatten")]) * logical.count
+        for layer, logical in zip(programs.layers, programs.workload.layers, strict=True)
+    )
+
+    at_the_end = named(after.reduce, "gradients.flatten").work.work().moved_bytes
+    assert beneath == pytest.approx(float((at_the_end * after.stages.multiplicity).sum()), rel=1e-12)
 
 
 def test_the_end_of_a_step_runs_in_this_order():

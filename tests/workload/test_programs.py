@@ -112,8 +112,8 @@ def test_every_layer_runs_once_forward_and_once_backward_for_each_micro_batch(mo
     programs = realised(MODELS[model], FULL_PAYLOAD, "pp={} vpp={} gbs=8".format(*pipeline))
 
     for segments, layers in (
-        (programs.forward, programs.layers),
-        (programs.backward, tuple(reversed(programs.layers))),
+        (programs.forward, programs.workload.layers),
+        (programs.backward, tuple(reversed(programs.workload.layers))),
     ):
         times = [times for _, times in repeats(programs, segments)]
         assert times == [layer.count for layer in layers]
@@ -291,7 +291,7 @@ def test_lowering_keeps_the_model_s_layers_and_their_counts():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_rank_that_held_every_layer_would_hold_every_parameter(model):
-    held = at(lowered(MODELS[model], "gbs=1").parameters())
+    held = at(realised(MODELS[model], MEGATRON, "gbs=1").parameters)
 
     assert held == MODELS[model].parameters()  # the vocabulary of these models needs no padding
 

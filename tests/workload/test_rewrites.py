@@ -1,5 +1,7 @@
 """Rewrites: laws that every entry of the registry keeps, and what each one does to the layer it is for."""
 
+from dataclasses import replace
+
 import pytest
 from workload_cases import (
     BARE,
@@ -222,6 +224,34 @@ def test_attention_becomes_one_kernel_and_its_dropout_happens_inside():
     kernels = [item.name for item in after if item.group == "core_attention"]
     assert kernels == ["attention.flash"]
     assert len(before) - len(after) == 4  # scores, mask, softmax, dropout, context → one
+
+
+def renamed(items, old, new):
+    """The items with another prefix of names and tensors: the same layer, as a second author names it."""
+
+    def swap(text):
+        return text.replace(f"{old}.", f"{new}.")
+
+    return tuple(
+        replace(item, name=swap(item.name), inputs=tuple(map(swap, item.inputs)), output=swap(item.output))
+        for item in items
+    )
+
+
+@EACH_MODEL
+@EACH_REWRITE
+def test_no_rewrite_knows_a_layer_by_its_name(name, model):
+    before = prepared(name, model)
+
+    elsewhere = REWRITES[name](renamed(before, "attention", "mixer"))
+
+    assert shown(elsewhere) == shown(renamed(REWRITES[name](before), "attention", "mixer"))
+
+
+def test_flash_attention_reads_the_queries_keys_and_values_that_its_products_read():
+    after = REWRITES["flash_attention"](logical_block(GPT, "gbs=1"))
+
+    assert named(after, "flash").inputs == ("attention.q", "attention.k", "attention.v")
 
 
 def test_flash_attention_computes_heads_and_groups_of_one_rank():

@@ -16,6 +16,7 @@ import numpy as np
 
 from flopcast.calibration.table import monotone
 from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.views import view_of
 from flopcast.dtypes import constant
 from flopcast.operators.base import AbstractOperator
@@ -129,11 +130,7 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
 
 def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> float:
     """Log-efficiency of the traced operator, less the derived curve's: added, it meets the trace."""
-    need = entry.traced.work()
-    bound_s = max(
-        float(need.flop[0, 0]) / device.peak_flop_per_s[need.unit],
-        float(need.moved_bytes[0, 0]) / device.memory_bytes_per_s,
-    )
+    bound_s = bound_seconds(entry.traced.work(), device).item()
     seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
     at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())
     return seen - float(log_efficiency(made, at, device.multiprocessors)[0])

@@ -1,8 +1,8 @@
-"""What the files of `data/collectives` and the peers' tables measure, as messages on a tier.
+"""What the files of `data/collectives` and vTrain's table measure, as messages on a tier.
 
 Answers: which rows belong to which fabric and tier, what is broken, in which unit is a size?
-Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) and
-data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0) for eight A100 on NVSwitch.
+Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) for eight
+A100 on NVSwitch. Elsewhere: tables with small messages (peer_collectives.py).
 
 Every source has its own idea of a message's size; here all become that of operators/messages.py: what
 every rank holds (all-reduce), the gathered result (all-gather), the full input of one rank
@@ -39,7 +39,6 @@ class FabricFile:
     nodes: Callable[[Columns], Counts]
     seconds: Callable[[Columns], Floats]
     keep: Callable[[Columns], np.ndarray]
-    remark: str = ""
 
 
 def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: str) -> FabricFile:
@@ -66,9 +65,23 @@ def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: s
     )
 
 
-A100, GH200 = "perlmutter-a100-sxm4-80gb", "vista-gh200"
-COLLECTIVES = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter"}
+def vtrain_file(fabric: str, cluster: str, gpu: str) -> FabricFile:
+    """All-reduces over 2 to 8 devices of one node, 1 MiB to 1 GiB; the table holds A100 and V100."""
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier="nvlink",
+        collective="all_reduce",
+        path="peers/vtrain/nccl_allreduce_single_node.csv.gz",
+        size_bytes=lambda r: r["bytes"],
+        inside=lambda r: r["num_gpus"],
+        nodes=lambda r: np.ones_like(r["num_gpus"]),
+        seconds=lambda r: r["out_of_place_us"] * 1e-6,
+        keep=lambda r: r[f"gpu={gpu}"] == 1,
+    )
 
+
+A100, GH200 = "perlmutter-a100-sxm4-80gb", "vista-gh200"
 FABRICS: tuple[FabricFile, ...] = (
     _paper_file("perlmutter-nvlink", "perlmutter-tcp", "nvlink", A100, "all_reduce"),
     _paper_file("perlmutter-nvlink", "perlmutter-tcp", "nvlink", A100, "send_receive"),
@@ -77,33 +90,7 @@ FABRICS: tuple[FabricFile, ...] = (
     _paper_file("perlmutter-tcp", "perlmutter-tcp", "slingshot", A100, "send_receive"),
     _paper_file("vista-ndr", "vista", "infiniband", GH200, "all_reduce"),
     _paper_file("vista-ndr", "vista", "infiniband", GH200, "send_receive"),
-    FabricFile(
-        fabric="a100-nvswitch",
-        cluster="dgx-a100",
-        tier="nvlink",
-        collective="all_reduce",
-        path="peers/vtrain/nccl_allreduce_single_node.csv.gz",
-        size_bytes=lambda r: r["bytes"],
-        inside=lambda r: r["num_gpus"],
-        nodes=lambda r: np.ones_like(r["num_gpus"]),
-        seconds=lambda r: r["out_of_place_us"] * 1e-6,
-        keep=lambda r: r["gpu=a100"] == 1,
-    ),
-    *(
-        FabricFile(
-            fabric="a100-nvswitch",
-            cluster="dgx-a100",
-            tier="nvlink",
-            collective=collective,
-            path="peers/aiconfigurator/nccl_collectives.csv.gz",
-            size_bytes=lambda r: r["num_elements"] * np.where(r["dtype=half"] == 1, 2.0, 1.0),
-            inside=lambda r: r["num_gpus"],
-            nodes=lambda r: np.ones_like(r["num_gpus"]),
-            seconds=lambda r: r["latency_ms"] * 1e-3,
-            keep=lambda r, name=collective: (r["system=a100_sxm"] == 1) & (r[f"op={name}"] == 1),  # type: ignore[misc]
-        )
-        for collective in COLLECTIVES
-    ),
+    vtrain_file("a100-nvswitch", "dgx-a100", "a100"),
 )
 
 LEFT_OUT = {

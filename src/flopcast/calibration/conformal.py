@@ -87,20 +87,3 @@ def noise(coordinates: Counts, measured_s: Floats) -> tuple[int, float]:
     others = (np.bincount(group, logs)[group] - logs)[twins] / (count[twins] - 1)
     apart = np.abs(logs[twins] - others)
     return int(twins.sum()), float(apart.mean()) if apart.size else 0.0
-
-
-def noise_between(sources: Sequence[tuple[Counts, Floats]]) -> tuple[int, float]:
-    """The same between sources: each source's mean of a shape is one row.
-
-    Parameters
-    ----------
-    sources : of each, coordinates (axes, rows) and measured seconds (rows,)
-    """
-    shapes, means = [], []
-    for coordinates, measured_s in sources:
-        keys = np.round(np.log2(coordinates), 6)
-        unique, group = np.unique(keys, axis=1, return_inverse=True)
-        group = group.ravel()
-        shapes.append(2.0**unique)
-        means.append(np.exp(np.bincount(group, np.log(measured_s)) / np.bincount(group)))
-    return noise(np.concatenate(shapes, axis=1), np.concatenate(means)) if shapes else (0, 0.0)

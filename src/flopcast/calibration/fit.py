@@ -1,6 +1,6 @@
 """Samples → curves: one per kernel class and device, one per collective and fabric.
 
-Answers: which curve do these samples give, what replaces an operator whose samples are broken?
+Answers: which curve do these samples give?
 
 A sample's log-efficiency is log(bound / (time - launch)): the roofline bound carries what is known of a
 device, so that a small table can hold the rest, and shapes outside of the sampled range stay sensible.
@@ -14,17 +14,25 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.calibration.collective_files import FabricFile
-from flopcast.calibration.operator_files import BROKEN, FILES, Columns, MeasuredFile, kept_rows
+from flopcast.calibration.operator_files import FILES, Columns, MeasuredFile, kept_rows
 from flopcast.calibration.samples import Samples, join, operator_samples
 from flopcast.calibration.table import Rows, Table, fit_table, monotone
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.kernels.curve import Curve, Evidence, log_efficiency
+from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.views import view_of
+from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import Floats
 from flopcast.spec.cluster import Device, Tier
 
 MOST_NODES = {1: (16,), 2: (12, 9), 3: (14, 9, 8)}
+MESSAGE_NODES = (9, 4, 4)
+PAIR_SIZES = 33
+LATENCY_SHARE = 0.8  # of the shortest measured time
 MOST_WAVES = 0.5  # of one wave term: a larger share leaves a tiled axis no room to rise (View.rises)
+MOST_PADDED_ROWS = 0.15  # of one padding of m, for the same reason
+STEPPED = ("wave", "padding_m")  # terms that rise inside a wave or a tile
+MOST_STEPPED = 0.65  # of all of them together
 SMALLEST_COEFFICIENT = 1e-3  # below it a term is left out of the curve
 SOURCE = "data/operators/{system} (arXiv:2509.22832)"
 
@@ -36,26 +44,29 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
     ----------
     system : names what is known to be broken
     device : whose peaks bound the samples
-    files : columns by the name of the file; at least one file of products
+    files : columns by the name of the file
 
     Returns
     -------
     dict
         Curves by kernel class; a class without a usable row has none.
     """
-    parts: dict[str, list[Samples]] = defaultdict(list)
-    for name, columns in files.items():
-        for samples in file_samples(system, name, columns, device):
-            parts[samples.name].append(samples)
-    joined = {name: join(found) for name, found in parts.items()}
+    found = samples_by_class(system, device, files)
     curves = {
-        name.removesuffix(".forward"): fit_curve(samples, device)
-        for name, samples in joined.items()
-        if samples.measured_s.size
+        name: fit_curve(samples, device) for name, samples in found.items() if samples.measured_s.size
     }
     if "gemm" in curves:
         curves["gemm"] = _with_layouts(curves["gemm"], device, files)
     return curves
+
+
+def samples_by_class(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Samples]:
+    """Samples of every kernel class that the files of one system measure, file after file."""
+    parts: dict[str, list[Samples]] = defaultdict(list)
+    for name, columns in files.items():
+        for samples in file_samples(system, name, columns, device):
+            parts[samples.name].append(samples)
+    return {name: join(found) for name, found in parts.items()}
 
 
 def file_samples(system: str, name: str, columns: Columns, device: Device) -> Iterable[Samples]:
@@ -105,7 +116,7 @@ def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[
         name=samples.name,
         owner=device.name,
         axes=table.axes,
-        table=monotone(table.log_efficiency, table.axes, view.rises(len(table.axes), terms)),
+        table=monotone(table.log_efficiency, table.axes, view.rises(len(table.axes), terms), table.support),
         launch_s=device.kernel_launch_s,
         evidence=Evidence(
             source=samples.source,
@@ -153,40 +164,41 @@ def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
         log2=np.log2(np.stack(view.table(shape))),
         log_efficiency=np.log(samples.bound_s / work_s),
         terms=np.stack(columns, axis=1) if columns else np.zeros((len(work_s), 0)),
-        most=np.array([MOST_WAVES if name.startswith("wave") else np.inf for name in terms]),
+        most=np.array([_most(name) for name in terms]),
+        together=np.array([name.startswith(STEPPED) for name in terms], dtype=bool),
+        most_together_ratio=MOST_STEPPED,
     )
     return rows, tuple(terms)
 
 
+def _most(name: str) -> float:
+    """The largest coefficient that a term may have."""
+    if name.startswith("wave"):
+        return MOST_WAVES
+    return MOST_PADDED_ROWS if name.startswith("padding_m") else np.inf
+
+
 def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
     """One ratio of gradient products to forward ones, the median: only their sum was measured."""
-    ratios = []
-    for name, columns in files.items():
-        file = FILES.get(name)
-        if file is not None and file.backward_is_sum:
-            ratios.append(_gradient_ratio(curve, file, columns, device))
-    ratio = float(np.median(np.concatenate(ratios)))
-    layouts = {"input_gradient": round(ratio, 4), "weight_gradient": round(ratio, 4)}
-    return replace(curve, layout_ratio=layouts)
+    ratios = [
+        _gradient_ratio(curve, FILES[name], columns, device)
+        for name, columns in files.items()
+        if name in FILES and FILES[name].backward_is_sum
+    ]
+    if not ratios:  # no file holds the sum: qkv's has a bias in it
+        return curve
+    ratio = round(float(np.median(np.concatenate(ratios))), 4)
+    return replace(curve, layout_ratio={"input_gradient": ratio, "weight_gradient": ratio})
 
 
 def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:
-    """Measured over predicted seconds of both gradients together, shape (rows,)."""
-    predicted = np.zeros((len(columns["bwd_us"]), 1))
+    """Measured over predicted seconds of both gradients together, as if they were forwards; (rows,)."""
+    predicted_s: Floats = np.zeros(len(columns["bwd_us"]))
     for _, gradient in file.forward(as_plans(columns)).gradients():
-        need = gradient.work()
-        bound_s = np.maximum(
-            need.flop / device.peak_flop_per_s[need.unit], need.moved_bytes / device.memory_bytes_per_s
-        )
-        efficiency = np.exp(log_efficiency(curve, gradient.coordinates(), device.multiprocessors))
-        predicted += curve.launch_s + bound_s / efficiency
-    ratio: Floats = columns["bwd_us"] * 1e-6 / predicted.ravel()
-    return ratio
-
-
-def broken_list(system: str) -> dict[str, str]:
-    """What is wrong with which file of a system, for reports."""
-    return {f"{file} ({which})": why for (at, file, which), (_, why) in BROKEN.items() if at == system}
+        bound_s = bound_seconds(gradient.work(), device).ravel()
+        shape = tuple(axis.ravel() for axis in gradient.coordinates())
+        predicted_s = predicted_s + kernel_seconds(bound_s, shape, curve, device.multiprocessors)
+    return columns["bwd_us"] * 1e-6 / predicted_s
 
 
 def fit_fabric(
@@ -209,11 +221,11 @@ def fit_fabric(
     """
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
-        parts[file.collective].append(_fabric_samples(file, columns, tier, own_latency))
+        parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))
     return {name: _fit_collective(join(found), tier, own_latency) for name, found in parts.items()}
 
 
-def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
+def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
     """The rows of one file as samples; those faster than their links are rejected and counted.
 
     Between nodes the bound lets every rank of a node drive its own network card, as
@@ -240,24 +252,45 @@ def _fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency:
 
 
 def _fit_collective(samples: Samples, tier: Tier, own_latency: bool) -> Curve:
-    """Up to 9 sizes, 4 numbers of ranks inside, 4 of nodes; the latency is the tier's, or the curve's own.
+    """The curve of one collective, its error by cross-validation."""
+    launch_s = latency_of(samples) if own_latency else 0.0
+    table = fit_table(message_rows(samples, launch_s), message_nodes(samples))
+    return curve_of_messages(samples, tier.fabric, table, launch_s)
 
-    Of its own latency, half of the shortest measured time is taken off every row; the other half, and what
-    more ranks add, stands in the table, where the efficiency of small messages falls with their size.
+
+def message_nodes(samples: Samples) -> tuple[int, int, int]:
+    """Nodes of sizes, ranks inside a node, nodes; more sizes for pairs, whose protocols change often."""
+    _, inside, nodes = samples.coordinates
+    return (PAIR_SIZES, 1, 1) if (inside * nodes).max() <= 2 else MESSAGE_NODES
+
+
+def latency_of(samples: Samples) -> float:
+    """The latency of messages that were measured small: most of the shortest time, four digits.
+
+    It is taken off every row; the rest, and what more ranks add, stands in the table, where the efficiency
+    of small messages falls with their size. Of 31 tables, rows kept aside are 3.6 % off (median) with this
+    share, 4.2 % with half.
     """
-    launch_s = 0.5 * float(samples.measured_s.min()) if own_latency else 0.0
-    rows = Rows(
+    return float(f"{LATENCY_SHARE * float(samples.measured_s.min()):.4g}")
+
+
+def message_rows(samples: Samples, launch_s: float) -> Rows:
+    """Messages as the rows of a fit: no terms, a latency taken off."""
+    return Rows(
         log2=np.log2(samples.coordinates),
         log_efficiency=np.log(samples.bound_s / (samples.measured_s - launch_s)),
         terms=np.zeros((len(samples.measured_s), 0)),
     )
-    table = fit_table(rows, (9, 4, 4))
+
+
+def curve_of_messages(samples: Samples, owner: str, table: Table, launch_s: float) -> Curve:
+    """The curve that a fitted table of a collective makes: over sizes, ranks inside, nodes."""
     return Curve(
         name=samples.name,
-        owner=tier.fabric,
+        owner=owner,
         axes=table.axes,
-        table=monotone(table.log_efficiency, table.axes, (1.0, None, None)),
-        launch_s=float(f"{launch_s:.4g}"),
+        table=monotone(table.log_efficiency, table.axes, (1.0, None, None), table.support),
+        launch_s=launch_s,
         evidence=Evidence(
             source=samples.source,
             rows=len(samples.measured_s),

@@ -20,10 +20,10 @@ from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.price import kernel_seconds
 from flopcast.measure.pack import Sample
 from flopcast.measure.plan import COLD
+from flopcast.measure.site import OWN_FLAGS
 from flopcast.measure.work import columns_of, operator_of
 from flopcast.spec.cluster import Device
 
-OWN_FLAGS = {"causal"}  # flags that change the operator, not whose kernel ran
 LAYOUTS = ("input_gradient", "weight_gradient")
 LEAST_ROWS = 8  # of a class: fewer give no curve
 SIXTEEN_BITS = ("fp16", "bf16")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flopcast.calibration.collective_files import Columns, FabricFile
+from flopcast.calibration.collective_files import Columns, FabricFile, vtrain_file
 
 NCCL_TABLE = "peers/aiconfigurator/nccl_collectives.csv.gz"
 BYTES_PER_ELEMENT = 2.0  # dtype half
@@ -49,7 +49,6 @@ def nccl_file(
         nodes=lambda r: np.ones_like(r["num_gpus"]),
         seconds=lambda r: r["latency_ms"] * 1e-3,
         keep=rows_of_table(system, version, COLLECTIVES[collective]),
-        remark=f"NCCL {version}",
     )
 
 
@@ -65,24 +64,15 @@ SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the s
 
 WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the curve holds its own latency
     *(nccl_file(*system, collective) for system in SYSTEMS for collective in COLLECTIVES),
-    nccl_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", "all_to_all", "2.27.3"),
-)
-
-WITHOUT_LATENCY: tuple[FabricFile, ...] = (  # of 1 MiB and more only: the hops are the tier's
-    FabricFile(
-        fabric="v100-nvlink-mesh",
-        cluster="dgx-1",
-        tier="nvlink",
-        collective="all_reduce",
-        path="peers/vtrain/nccl_allreduce_single_node.csv.gz",
-        size_bytes=lambda r: r["bytes"],
-        inside=lambda r: r["num_gpus"],
-        nodes=lambda r: np.ones_like(r["num_gpus"]),
-        seconds=lambda r: r["out_of_place_us"] * 1e-6,
-        keep=lambda r: r["gpu=v100"] == 1,
-        remark="the machine is not named: 134 GB/s over eight devices, 23 over two, is a mesh of NVLink 2",
+    *(
+        nccl_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", collective, "2.27.3")
+        for collective in ("all_gather", "reduce_scatter", "all_to_all")
     ),
 )
+
+# Messages of 1 MiB and more: their hops are the tier's. The V100 machine is not named: 134 GB/s over eight
+# devices, 23 over two, is a mesh of NVLink 2.
+WITHOUT_LATENCY = (vtrain_file("v100-nvlink-mesh", "dgx-1", "v100"),)
 
 LEFT_OUT = {
     "aiconfigurator/l40s": "two sockets without peer access between them, 1 to 2 GB/s over eight devices:"

@@ -4,7 +4,8 @@ Answers: which curve do several sources of one device give, and do they agree?
 The first source of a class with rows makes the curve; another joins it only where both agree to AGREEMENT
 (median) on the shapes that they share, and is told either way. Fewer than FEWEST_ROWS make no curve: a
 relative knows more.
-Elsewhere: what the tables hold (peer_operators.py), tables and terms (table.py), curves (fit.py).
+Elsewhere: what the tables hold (peer_operators.py, peer_grouped.py), tables and terms (table.py), curves
+(fit.py).
 
 These sweeps are large and dense, so their tables are finer than those of fit.py, and one fifth of the rows
 is kept aside for the error instead of five folds.
@@ -17,21 +18,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.calibration.conformal import log_sigma
-from flopcast.calibration.fit import curve_of_table, rows_of
-from flopcast.calibration.peer_operators import PEER_FILES, Columns, PeerFile, samples_of
+from flopcast.calibration.fit import SMALLEST_COEFFICIENT, curve_of_table, rows_of
+from flopcast.calibration.peer_grouped import GROUPED_FILES
+from flopcast.calibration.peer_operators import DENSE_FILES
+from flopcast.calibration.peer_tables import Columns, PeerFile, samples_of
 from flopcast.calibration.samples import Samples, join
 from flopcast.calibration.table import FOLDS, Rows, Table, fit_once
-from flopcast.cost.kernels.curve import Curve, log_efficiency
-from flopcast.dtypes import Counts, Logs
+from flopcast.cost.kernels.classes import GROUPED_GEMM, class_of
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.views import view_of
+from flopcast.cost.price import kernel_seconds
+from flopcast.dtypes import Counts, Floats, Logs
 from flopcast.spec.cluster import Device
 
-MOST_NODES = (14, 10, 8)  # of three axes, where rows are many
-FEW_NODES = (6, 4, 3)  # where they are few: a node for ten rows or more
+PEER_FILES: tuple[PeerFile, ...] = (*DENSE_FILES, *GROUPED_FILES)
+MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
+GROUPED_NODES = (8, 6, 5)  # whole layers scatter more: a finer table follows their noise
+FEW_NODES = (6, 4, 3)  # where they are few
 MANY_ROWS = 1000
+NEAR_OCTAVES = 2.0  # of work, between a node and rows that hold it
+HOST_SHARE = 50  # of the rows, one in so many shows how long the host takes
+HOST_RATIO = 1.5  # of that time: shorter rows show the host
 COARSE_NODES = 7  # of the table that finds which terms show at all
-SMALLEST_COEFFICIENT = 1e-3
 FEWEST_ROWS = 20
+FEWEST_ASIDE = 10  # rows that give an error
 NEAR = 0.1  # in log2 of every coordinate: shapes that two sources share
+WORST_ERROR = 0.25  # of rows kept aside: beyond it a relative's curve is no worse
+SKEW = 0.02  # coefficient where all measured groups are equal: the middle of those fitted, 0.008 to 0.048
 AGREEMENT = 0.05  # median relative difference below which sources are one
 
 
@@ -103,26 +116,29 @@ def tables_of(device: str) -> tuple[PeerFile, ...]:
     return tuple(file for file in PEER_FILES if device in file.devices.values())
 
 
-def fit_peers(device: Device, tables: Mapping[str, Columns]) -> PeerFit:
+def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str] = frozenset()) -> PeerFit:
     """Curves of every class that the tables measure on a device.
 
     Parameters
     ----------
     tables : columns by path of the table, as `PeerFile.path`; a table that is missing is passed over
+    own : classes that need no curve, as the device has its own
     """
     found = device_samples(device, tables)
     curves, told = {}, []
     for name, by_source in found.items():
-        if name.endswith("_gradient"):
+        if name.endswith("_gradient") or name in own:
             continue
         samples, lines = agreed(by_source)
         told += [f"{device.name} {name}: {line}" for line in lines]
         if samples.measured_s.size < FEWEST_ROWS:
             told.append(f"{device.name} {name}: no curve of {samples.measured_s.size} rows")
+            continue
+        curve = with_layouts(fit_peer_curve(samples, device), found, device)
+        if curve.evidence.relative_error > WORST_ERROR:
+            told.append(f"{device.name} {name}: no curve, error {curve.evidence.relative_error:.0%}")
         else:
-            curves[name] = fit_peer_curve(samples, device)
-    if "gemm" in curves:
-        curves["gemm"] = with_layouts(curves["gemm"], found, device)
+            curves[name] = curve
     return PeerFit(curves=curves, told=tuple(told))
 
 
@@ -137,9 +153,32 @@ def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, d
                 samples = samples_of(file, tables[file.path], mark, device)
                 parts[name][file.source].append(samples)
     return {
-        name: {source: join(rows) for source, rows in by_source.items()}
+        name: {source: beyond_the_host(join(rows)) for source, rows in by_source.items()}
         for name, by_source in parts.items()
     }
+
+
+def beyond_the_host(samples: Samples) -> Samples:
+    """A sweep without the rows that say how long the host takes; other tables as they are.
+
+    Below some work every row of a sweep takes the same time: its kernels wait for their launches, up to 0.4
+    ms of them for the blocks of an fp8 product (scales, transposes, the product itself) against 0.01 of
+    work. The median of the rows of least work is that time. Rows of as little work as the last fiftieth
+    that takes about as long are left out, and shorter ones.
+    """
+    window = len(samples.bound_s) // HOST_SHARE
+    if len(samples.measured_s) < MANY_ROWS:
+        return samples
+    order = np.argsort(samples.bound_s, kind="stable")
+    medians_s = [
+        float(np.median(samples.measured_s[order[start : start + window]]))
+        for start in range(0, len(order), window)
+    ]
+    longest_s = HOST_RATIO * medians_s[0]
+    waiting = max(number for number, median_s in enumerate(medians_s) if median_s <= longest_s)
+    of_device = samples.measured_s > longest_s
+    of_device[order[: waiting * window]] = False
+    return replace(samples.part(of_device), rejected=samples.rejected + int((~of_device).sum()))
 
 
 def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
@@ -151,35 +190,72 @@ def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
         if apart.agrees:
             joined.append(samples)
         lines.append(f"{source} {'joined' if apart.agrees else 'kept aside'}: {apart.told()}")
-    return join(joined), lines
+    named = " and ".join(dict.fromkeys(samples.source for samples in joined))
+    return replace(join(joined), source=named), lines
 
 
 def fit_peer_curve(samples: Samples, device: Device) -> Curve:
-    """The curve of one class, its error from a fifth of the rows, kept aside.
+    """The curve of one class, and its error.
 
-    Terms that a coarse table does not show are left out at once, as no finer one would show them.
+    The error is that of every fifth row, kept aside; the sigma that of those rows or of every fifth size
+    (`sizes_of`), kept aside whole, the wider. Both are guesses where so few rows are left.
     """
-    rows, names = rows_of(samples, device)
-    rows, names = shown_terms(rows, names)
-    axes = axes_of(rows)
-    most = tuple(len(axis) for axis in axes)
-    aside = np.arange(len(rows.log_efficiency)) % FOLDS == 0
-    error, sigma = 0.1, 0.1  # guesses, where a fifth is too few
-    if aside.sum() >= 10:
-        part = fit_once(rows.part(~aside), most, axes)
-        left = rows.part(aside)
-        log_errors = left.log_efficiency - part.predict(left)
-        error, sigma = float(np.mean(np.abs(np.expm1(log_errors)))), log_sigma(log_errors)
-    table = fit_once(rows, most, axes)
-    level = _not_above(rows, table)
-    table = replace(table, log_efficiency=level, relative_error=error, log_sigma_factor=sigma)
-    return curve_of_table(samples, device, table, names)
+    sizes = np.unique(sizes_of(samples), return_inverse=True)[1]
+    asides = [np.arange(len(sizes)) % FOLDS == 0, sizes.ravel() % FOLDS == FOLDS // 2]
+    found = [_errors_aside(samples, device, aside) for aside in asides if _is_enough(aside)]
+    curve = fit_quickly(samples, device)
+    if not found:
+        return curve
+    error, sigma = float(np.mean(np.abs(np.expm1(found[0])))), max(log_sigma(errors) for errors in found)
+    evidence = replace(curve.evidence, relative_error=round(error, 4), log_sigma_factor=round(sigma, 4))
+    return replace(curve, evidence=evidence)
+
+
+def sizes_of(samples: Samples) -> Counts:
+    """What models differ in: the length of a product's sum, the queries of attention; (rows,)."""
+    is_product = class_of(samples.name).kind.family == "gemm_level"
+    return np.asarray(samples.coordinates[2 if is_product else 0])
+
+
+def _is_enough(aside: np.ndarray) -> bool:
+    return bool(FEWEST_ASIDE <= aside.sum() <= len(aside) - FEWEST_ASIDE)
+
+
+def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
+    """log(predicted / measured) of rows by the curve of the others, (rows,)."""
+    left = samples.part(aside)
+    curve = fit_quickly(samples.part(~aside), device)
+    return np.asarray(np.log(predicted_s(curve, left, device) / left.measured_s))
+
+
+def fit_quickly(samples: Samples, device: Device) -> Curve:
+    """The curve of one class without its error.
+
+    Terms that a coarse table does not show are left out at once, as no finer one would show them. Where
+    all measured groups are equally full, the coefficient of the skew is that of other devices.
+    """
+    rows, names = shown_terms(*rows_of(samples, device))
+    is_grouped = class_of(samples.name).kind is GROUPED_GEMM
+    axes = axes_of(rows, GROUPED_NODES if is_grouped else MOST_NODES)
+    table = fit_once(rows, tuple(len(axis) for axis in axes), axes)
+    curve = curve_of_table(samples, device, replace(table, log_efficiency=_not_above(rows, table)), names)
+    if "skew" in view_of(samples.name).terms and not (samples.coordinates[-1] > 1.0).any():
+        return replace(curve, terms={**curve.terms, "skew": SKEW})
+    return curve
 
 
 def _not_above(rows: Rows, table: Table) -> Logs:
-    """The table, no node above what some row reached: far from all rows it would go on rising."""
-    reached = rows.log_efficiency + rows.terms @ table.coefficients
-    limited: Logs = np.minimum(table.log_efficiency, reached.max())
+    """The table, no node above what some row of about as much work reached: it would go on rising.
+
+    What a row reached is the table's share of its efficiency, its losses by waves and paddings added back:
+    they are the terms'. Below one wave that share exceeds 1, so a node is held by rows that lie on its
+    side of the first axis, or at most NEAR_OCTAVES before it.
+    """
+    reached = rows.log_efficiency - rows.terms @ table.coefficients
+    place = rows.log2[0]
+    starts = np.minimum(table.axes[0], place.max()) - NEAR_OCTAVES
+    most = [reached[place >= start].max() for start in starts]
+    limited: Logs = np.minimum(table.log_efficiency, np.reshape(most, (-1, *[1] * (len(table.axes) - 1))))
     return limited
 
 
@@ -191,12 +267,13 @@ def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ..
     found = fit_once(rows, (COARSE_NODES,) * len(axes), axes).coefficients > SMALLEST_COEFFICIENT
     kept = tuple(name for name, shown in zip(names, found, strict=True) if shown)
     most = None if rows.most is None else rows.most[found]
-    return replace(rows, terms=rows.terms[:, found], most=most), kept
+    together = None if rows.together is None else rows.together[found]
+    return replace(rows, terms=rows.terms[:, found], most=most, together=together), kept
 
 
-def axes_of(rows: Rows) -> tuple[Counts, ...]:
+def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Counts, ...]:
     """Nodes at the measured values where they are few, else evenly spaced between the outermost."""
-    most = MOST_NODES if len(rows.log_efficiency) >= MANY_ROWS else FEW_NODES
+    most = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else FEW_NODES
     axes = []
     for logs, count in zip(rows.log2, most, strict=False):
         values = np.unique(np.round(logs, 4))
@@ -208,8 +285,10 @@ def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], devic
     """Ratios of gradient products to forward ones of the same source, both against the curve (medians)."""
     ratios = {}
     for layout in ("input_gradient", "weight_gradient"):
-        for source, samples in found.get(f"gemm.{layout}", {}).items():
-            forward = found["gemm"][source]
+        for source, samples in found.get(f"{curve.name}.{layout}", {}).items():
+            if not samples.measured_s.size:
+                continue
+            forward = found[curve.name][source]
             ratio = _slowness(curve, samples, device) / _slowness(curve, forward, device)
             ratios[layout] = round(ratio, 4)
     return replace(curve, layout_ratio=ratios)
@@ -230,11 +309,9 @@ def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
     return float(np.median(samples.measured_s / predicted_s(curve, samples, device)))
 
 
-def predicted_s(curve: Curve, samples: Samples, device: Device) -> Logs:
+def predicted_s(curve: Curve, samples: Samples, device: Device) -> Floats:
     """Seconds that a curve, the device's own or a relative's, gives for samples of a device, (rows,)."""
-    efficiency = np.exp(log_efficiency(curve, tuple(samples.coordinates), device.multiprocessors))
-    seconds: Logs = curve.launch_s + samples.bound_s / efficiency
-    return seconds
+    return kernel_seconds(samples.bound_s, tuple(samples.coordinates), curve, device.multiprocessors)
 
 
 def compared_with_own(

@@ -6,136 +6,33 @@ Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-
 (MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
 (casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT). Forward kernels of serving stacks, except
 simumax's, which are of training.
-Elsewhere: fitting, and what happens where sources differ (peer_fit.py); the paper's (operator_files.py).
+Elsewhere: what an entry is (peer_tables.py), products of experts (peer_grouped.py), fitting, and what
+happens where sources differ (peer_fit.py); the paper's (operator_files.py).
 
-Columns are those of io/samples/columns.py: a column of words is one column "name=word" of 0 and 1 for each
-word. Sources stand in the order in which they are trusted: sweeps over shapes before tables of one model.
+Sources stand in the order in which they are trusted: sweeps over shapes before tables of one model.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.calibration.samples import Samples, operator_samples
-from flopcast.dtypes import Counts, Floats
-from flopcast.operators.base import AbstractOperator
-from flopcast.operators.flash_attention import FlashAttention
-from flopcast.operators.matmul import Matmul
-from flopcast.spec.cluster import Device
-
-Columns = Mapping[str, Floats]
-Mask = Callable[[Columns], np.ndarray]
-SMALLEST = (
-    512.0  # rows, columns and sum of a product; queries of a sequence: less is serving's, not training's
+from flopcast.calibration.peer_tables import (
+    SMALLEST,
+    Columns,
+    PeerFile,
+    all_of,
+    attention,
+    is_word,
+    matmul,
+    microseconds,
+    milliseconds,
+    not_small,
+    of_efficiency,
 )
-LARGEST_GB200 = 2.0**39  # multiply-adds: beyond it the table shows another state of the machine
+from flopcast.dtypes import Counts
+from flopcast.operators.base import AbstractOperator
 
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class PeerFile:
-    """One kernel class in one table.
-
-    `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
-    functions take columns, arrays (rows,): `belongs` picks the rows of this class, `sound` marks those of
-    them that are not known to be broken, `operator` gives arrays (rows, 1). `peak` is the dtype whose peak
-    bounds the rows, where the operator cannot be written in it. `layout` is that of a gradient product,
-    which gives a ratio and no curve.
-    """
-
-    source: str
-    path: str  # under data/peers
-    name: str  # of the curve
-    devices: Mapping[str, str]
-    operator: Callable[[Columns], AbstractOperator]
-    measured_s: Callable[[Columns], Floats]
-    belongs: Mask
-    sound: Mask = lambda r: np.ones(len(next(iter(r.values()))), dtype=bool)
-    remark: str = ""
-    peak: str = ""
-    layout: str = "forward"
-
-
-def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
-    """The rows of one class and device in a table; what is broken or impossible is counted as rejected.
-
-    Parameters
-    ----------
-    columns : of the whole table
-    mark : the column of the device, a key of `file.devices`
-    """
-    mine = (columns[mark] == 1) & file.belongs(columns)
-    rows = {name: values[mine] for name, values in columns.items()}
-    if file.peak:
-        peaks = {**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]}
-        device = device.model_copy(update={"peak_flop_per_s": peaks})
-    remark = f" ({file.remark})" if file.remark else ""
-    samples = operator_samples(
-        file.operator(rows),
-        file.measured_s(rows),
-        file.sound(rows),
-        device,
-        f"data/peers/{file.path}{remark}",
-    )
-    return replace(samples, name=file.name)
-
-
-def column(values: Counts) -> Counts:
-    """Rows in the place of plans: (rows,) → (rows, 1)."""
-    return values[:, None]
-
-
-def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractOperator]:
-    """Products of columns m, n, k."""
-    return lambda r: Matmul(
-        m=column(r["m"]), n=column(r["n"]), k=column(r["k"]), dtype=dtype, layout=layout
-    )
-
-
-def attention(
-    sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
-) -> Callable[[Columns], AbstractOperator]:
-    """Causal self-attention from the names of its columns: half of the square's FLOP."""
-    return lambda r: FlashAttention(
-        batch=column(r[sequences] * r[heads]),
-        kv_batch=column(r[sequences] * r[kv_heads]),
-        queries=column(r[queries]),
-        head_size=column(r[head_size]),
-        causal=True,
-        dtype="bf16",
-        is_gradient=is_gradient,
-    )
-
-
-def all_of(*masks: Mask) -> Mask:
-    """Rows that every mask keeps."""
-    return lambda r: np.asarray(np.all([mask(r) for mask in masks], axis=0))
-
-
-def is_word(name: str) -> Mask:
-    """Rows of one word; none where the table does not hold it."""
-    return lambda r: r[name] == 1 if name in r else np.zeros(len(next(iter(r.values()))), dtype=bool)
-
-
-def not_small(*names: str) -> Mask:
-    """Rows with SMALLEST or more in every column named."""
-    return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
-
-
-def _milliseconds(r: Columns) -> Floats:
-    return r["latency_ms"] * 1e-3
-
-
-def _microseconds(r: Columns) -> Floats:
-    return r["latency_us"] * 1e-6
-
-
-def _one_state(r: Columns) -> np.ndarray:
-    """GB200 reaches 0.72 of its peak below 2^39 multiply-adds and 0.42 above: two states of a machine."""
-    sound: np.ndarray = (r["system=gb200"] == 0) | (r["m"] * r["n"] * r["k"] < LARGEST_GB200)
-    return sound
-
-
+LARGEST_GB200 = 2.0**39  # multiply-adds
 SYSTEMS = {
     "system=a100_sxm": "a100-sxm4-80gb",
     "system=h100_sxm": "h100-sxm5-80gb",
@@ -163,7 +60,7 @@ def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
         name=f"gemm.{dtype}",
         devices=devices,
         operator=matmul("fp8"),
-        measured_s=_milliseconds,
+        measured_s=milliseconds,
         belongs=all_of(is_word(f"dtype={dtype}"), not_small("m", "n", "k")),
         remark=f"{dtype}, {SERVING}",
         peak=peak,
@@ -177,9 +74,13 @@ AICONFIGURATOR = (
         name="gemm",
         devices=SYSTEMS,
         operator=matmul("bf16"),
-        measured_s=_milliseconds,
+        measured_s=milliseconds,
         belongs=all_of(is_word("framework_name=vllm"), not_small("m", "n", "k")),
-        sound=_one_state,
+        faults={
+            "0.42 of the peak from 2^39 multiply-adds on, 0.72 below: two states of it": lambda r: (
+                (r["system=gb200"] == 1) & (r["m"] * r["n"] * r["k"] >= LARGEST_GB200)
+            )
+        },
         remark="bf16",
     ),
     PeerFile(
@@ -188,7 +89,7 @@ AICONFIGURATOR = (
         name="flash_attention",
         devices=SYSTEMS,
         operator=attention("batch_size", "seq_len", "num_heads", "num_kv_heads", "head_dim"),
-        measured_s=_milliseconds,
+        measured_s=milliseconds,
         belongs=all_of(
             is_word("framework_name=vllm"), not_small("seq_len"), lambda r: r["head_dim"] <= 256
         ),
@@ -198,12 +99,6 @@ AICONFIGURATOR = (
     _narrow("fp8_block", BLOCKED, "fp8"),
     _narrow("nvfp4", BLACKWELL, "fp4"),
 )
-
-
-def _of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
-    """Seconds from a fraction of a stated peak; `counted_ratio`: the table's FLOP over the operator's."""
-    flop: Counts = operator.work().flop.ravel()
-    return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)
 
 
 SIMUMAX = {"system=a100_pcie": "a100-pcie-80gb", "system=b200_bf16_ceperm": "b200-sxm-180gb"}
@@ -219,7 +114,7 @@ def _simumax_gemm(layout: str) -> PeerFile:
         name="gemm",
         devices=SIMUMAX,
         operator=make,
-        measured_s=lambda r: _of_efficiency(r, make(r)),
+        measured_s=lambda r: of_efficiency(r, make(r)),
         belongs=is_word(f"layout={LAYOUTS[layout]}"),
         remark="bf16, of training",
         layout=layout,
@@ -240,7 +135,7 @@ def _simumax_attention(which: str) -> PeerFile:
         name="flash_attention.backward" if which == "sdp_bwd" else "flash_attention",
         devices=SIMUMAX,
         operator=make,
-        measured_s=lambda r: _of_efficiency(r, make(r), counted_ratio=2.0),
+        measured_s=lambda r: of_efficiency(r, make(r), counted_ratio=2.0),
         belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] == r["v_head_dim"]),
         remark="bf16, causal, of training",
     )
@@ -331,7 +226,7 @@ OTHERS = (
         name="gemm.fp8",
         devices=INFERSIM,
         operator=matmul("fp8"),
-        measured_s=_microseconds,
+        measured_s=microseconds,
         belongs=not_small("m"),
         remark="fp8: its fractions are of that peak",
     ),
@@ -341,21 +236,19 @@ OTHERS = (
         name="flash_attention",
         devices={"gpu=h20": "h20-96gb"},
         operator=_infersim_attention,
-        measured_s=_microseconds,
+        measured_s=microseconds,
         belongs=lambda r: r["seq_len"] >= SMALLEST,
         remark="bf16, causal, one sequence",
     ),
     *(_llama_layer(layer) for layer in LLAMA_8B),
     *(_vidur_layer(name) for name in VIDUR),
 )
-PEER_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
+DENSE_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
 
 LEFT_OUT = {
     "aiconfigurator/b60, apex/V100-PCIe": "no device of the catalogue",
     "aiconfigurator/gemm_bf16, trtllm rows of A100": "the other framework's rows cover the same shapes",
     "aiconfigurator/attention, heads of 512": "another kernel, for models that nobody trains with it",
-    "aiconfigurator/moe_fused_experts, */grouped_gemm": "several products of unequal size in one"
-    " kernel: no operator of that class yet",
     "aiconfigurator/mla_prefill, simumax heads of 192 and 128": "two head sizes: no operator of"
     " that class yet",
     "aiconfigurator/mamba2, gated_deltanet; infersim/gdn": "sub-kernels of layers without an operator",

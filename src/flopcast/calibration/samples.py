@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.base import AbstractOperator
 from flopcast.spec.cluster import Device
@@ -64,14 +65,14 @@ def operator_samples(
     """
     need = operator.work()
     rows = len(measured_s)
-    compute_s = _column(need.flop, rows) / device.peak_flop_per_s[need.unit]
+    compute_s = _column(need.flop, rows) / device.peak(need.unit)
     memory_s = _column(need.moved_bytes, rows) / device.memory_bytes_per_s
     possible = (measured_s > 0) & (compute_s <= measured_s) & (memory_s <= 1.5 * measured_s)
     used = keep & possible & np.isfinite(measured_s)
     return Samples(
         name=operator.kernel.removesuffix(".forward"),
         coordinates=np.stack([_column(c, rows)[used] for c in operator.coordinates()]),
-        bound_s=np.maximum(compute_s, memory_s)[used],
+        bound_s=_column(bound_seconds(need, device), rows)[used],
         measured_s=measured_s[used],
         source=source,
         rejected=int((~used).sum()),

@@ -9,9 +9,9 @@ A curve is fitted to the rows that a split leaves, by the code that fits the shi
 the others by the code that prices them. The sigma that judges coverage never saw what it judges:
 
 - random: rows kept aside give the class' sigma, half of them for the other half;
-- unseen: the sigma is that of the random rows;
-- extrapolation, other device: a step is added in quadrature, the same for all classes, from the other
-  classes; on another device, from the other devices where there are three or more.
+- unseen: the sigma of one size is that of the others, or of the random rows where that is wider;
+- extrapolation, other source, other device: a step is added in quadrature, the same for all classes of a
+  kind (cost/kernels/classes.py), from the other devices or fabrics.
 """
 
 from collections import defaultdict
@@ -20,18 +20,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise, noise_between
-from flopcast.calibration.fit import MOST_NODES, curve_of_table, rows_of
+from flopcast.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.calibration.peer_fit import disagreement
 from flopcast.calibration.samples import Samples
-from flopcast.calibration.splits import EXTRAPOLATION, FIRST, OTHER_DEVICE, RANDOM, Split, splits_of
-from flopcast.calibration.subjects import GRADIENTS, Rejected, Subject, bound, gradients_of
-from flopcast.calibration.table import Rows, fit_once, monotone
-from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.calibration.splits import (
+    EXTRAPOLATION,
+    FIRST,
+    OTHER_DEVICE,
+    OTHER_SOURCE,
+    RANDOM,
+    UNSEEN,
+    Split,
+    splits_of,
+)
+from flopcast.calibration.subjects import GRADIENTS, Measured, Rejected, Subject, gradients_of
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 
 MOST_SIZES = {1: 4, 2: 4, 3: 2}  # sizes left out in turn, by axes: three axes take seconds a fit
-COLLECTIVE_NODES = (9, 4, 4)
+ADDED = (EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)  # splits whose sigma is wider than the class' own
 Say = Callable[[str], None]
 Key = tuple[str, str]  # owner, kernel class
 Curves = dict[Key, dict[str, Curve]]  # by the label of the split whose test rows were left out
@@ -48,6 +57,7 @@ class Result:
     kernel_class: str
     device: str
     precision: str
+    measured: Measured
     split: str
     rows: int
     mean_error: float
@@ -59,7 +69,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """How far rows of equal shape lie apart, mean |log ratio|; `among` rows, or the means of sources."""
+    """How far rows of equal shape lie apart: mean |log ratio| `among` "rows", or median to a source."""
 
     kernel_class: str
     device: str
@@ -76,7 +86,7 @@ class Score:
     results: tuple[Result, ...]
     noise: tuple[Noise, ...]
     rejected: tuple[Rejected, ...]
-    added: Mapping[str, float]  # by step: of kernels, of messages, to another device
+    added: Mapping[str, float]  # by split and kind
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -85,8 +95,13 @@ class _Errors:
 
     subject: Subject
     split: str
-    log_errors: Logs
+    parts: tuple[Logs, ...]  # one for each fold, size or source
     log_sigma_factor: float
+
+    @property
+    def log_errors(self) -> Logs:
+        """Of all parts, (rows,)."""
+        return np.concatenate(self.parts)
 
 
 def score(subjects: Sequence[Subject], rejected: Sequence[Rejected], say: Say) -> Score:
@@ -102,23 +117,22 @@ def score(subjects: Sequence[Subject], rejected: Sequence[Rejected], say: Say) -
     for subject in sorted(subjects, key=lambda s: s.name == GRADIENTS):
         errors += _own_errors(subject, curves)
         say(f"{subject.owner} {subject.name}: {len(subject.samples.measured_s)} rows")
-    errors += _foreign_errors(subjects, curves, errors)
+    errors += [*_source_errors(subjects, curves, errors), *_foreign_errors(subjects, curves, errors)]
     return Score(
         results=tuple(sorted((_result(e, errors) for e in errors), key=_order)),
         noise=tuple(n for subject in subjects for n in _noises(subject)),
         rejected=tuple(rejected),
         added={
-            "extrapolated kernel": _added(errors, EXTRAPOLATION, kernels=True),
-            "extrapolated message": _added(errors, EXTRAPOLATION, kernels=False),
-            "other device": _added(errors, OTHER_DEVICE, kernels=True),
+            f"{split}, {kind}": _added(errors, split, kind)
+            for split in ADDED
+            for kind in dict.fromkeys(e.subject.kind for e in errors if e.split == split)
         },
     )
 
 
-def _added(errors: Sequence[_Errors], split: str, kernels: bool) -> float:
-    """The step of one split, from all kernels, or all messages."""
-    alike = [e for e in errors if e.split == split and (e.subject.device is not None) == kernels]
-    return added_log_sigma([_judged(e) for e in alike])
+def _added(errors: Sequence[_Errors], split: str, kind: str) -> float:
+    """The step of one split, from all classes of a kind."""
+    return added_log_sigma([_judged(e) for e in errors if (e.split, e.subject.kind) == (split, kind)])
 
 
 def _order(result: Result) -> Key:
@@ -129,7 +143,7 @@ def _order(result: Result) -> Key:
 def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
     """Errors of a subject under each kind of split that its own rows allow; curves are kept.
 
-    All left-out sizes are one result. The random rows' sigma goes with every split.
+    All left-out sizes are one result. The sigma is that of random rows or of unseen sizes, the wider.
     """
     samples = subject.samples
     by_kind: dict[str, list[Logs]] = defaultdict(list)
@@ -138,9 +152,10 @@ def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
         if curve is not None:
             curves.setdefault((subject.owner, subject.name), {})[split.label] = curve
             by_kind[split.kind].append(log_errors(subject, samples.part(split.test), curve))
-    sigma = log_sigma(np.concatenate(by_kind[RANDOM])) if RANDOM in by_kind else 0.0
+    inside = [np.concatenate(by_kind[kind]) for kind in (RANDOM, UNSEEN) if kind in by_kind]
+    sigma = max((log_sigma(found) for found in inside), default=0.0)
     for kind, parts in by_kind.items():
-        yield _Errors(subject=subject, split=kind, log_errors=np.concatenate(parts), log_sigma_factor=sigma)
+        yield _Errors(subject=subject, split=kind, parts=tuple(parts), log_sigma_factor=sigma)
 
 
 def _curve_of(subject: Subject, samples: Samples, split: Split, curves: Curves) -> Curve | None:
@@ -150,7 +165,7 @@ def _curve_of(subject: Subject, samples: Samples, split: Split, curves: Curves) 
     """
     fitted = samples.part(~split.test)
     if subject.name != GRADIENTS:
-        return fit_quickly(subject, fitted)
+        return subject.fit(fitted)
     products = curves.get((subject.owner, "gemm"), {}).get(split.label)
     return None if products is None else with_ratio(subject, fitted, products)
 
@@ -162,34 +177,6 @@ def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
     return replace(products, layout_ratio={"input_gradient": ratio, "weight_gradient": ratio})
 
 
-def fit_quickly(subject: Subject, samples: Samples) -> Curve:
-    """The curve of some rows, as fit.py makes it, without the five fits that give its error."""
-    if subject.device is not None:
-        rows, names = rows_of(samples, subject.device)
-        return curve_of_table(samples, subject.device, fit_once(rows, MOST_NODES[len(rows.log2)]), names)
-    launch_s = 0.5 * float(samples.measured_s.min()) if subject.own_latency else 0.0
-    table = fit_once(_messages(samples, launch_s), COLLECTIVE_NODES)
-    return Curve(
-        name=samples.name,
-        owner=subject.owner,
-        axes=table.axes,
-        table=monotone(table.log_efficiency, table.axes, (1.0, None, None)),
-        launch_s=launch_s,
-        evidence=Evidence(
-            source=samples.source, rows=len(samples.measured_s), rejected=0, relative_error=0.0
-        ),
-    )
-
-
-def _messages(samples: Samples, launch_s: float) -> Rows:
-    """Messages as the rows of a fit: no terms, a latency taken off."""
-    return Rows(
-        log2=np.log2(samples.coordinates),
-        log_efficiency=np.log(samples.bound_s / (samples.measured_s - launch_s)),
-        terms=np.zeros((len(samples.measured_s), 0)),
-    )
-
-
 def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
     """log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
     multiprocessors = subject.device.multiprocessors if subject.device else 1
@@ -197,12 +184,29 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
         predicted_s: Floats = np.zeros(samples.measured_s.shape)
         for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):
             shape = tuple(axis.ravel() for axis in part.coordinates())
-            bound_s = bound(part, subject.device)
+            bound_s = bound_seconds(part.work(), subject.device).ravel()
             predicted_s = predicted_s + kernel_seconds(bound_s, shape, curve, multiprocessors, layout)
     else:
         shape = tuple(samples.coordinates)
         predicted_s = kernel_seconds(samples.bound_s, shape, curve, multiprocessors)
     return np.asarray(np.log(predicted_s / samples.measured_s))
+
+
+def _source_errors(
+    subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
+) -> Iterator[_Errors]:
+    """Errors of what other sources measured on a device, by the curve of the first source."""
+    sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
+    for subject in subjects:
+        curve = curves.get((subject.owner, subject.name), {}).get(FIRST)
+        if curve is not None and subject.aside:
+            found = [log_errors(subject, samples, curve) for samples in subject.aside.values()]
+            yield _Errors(
+                subject=subject,
+                split=OTHER_SOURCE,
+                parts=tuple(found),
+                log_sigma_factor=sigmas[subject.owner, subject.name],
+            )
 
 
 def _foreign_errors(
@@ -223,7 +227,7 @@ def _foreign_errors(
             if lent is not None:
                 found = log_errors(subject, subject.samples, lent)
                 sigma = sigmas[owner, subject.name]
-                yield _Errors(subject=subject, split=OTHER_DEVICE, log_errors=found, log_sigma_factor=sigma)
+                yield _Errors(subject=subject, split=OTHER_DEVICE, parts=(found,), log_sigma_factor=sigma)
                 break
 
 
@@ -239,6 +243,7 @@ def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
         kernel_class=subject.name,
         device=subject.owner,
         precision=subject.precision,
+        measured=subject.measured,
         split=judged.split,
         rows=len(relative),
         mean_error=float(relative.mean()),
@@ -256,51 +261,48 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]
         halves = judged.log_errors[::2], judged.log_errors[1::2]
         inside = [covered(one, log_sigma(other)) for one, other in (halves, halves[::-1])]
         return float(np.mean(inside)), own
-    if judged.split in (EXTRAPOLATION, OTHER_DEVICE):
+    if judged.split == UNSEEN and len(judged.parts) > 1:
+        return _coverage_of_sizes(judged, errors), own
+    if judged.split in ADDED:
         own = float(np.hypot(own, added_log_sigma([_judged(e) for e in _others(judged, errors)])))
     return covered(judged.log_errors, own), own
 
 
-def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
-    """Errors of the same split and kind of owner that say nothing of the judged rows.
+def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
+    """The share inside, each size by the sigma of the other sizes or of the random rows, the wider."""
+    random = [log_sigma(e.log_errors) for e in errors if e.subject is judged.subject and e.split == RANDOM]
+    found = []
+    for number, part in enumerate(judged.parts):
+        others = np.concatenate([p for place, p in enumerate(judged.parts) if place != number])
+        found.append((covered(part, max(log_sigma(others), *random)), len(part)))
+    return float(np.average([share for share, _ in found], weights=[rows for _, rows in found]))
 
-    Those of other classes, whatever the device; on another device, of other devices, if there are two.
+
+def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
+    """Errors of the same split and kind that say nothing of the judged rows: of other owners, if any.
+
+    Where one owner alone has the kind, of its other classes; of other kinds where it has one class.
     """
-    alike = [
-        e
-        for e in errors
-        if e.split == judged.split and (e.subject.device is None) == (judged.subject.device is None)
-    ]
-    apart = [e for e in alike if e.subject.owner != judged.subject.owner]
-    if judged.split == OTHER_DEVICE and len({e.subject.owner for e in apart}) >= 2:
-        return apart
-    return [e for e in alike if e.subject.name != judged.subject.name]
+    alike = [e for e in errors if e.split == judged.split and e is not judged]
+    kin = [e for e in alike if e.subject.kind == judged.subject.kind]
+    apart = [e for e in kin if e.subject.owner != judged.subject.owner]
+    return apart or kin or alike
 
 
 def _noises(subject: Subject) -> Iterator[Noise]:
-    """Among all rows of a class, and among its sources where it has several."""
+    """Among the rows of a class, and to each source that was not fitted with them."""
     samples = subject.samples
-    by_source: dict[str, list[Samples]] = defaultdict(list)
-    for part in subject.parts:
-        by_source[part.source].append(part)
     found = {"rows": noise(samples.coordinates, samples.measured_s)}
-    if len(by_source) > 1:
-        found["sources"] = noise_between(
-            [
-                (
-                    np.concatenate([p.coordinates for p in parts], axis=1),
-                    np.concatenate([p.measured_s for p in parts]),
-                )
-                for parts in by_source.values()
-            ]
-        )
-    for among, (rows, apart) in found.items():
+    for source, others in subject.aside.items():
+        apart = disagreement(samples, others)
+        found[source] = apart.shared, apart.median_error
+    for among, (rows, error) in found.items():
         if rows:
             yield Noise(
                 kernel_class=subject.name,
                 device=subject.owner,
                 precision=subject.precision,
                 rows=rows,
-                mean_error=apart,
+                mean_error=error,
                 among=among,
             )

@@ -2,8 +2,8 @@
 
 Answers: what does a curve have to predict without having seen it?
 Three questions, from easy to hard: rows like those fitted (random), a model of another width (unseen), more
-work than was ever measured (extrapolation). A fourth, another device, leaves all rows of a device out and
-needs no split (score.py).
+work than was ever measured (extrapolation). Two more need no split (score.py): what another source measured
+on the same device, and all rows of another device.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,10 @@ import numpy as np
 from flopcast.calibration.samples import Samples
 from flopcast.dtypes import Counts, Floats
 
-RANDOM, UNSEEN, EXTRAPOLATION, OTHER_DEVICE = "random", "unseen", "extrapolation", "other_device"
+RANDOM, UNSEEN, EXTRAPOLATION = "random", "unseen", "extrapolation"
+OTHER_SOURCE, OTHER_DEVICE = "other_source", "other_device"
 FIRST = f"{RANDOM} 0"  # the split that every class has
-SPLITS = (RANDOM, UNSEEN, EXTRAPOLATION, OTHER_DEVICE)
+SPLITS = (RANDOM, UNSEEN, EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)
 RANDOM_SHARE = 0.2
 LARGEST_SHARE = 0.3
 SEED = 2509

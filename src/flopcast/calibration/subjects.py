@@ -1,29 +1,50 @@
 """What is judged: the measured rows of one kernel class on one device, or one collective on one fabric.
 
-Answers: which rows of a data folder judge which curve, which were left out and why?
-Elsewhere: what a file's columns mean (operator_files.py, collective_files.py), how rows are split
-(splits.py), how a curve does (score.py). The samples are those that the shipped curves are fitted to, with
-the model's width of each row beside them.
+Answers: which rows judge which curve, how is such a curve fitted, which rows were left out and why?
+Elsewhere: what a file's columns mean (operator_files.py, collective_files.py, peer_operators.py), how rows
+are split (splits.py), how a curve does (score.py). The samples are those that the shipped curves are fitted
+to, with a size of each row beside them: the model's width, or one side of a product.
 
 Both gradients of a linear layer were measured as one sum. They are one more class, `gemm.gradients`: its
 coordinates are the forward's, its bound is that of both products.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from flopcast.calibration.collective_files import FabricFile
-from flopcast.calibration.fit import SOURCE, _fabric_samples, as_plans, file_samples
+from flopcast.calibration.fit import (
+    MOST_NODES,
+    SOURCE,
+    as_plans,
+    curve_of_messages,
+    curve_of_table,
+    fabric_samples,
+    file_samples,
+    latency_of,
+    message_nodes,
+    message_rows,
+    rows_of,
+)
 from flopcast.calibration.operator_files import BROKEN, FILES, Columns, kept_rows
+from flopcast.calibration.peer_fit import FEWEST_ROWS, agreed, device_samples, fit_quickly, sizes_of
 from flopcast.calibration.samples import Samples, join
-from flopcast.dtypes import ELEMENT_BYTES, Floats
+from flopcast.calibration.table import fit_once
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.curve import Curve
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.cluster import Device, Tier
 
+Measured = Literal["operators", "peers", "collectives"]  # whose tables: a folder of the data
+Fit = Callable[[Samples], Curve]
 GRADIENTS = "gemm.gradients"
 SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
 IMPOSSIBLE = "faster than the device's peaks, or no time at all"
@@ -44,21 +65,27 @@ class Subject:
     """One class on one owner: `parts` are its samples, one for each file or source, with their names.
 
     A kernel class belongs to a `device`, whose peaks bound it and whose launches are taken off; a
-    collective to a fabric, which is a `tier` of some cluster. With `own_latency` a collective's times hold
-    its hops, and its curve a latency; otherwise the tier's hops are off them.
+    collective to a fabric, and has none. `fit` makes the curve of some of the rows, as the shipped one is
+    made. `aside` are samples of sources that do not agree with `parts`, by source.
     """
 
     owner: str
     name: str
     parts: tuple[Samples, ...]
+    fit: Fit
+    measured: Measured
     device: Device | None = None
-    tier: Tier | None = None
-    own_latency: bool = False
+    aside: Mapping[str, Samples] = field(default_factory=dict)
 
     @property
     def samples(self) -> Samples:
         """All rows, file after file."""
         return join(list(self.parts))
+
+    @property
+    def kind(self) -> str:
+        """Those that a step away from the measurements costs alike."""
+        return class_of(self.name).kind.name if self.device else "messages"
 
     @property
     def precision(self) -> str:
@@ -91,7 +118,14 @@ def operator_subjects(
             parts[samples.name].append(samples)
             rejected += _rejected(samples, system, name, columns, device)
     subjects = [
-        Subject(owner=device.name, name=name, parts=tuple(found), device=device)
+        Subject(
+            owner=device.name,
+            name=name,
+            parts=tuple(found),
+            fit=partial(fit_kernels, device=device),
+            measured="operators",
+            device=device,
+        )
         for name, found in parts.items()
         if sum(len(part.measured_s) for part in found)
     ]
@@ -136,7 +170,7 @@ def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterato
         return
     operator = file.forward(as_plans(rows))
     measured_s = rows["bwd_us"] * 1e-6
-    bound_s = sum(bound(part, device) for _, part in operator.gradients())
+    bound_s = sum(bound_seconds(part.work(), device).ravel() for _, part in operator.gradients())
     used = kept_rows(system, name, "backward", rows) & np.isfinite(measured_s) & (measured_s >= bound_s)
     shape = [np.broadcast_to(axis, (len(used), 1)).ravel()[used] for axis in operator.coordinates()]
     yield Samples(
@@ -155,12 +189,55 @@ def gradients_of(samples: Samples) -> Sequence[AbstractOperator]:
     return [part for _, part in Matmul(m=m, n=n, k=k, dtype="fp16").gradients()]
 
 
-def bound(operator: AbstractOperator, device: Device) -> Floats:
-    """Roofline seconds of an operator whose arrays have the shape (rows, 1); (rows,)."""
-    need = operator.work()
-    compute_s = need.flop / device.peak_flop_per_s[need.unit]
-    bound_s: Floats = np.maximum(compute_s, need.moved_bytes / device.memory_bytes_per_s).ravel()
-    return bound_s
+def peer_subjects(
+    device: Device, tables: Mapping[str, Columns], own: frozenset[str]
+) -> tuple[list[Subject], list[Rejected]]:
+    """The classes that other projects measured on a device, but for those that it measured itself.
+
+    A class with too few rows for a curve is passed over.
+    """
+    subjects: list[Subject] = []
+    rejected: list[Rejected] = []
+    for name, by_source in device_samples(device, tables).items():
+        joined, _ = agreed(by_source)
+        if name in own or name.endswith("_gradient") or len(joined.measured_s) < FEWEST_ROWS:
+            continue
+        aside = {
+            source: samples for source, samples in by_source.items() if samples.source not in joined.source
+        }
+        subjects.append(
+            Subject(
+                owner=device.name,
+                name=name,
+                parts=(replace(joined, size=sizes_of(joined)),),
+                fit=partial(fit_quickly, device=device),
+                measured="peers",
+                device=device,
+                aside=aside,
+            )
+        )
+    return subjects, rejected
+
+
+def with_peers(subject: Subject, tables: Mapping[str, Columns]) -> Subject:
+    """A device's own class, and what other projects measured of it as sources aside."""
+    device = subject.device
+    if device is None:
+        return subject
+    return replace(subject, aside=device_samples(device, tables).get(subject.name, {}))
+
+
+def fit_kernels(samples: Samples, device: Device) -> Curve:
+    """The curve of some rows, as fit.py makes it, without the five fits that give its error."""
+    rows, names = rows_of(samples, device)
+    return curve_of_table(samples, device, fit_once(rows, MOST_NODES[len(rows.log2)]), names)
+
+
+def fit_messages(samples: Samples, fabric: str, own_latency: bool) -> Curve:
+    """The same of a collective."""
+    launch_s = latency_of(samples) if own_latency else 0.0
+    table = fit_once(message_rows(samples, launch_s), message_nodes(samples))
+    return curve_of_messages(samples, fabric, table, launch_s)
 
 
 def fabric_subjects(
@@ -169,10 +246,16 @@ def fabric_subjects(
     """The collectives of one fabric; a row faster than its links is rejected."""
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
-        parts[file.collective].append(_fabric_samples(file, columns, tier, own_latency))
+        parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))
     fabric = tier.fabric or tier.name
     subjects = [
-        Subject(owner=fabric, name=name, parts=tuple(found), tier=tier, own_latency=own_latency)
+        Subject(
+            owner=fabric,
+            name=name,
+            parts=tuple(found),
+            fit=partial(fit_messages, fabric=fabric, own_latency=own_latency),
+            measured="collectives",
+        )
         for name, found in parts.items()
     ]
     counts = {s.name: sum(part.rejected for part in s.parts) for s in subjects}

@@ -29,23 +29,28 @@ SMOOTHNESS_OF_VALUES = 0.05  # the same on an axis of measured values
 FLATNESS = 0.03  # of a first difference: holds nodes that no row touches
 RIDGE = 0.1  # of a coefficient: holds terms that these rows do not show
 ROUNDS = 6
+ROUNDS_AGAIN = 2  # after a term was left out: rows are trusted as before
 NODE_SPACING = 0.4  # in log2: at most this far apart, where the most allowed nodes permit it
 MOST_VALUES = 24  # an axis of at most so many measured values has a node at each
 FOLDS = 5
 MONOTONE_ROUNDS = 3
+LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rows:
     """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
 
-    `most` are upper bounds of the terms' coefficients, (terms,); none where it is None.
+    `most` are upper bounds of the terms' coefficients, (terms,); none where it is None. Those that are
+    marked in `together`, (terms,), may add up to `most_together_ratio` at most.
     """
 
     log2: Logs
     log_efficiency: Logs
     terms: Logs
     most: Logs | None = None
+    together: np.ndarray | None = None
+    most_together_ratio: float = np.inf
 
     def part(self, where: np.ndarray) -> "Rows":
         """Those rows that a mask, or their positions, select."""
@@ -64,6 +69,7 @@ class Table:
 
     axes: tuple[Counts, ...]  # log2 of the nodes
     log_efficiency: Logs
+    support: Counts  # rows that touch each node, by their shares
     coefficients: Logs
     relative_error: float  # mean, on rows kept aside
     log_sigma_factor: float = 0.1  # from the same rows: conformal.py
@@ -135,7 +141,8 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     """A table without its error; on given axes, or on its own.
 
     Terms whose coefficient comes out negative, a reward for being uneven, are left out, and the rest is
-    fitted again; those above their bound are held there.
+    fitted again; those above their bound are held there, those that add up to too much are held in
+    proportion.
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
     index, weight, size = corners(axes, rows.log2)
@@ -143,54 +150,75 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     used = np.ones(rows.terms.shape[1], dtype=bool)
     most = np.full(len(used), np.inf) if rows.most is None else rows.most
     held: Logs = np.zeros(len(used))
-    for _ in range(2 * len(used) + 1):
+    trust: Counts = np.ones(len(rows.log_efficiency))
+    for attempt in range(2 * len(used) + 2):
         target = rows.log_efficiency - rows.terms @ held
-        values = _robust_solve(index, weight, size, rows.terms[:, used], target, penalty)
+        system = (index, weight, size, rows.terms[:, used], target, penalty)
+        values, trust = _robust_solve(*system, trust, ROUNDS_AGAIN if attempt else ROUNDS)
         coefficients = held.copy()
         coefficients[used] = values[size:]
         if (coefficients < 0).any():
             used &= coefficients > 0
             continue
         over = used & (coefficients > most)
-        if not over.any():
+        if over.any():
+            held[over], used = most[over], used & ~over
+            continue
+        shared = np.zeros(len(used), dtype=bool) if rows.together is None else rows.together
+        sum_together = coefficients[shared].sum()
+        if sum_together <= rows.most_together_ratio + 1e-9:
             break
-        held[over], used = most[over], used & ~over
+        held[shared] = coefficients[shared] * rows.most_together_ratio / sum_together
+        used = used & ~shared
     shape = tuple(len(axis) for axis in axes)
-    table = values[:size].reshape(shape)
-    return Table(axes=axes, log_efficiency=table, coefficients=coefficients, relative_error=0.1)
+    return Table(
+        axes=axes,
+        log_efficiency=values[:size].reshape(shape),
+        support=np.bincount(index.ravel(), weight.ravel(), size).astype(np.float64).reshape(shape),
+        coefficients=coefficients,
+        relative_error=0.1,
+    )
 
 
-def monotone(table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...]) -> Logs:
+def monotone(
+    table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...], support: Counts | None = None
+) -> Logs:
     """The nearest table, line by line, whose time does not fall along the axes that have a power.
 
     Efficiency may rise by a factor of 2^p an octave at most on an axis of power p; None leaves it free.
     Isotonic regression of log(time) along each axis in turn; a few rounds, as one axis disturbs another.
-    Values may be above 0, where terms always take something off.
+    Nodes count by the rows that touch them (`support`, alike where it is None), so that a node without
+    data, whose value is the penalty's, gives way to its neighbours and never moves them. Values may be
+    above 0, where terms always take something off.
     """
+    weights: Counts = np.ones(table.shape) if support is None else support + LEAST_SUPPORT
     for _ in range(MONOTONE_ROUNDS):
         for number, (axis, power) in enumerate(zip(axes, powers, strict=True)):
             if power is not None:
                 rise = power * np.log(2.0) * axis
-                lines = np.moveaxis(table, number, -1)
-                slower = np.apply_along_axis(_rising, -1, rise - lines)
-                table = np.moveaxis(rise - slower, -1, number)
+                lines = (rise - np.moveaxis(table, number, -1)).reshape(-1, len(axis))
+                counts = np.moveaxis(weights, number, -1).reshape(lines.shape)
+                slower = np.array([_rising(*pair) for pair in zip(lines, counts, strict=True)])
+                shape = np.moveaxis(table, number, -1).shape
+                table = np.moveaxis(rise - slower.reshape(shape), -1, number)
     return table
 
 
-def _rising(values: Logs) -> Logs:
-    """Isotonic regression: the nearest values that never fall (pool adjacent violators).
+def _rising(values: Logs, weights: Counts) -> Logs:
+    """Weighted isotonic regression: the nearest values that never fall (pool adjacent violators).
 
-    >>> _rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
-    [1.0, 2.5, 2.5, 4.0]
+    >>> _rising(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 3.0, 1.0, 1.0])).tolist()
+    [1.0, 2.75, 2.75, 4.0]
     """
-    blocks: list[tuple[float, int]] = []
-    for value in values.tolist():
-        mean, count = value, 1
+    blocks: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, total, count = value, weight, 1
         while blocks and blocks[-1][0] > mean:
-            other, size = blocks.pop()
-            mean, count = (mean * count + other * size) / (count + size), count + size
-        blocks.append((mean, count))
-    return np.repeat([mean for mean, _ in blocks], [count for _, count in blocks])
+            other, theirs, size = blocks.pop()
+            mean = (mean * total + other * theirs) / (total + theirs)
+            total, count = total + theirs, count + size
+        blocks.append((mean, total, count))
+    return np.repeat([mean for mean, _, _ in blocks], [count for _, _, count in blocks])
 
 
 def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int]:
@@ -255,26 +283,33 @@ def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
 
 
 def _robust_solve(
-    index: Integers, weight: Counts, size: int, terms: Logs, target: Logs, penalty: Counts
-) -> Logs:
-    """Values of the nodes, flat, then coefficients, by iteratively re-weighted least squares.
+    index: Integers,
+    weight: Counts,
+    size: int,
+    terms: Logs,
+    target: Logs,
+    penalty: Counts,
+    trust: Counts,
+    rounds: int,
+) -> tuple[Logs, Counts]:
+    """Values of the nodes, flat, then coefficients; and how far each row is trusted, (rows,).
 
-    Huber's weights: 1 within HUBER_ERROR, falling as 1 / distance beyond it. The start weighs all rows
-    alike; a fixed number of rounds makes the result a function of the rows alone.
+    Iteratively re-weighted least squares, from the `trust` given. Huber's weights: 1 within HUBER_ERROR,
+    falling as 1 / distance beyond it. A fixed number of rounds makes the result a function of the rows
+    alone.
     """
     count = size + terms.shape[1]
     fixed = np.zeros((count, count))
     fixed[:size, :size] = penalty
     fixed += np.diag([1e-9] * size + [RIDGE**2] * terms.shape[1])
-    trust: Counts = np.ones(len(target))
     values: Logs = np.zeros(count)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         normal, right = _normal_equations(index, weight, size, terms, target, trust)
         values = np.asarray(np.linalg.solve(normal + fixed, right), dtype=np.float64)
         looked_up = sum(w * values[i] for i, w in zip(index, weight, strict=True))
         off = np.abs(target - looked_up - terms @ values[size:]) / HUBER_ERROR
         trust = np.asarray(1.0 / np.maximum(1.0, off))
-    return values
+    return values, trust
 
 
 def _normal_equations(

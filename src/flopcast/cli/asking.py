@@ -2,11 +2,12 @@
 
 Answers: which document do these words stand for, and where was each of its values given?
 Elsewhere: edits of documents (io/edits.py), what makes a document a job (io/jobs.py).
-Later words win: options replace what the file says, KEY=VALUE changes both.
+Later words win: options replace what the file says, KEY=VALUE changes both. `--gpus` then sizes the
+cluster, whoever named it.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -15,14 +16,16 @@ import click
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
-from flopcast.io.edits import edited_document, placed
+from flopcast.io.edits import edited_document, long_names, merged, placed
 from flopcast.io.jobs import job_of, read_file
-from flopcast.io.sources import assuming, exists, is_path, read_source, stated_devices, with_model
+from flopcast.io.sources import assuming, exists, is_path, read_source, with_model
 from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 
 USUAL_STACK = "megatron-core"
 LONGEST_USUAL = 8192  # tokens
+USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 Command = TypeVar("Command", bound=Callable[..., object])
 
 OPTIONS = (
@@ -66,23 +69,35 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     """
     if job is not None and "=" in job and not exists(job):  # no file: it is the first change
         changes, job = (job, *changes), None
-    document = read_source(job, _devices(named)) if job else Document("command line", {}, {})
+    document, stated = Document("command line", {}, {}), None
+    if job:
+        document, stated = read_source(job, _devices(named, changes))
     if not isinstance(document.data, dict):
         return job_of(document)
-    stated = stated_devices(job, document) if job else None
     document = _with_options(document, **named)
-    problems: list[Problem] = []
+    document, mistyped = _tried(document, lambda given: edited_document(given, changes))
+    gpus = named["gpus"] or _unsized(document, stated)
+    document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
+    problems = (*unsized, *mistyped)
+    if mistyped:  # what the changes would have mended is no fault
+        raise SpecError(problems)
     try:
-        document = _with_gpus(document, named["gpus"] or _unsized(document, stated))
-    except SpecError as error:
-        problems += error.problems
-    try:
-        made = job_of(_with_defaults(edited_document(document, changes)))
+        made = job_of(_with_defaults(document))
     except SpecError as error:
         raise SpecError([*problems, *error.problems]) from None
     if problems:
         raise SpecError(problems)
     return made
+
+
+def _tried(
+    document: Document, step: Callable[[Document], Document]
+) -> tuple[Document, tuple[Problem, ...]]:
+    """The document after a step; or as it was, and the faults of the step, so that others are told too."""
+    try:
+        return step(document), ()
+    except SpecError as error:
+        return document, error.problems
 
 
 def _with_options(document: Document, **named: object) -> Document:
@@ -96,8 +111,8 @@ def _with_options(document: Document, **named: object) -> Document:
         document = with_model(replace(document, data=data), data["model"])
         data = dict(document.data) if isinstance(document.data, dict) else data
     if named["seq"] is not None:
-        data["batch"] = {"sequence_length": named["seq"]}
-        document = placed(document, ("batch",), "--seq")
+        data["batch"] = _others(data.get("batch")) | {"sequence_length": named["seq"]}
+        document = placed(document, ("batch", "sequence_length"), "--seq")
     if isinstance(named["site"], Path):
         site = read_yaml(read_file(named["site"]), str(named["site"]))
         data["site"] = site.data
@@ -105,12 +120,21 @@ def _with_options(document: Document, **named: object) -> Document:
     return replace(document, data=data)
 
 
-def _devices(named: Mapping[str, object]) -> int | None:
-    """How many devices the options ask for, where they do: a launch script may not say it."""
-    gpus, cluster = named["gpus"], named["cluster"]
+def _others(batch: object) -> dict[str, object]:
+    """What a batch says besides the length of its sequences."""
+    if not isinstance(batch, dict):
+        return {}
+    long = long_names(Batch)
+    return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
+
+
+def _devices(named: Mapping[str, object], changes: Sequence[str]) -> int | None:
+    """How many devices the words ask for, where they do: a launch script may not say it."""
+    gpus = named["gpus"]
     if isinstance(gpus, int):
         return gpus
-    name, _, nodes = str(cluster).partition(":")
+    clusters = [change.removeprefix("cluster=") for change in changes if change.startswith("cluster=")]
+    name, _, nodes = str([named["cluster"], *clusters][-1]).partition(":")
     if nodes.isdecimal() and name in catalog.names("clusters"):
         return int(nodes) * catalog.cluster(name).node.devices
     return None
@@ -134,40 +158,54 @@ def _with_defaults(document: Document) -> Document:
 
 def _usual_length(model: object) -> int:
     """Tokens of a sequence, as the model was trained, up to 8192: longer ones are a second phase."""
-    if isinstance(model, str) and model in catalog.names("models"):
-        known = catalog.model(model)
-        length: object = known.context_length or known.learned_positions
-    else:
-        data = model if isinstance(model, dict) else {}
-        length = data.get("context_length") or data.get("learned_positions")
-    usable = isinstance(length, int) and not isinstance(length, bool) and length > 0
-    return min(int(str(length)), LONGEST_USUAL) if usable else 2048
+    own = _by_name(model)
+    base = str(own.get("base"))
+    data = merged(catalog.document("models", base).data, own) if base in catalog.names("models") else own
+    known = data if isinstance(data, dict) else {}
+    length = known.get("context_length") or known.get("learned_positions")
+    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
+        return min(length, LONGEST_USUAL)
+    return USUAL_LENGTH
+
+
+def _by_name(noun: object) -> dict[str, object]:
+    """A noun of a job as a mapping: a name is the base of one; what is neither is empty."""
+    return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
+
+
+def _cluster(document: Document) -> dict[str, object]:
+    """The cluster as a base with changes; without a base where it is described, or missing."""
+    return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
 
 
 def _unsized(document: Document, stated: int | None) -> int | None:
     """The devices that a launch script states, where the cluster is named without a size."""
-    cluster = document.data.get("cluster") if isinstance(document.data, dict) else None
-    return stated if isinstance(cluster, str) and ":" not in cluster else None
+    cluster = _cluster(document)
+    sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
+    return None if sized else stated
 
 
 def _with_gpus(document: Document, gpus: object) -> Document:
-    """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one."""
+    """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one.
+
+    They win over a number of nodes; other changes of the cluster stay.
+    """
     if not isinstance(gpus, int) or not isinstance(document.data, dict):
         return document
-    cluster = document.data.get("cluster")
-    if not isinstance(cluster, str):
+    cluster = _cluster(document)
+    if "base" not in cluster:
         raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
-    name = cluster.partition(":")[0]
+    name = str(cluster["base"]).partition(":")[0]
     if name not in catalog.names("clusters"):
         return document  # told with the other faults of the job
     per_node = catalog.cluster(name).node.devices
     if gpus > per_node and gpus % per_node:
         allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
         raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole")])
-    part = {"base": name, "nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
-    whole = f"{name}:{gpus // per_node}"
-    changed = document.data | {"cluster": part if gpus < per_node else whole}
-    return placed(replace(document, data=changed), ("cluster",), "--gpus")
+    part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
+    size = part if gpus < per_node else {"nodes": gpus // per_node}
+    changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
+    return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
 
 
 def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:

@@ -23,14 +23,13 @@ def command(out: Path) -> None:
     flopcast demo --out demo
     """
     from flopcast.api import predict, validate_suite
-    from flopcast.io.suites import load_suite
     from flopcast.io.trace import write_trace
     from flopcast.report.html import as_html
     from flopcast.report.text import as_text
     from flopcast.validation.demo import compared_text
 
     comparison = validate_suite("paper")
-    row = next(row for row in load_suite("paper").rows if row.id == RUN)
+    row = next(row for row in comparison.suite.rows if row.id == RUN)
     report = predict(row.job)
     click.echo(as_text(report))
     click.echo()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flopcast.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
+from flopcast.cli.fitting import write_curves
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
-from flopcast.io.curves import write_owner
 from flopcast.io.samples.packs import MANIFEST, read_pack
 
 Say = Callable[[str], None]
@@ -50,13 +50,7 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
     if not curves:
         raise SpecError([_nothing_usable(data)])
     out.mkdir(parents=True, exist_ok=True)
-    write_owner(out / f"{device}.json", device, list(curves.values()))
-    for name, curve in sorted(curves.items()):
-        evidence = curve.evidence
-        say(
-            f"{device:20} {name:34} {evidence.rows:6} rows {evidence.rejected:5} rejected"
-            f"  error {evidence.relative_error:6.1%}"
-        )
+    write_curves(out, device, curves, say)
     few = [name for name, rows in pack_samples(pack.samples, known, source).items() if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:

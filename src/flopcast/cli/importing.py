@@ -19,7 +19,7 @@ def command() -> None:
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.json")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the model here, not to stdout.")
 def hugging_face(config: Path, out: Path | None) -> None:
-    """The model of a Hugging Face config.json, as YAML.
+    """The model of a Hugging Face config.json, or of the folder that holds one, as YAML.
 
     Dense decoders only. The text is what stands under `model:` in a job file.
 
@@ -29,14 +29,13 @@ def hugging_face(config: Path, out: Path | None) -> None:
     """
     from flopcast.cli.asking import check_writable
     from flopcast.io.hugging_face.config import model_from_config
-    from flopcast.io.jobs import read_file
     from flopcast.io.model_text import model_text
+    from flopcast.io.sources import read_model_file
     from flopcast.io.validate import build
-    from flopcast.io.yaml_text import read_yaml
     from flopcast.spec.model import Model
 
     check_writable("--out", out)
-    document = read_yaml(read_file(config), str(config))
+    document = read_model_file(str(config))
     mapping, notes = model_from_config(document)
     model = build(Model, document, mapping)
     for note in notes:

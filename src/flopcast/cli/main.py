@@ -13,6 +13,8 @@ from importlib import import_module
 
 import click
 
+import flopcast
+
 COMMANDS = {  # name → (module, one line of help)
     "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
     "compare": ("compare", "Which of two jobs is faster, by how much, and is that sure?"),
@@ -66,7 +68,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name=None, version="0.1.0", prog_name="flopcast")
+@click.version_option(package_name=None, version=flopcast.__version__, prog_name="flopcast")
 def group() -> None:
     """Forecasts the training of large language models on GPU clusters, on a CPU.
 

@@ -13,19 +13,22 @@ from pathlib import Path
 
 import click
 
+import flopcast
+from flopcast.cli.asking import check_writable
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.curves import load_owner
-from flopcast.io.samples.packs import PackWriter, open_pack, read_pack, write_site
+from flopcast.io.samples.packs import PackWriter, open_pack, read_pack
 from flopcast.io.samples.sensors import driver_facts, sensors
-from flopcast.measure.bench import Identity, identity, libraries, load_torch, open_bench
+from flopcast.io.samples.sites import write_site
+from flopcast.measure.bench import Identity, cache_bytes, identity, libraries, load_torch, open_bench
 from flopcast.measure.collectives import Ranks, connect, entries, groups_of, measure_collectives, ranks_of
 from flopcast.measure.kernels import make
 from flopcast.measure.pack import Manifest, MessageSample, Sample
 from flopcast.measure.place import Place, Torch
 from flopcast.measure.plan import QUICK, TINY, Effort, Planned, Speed, plan
-from flopcast.measure.run import HEATER, TINY_HEATER, Device, Unsupported, measure
+from flopcast.measure.run import Device, Unsupported, heater, measure
 from flopcast.measure.site import DEVICES, launch_s, site_of
 from flopcast.units import show_seconds
 
@@ -38,8 +41,8 @@ PROCESSOR = Speed(
     tiny=True,
 )
 SAY_EVERY_S = 2.0
+HOSTS = "the host factor is the ratio of two hosts' launches"
 AHEAD = 3.0  # times the budget is planned: estimates may be too long, and the clock ends the run
-TOOL_VERSION = "0.1.0"
 Minutes = float
 
 
@@ -85,9 +88,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     type=click.Path(path_type=Path),
     help="A pack of the reference host: gives the host factor.",
 )
-@click.option("--host", default=USUAL_HOST, show_default=True, help="This machine's host in the catalogue.")
+@click.option("--host", help=f"This machine's host in the catalogue, for --reference; or {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), default=0, help="Other seeds sample other shapes.")
+@click.option("--seed", type=click.IntRange(0, 1000), help="Other seeds than 0 sample other shapes.")
 @click.option("--plan-only", is_flag=True, help="List what would be measured; needs no torch.")
 def command(
     out: Path | None,
@@ -96,9 +99,9 @@ def command(
     site: Path | None,
     catalogue: str,
     reference: Path | None,
-    host: str,
+    host: str | None,
     device: str,
-    seed: int,
+    seed: int | None,
     plan_only: bool,
 ) -> None:
     """Measure a GPU: kernels, collectives, what it sustains.
@@ -114,17 +117,19 @@ def command(
     """
     if budget_s is None:
         budget_s = 60.0 if quick else 480.0
-    asked = Asked(device=device, budget_s=budget_s, quick=quick, seed=seed, catalogue=catalogue)
+    asked = Asked(device=device, budget_s=budget_s, quick=quick, seed=seed or 0, catalogue=catalogue)
     if plan_only:
-        _show(plan(budget_s, _speed(asked, None), asked.effort, seed))
+        _show(plan(budget_s, _speed(asked, None), asked.effort, asked.seed))
         return
-    if out is None:
-        raise SpecError([_no_out()])
-    reference_s = None if reference is None else _reference_s(reference)
-    speed_ratio = catalog.host(host).speed_ratio
     ranks = ranks_of(os.environ)
-    if ranks is not None and site is not None:
-        raise SpecError([_site_of_one()])
+    problems = _unread(ranks is not None, catalogue, seed, site, reference, host)
+    if out is None:
+        raise SpecError([_no_out(), *problems])
+    if problems:
+        raise SpecError(problems)
+    check_writable("--site", site)
+    reference_s = None if reference is None else _reference_s(reference)
+    speed_ratio = catalog.host(host or USUAL_HOST).speed_ratio
     torch = load_torch(device)
     if ranks is not None:
         _measure_fabric(torch, asked, out, ranks)
@@ -162,7 +167,7 @@ def _speed(asked: Asked, who: Identity | None) -> Speed:
     return Speed(
         peak_flop_per_s={"fp32": device.peak("fp32")} | dict(device.peak_flop_per_s),
         memory_bytes_per_s=device.memory_bytes_per_s,
-        memory_bytes=who.memory_bytes if who is not None else device.memory_bytes,
+        memory_bytes=(who.memory_bytes if who is not None else None) or device.memory_bytes,
         libraries=libraries(asked.device) if who is not None else frozenset({"cuda"}),
     )
 
@@ -171,7 +176,8 @@ def _measure_device(torch: Torch, asked: Asked, who: Identity, out: Path) -> Non
     """Kernels of one device, until the time is over or somebody stops it."""
     manifest = _manifest(asked, who)
     writer = open_pack(out, manifest)
-    planned = plan(AHEAD * asked.budget_s, _speed(asked, who), asked.effort, asked.seed, writer.done)
+    speed = _speed(asked, who)
+    planned = plan(AHEAD * asked.budget_s, speed, asked.effort, asked.seed, writer.done)
     place = Place(torch=torch, device=asked.device)
     bench = open_bench(torch, who, asked.device, time.perf_counter, time.sleep)
     deadline_s = time.perf_counter() + asked.budget_s
@@ -182,8 +188,8 @@ def _measure_device(torch: Torch, asked: Asked, who: Identity, out: Path) -> Non
             make=lambda shape: make(shape, place),
             release=(lambda: None) if asked.device == "cpu" else torch.cuda.empty_cache,
             sense=found.read,
-            cache_bytes=who.cache_bytes,
-            heater=TINY_HEATER if asked.device == "cpu" else HEATER,
+            cache_bytes=cache_bytes(who),
+            heater=heater(speed),
         )
         _keep(measure(planned, device, asked.effort, deadline_s), writer, deadline_s)
 
@@ -197,7 +203,7 @@ def _measure_fabric(torch: Torch, asked: Asked, out: Path, ranks: Ranks) -> None
     writer = open_pack(out, _manifest(asked, who)) if ranks.rank == 0 else None
     groups = groups_of(ranks.world, ranks.local_world)
     peers = connect(torch, asked.device, ranks, groups, bench)
-    listed = entries(groups, PROCESSOR.memory_bytes if asked.device == "cpu" else who.memory_bytes)
+    listed = entries(groups, who.memory_bytes or PROCESSOR.memory_bytes)
     deadline_s = time.perf_counter() + asked.budget_s
     done = writer.done if writer is not None else frozenset()
     found = measure_collectives(listed, peers, who.name, asked.effort.repetitions, deadline_s, done)
@@ -233,11 +239,12 @@ def _keep(
 
 
 def _manifest(asked: Asked, who: Identity) -> Manifest:
-    """Device, versions, driver, options, and when."""
-    facts = {name: value for name, value in asdict(who).items() if name not in ("name", "uuid")}
+    """Device, versions, driver, options, and when; what torch does not tell is no fact."""
+    told = {name: value for name, value in asdict(who).items() if value not in (None, "")}
+    facts = {name: value for name, value in told.items() if name not in ("name", "uuid")}
     return Manifest(
         device=who.name,
-        tool_version=TOOL_VERSION,
+        tool_version=flopcast.__version__,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         facts=facts | driver_facts(who.uuid) | {"libraries": sorted(libraries(asked.device))},
         options={"seconds": asked.budget_s, "quick": asked.quick, **asdict(asked.effort)},
@@ -295,7 +302,7 @@ def _reference_s(path: Path) -> float:
                     field="--reference",
                     value=str(path),
                     allowed="a pack with a row of host.launch",
-                    because="the host factor is the ratio of two hosts' launches",
+                    because=HOSTS,
                     fix="measure that host again: launches come first",
                 )
             ]
@@ -315,12 +322,33 @@ def _no_out() -> Problem:
     )
 
 
-def _site_of_one() -> Problem:
-    """The fault of asking many ranks for what one device sustains."""
-    return Problem(
-        field="--site",
-        value="under torchrun",
-        allowed="a site file of one device, measured by one process",
-        because="under torchrun collectives are measured, and a site file scales kernels",
-        fix="run flopcast measure --quick --site FILE on one device, without torchrun",
+def _unread(
+    peers: bool,
+    catalogue: str,
+    seed: int | None,
+    site: Path | None,
+    reference: Path | None,
+    host: str | None,
+) -> list[Problem]:
+    """The faults of options that this run would not read, each with what would make it count.
+
+    Parameters
+    ----------
+    peers : whether torchrun started this process
+    """
+    alone, apart = "a run of one process, without torchrun", "leave it out under torchrun"
+    kernels = "under torchrun collectives are measured, and a site file scales kernels"
+    one = "run flopcast measure --quick --site FILE on one device, without torchrun"
+    factor = "it gives a site file its host factor"
+    told = (
+        ("--site", site, peers, alone, kernels, one),
+        ("--as", catalogue or None, peers, alone, "messages are planned without a data sheet", apart),
+        ("--seed", seed, peers, alone, "messages have the same sizes in every run", apart),
+        ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),
+        ("--host", host, reference is None, "a run with --reference", HOSTS, "add --reference PACK"),
     )
+    return [
+        Problem(field=option, value=str(value), allowed=allowed, because=because, fix=fix)
+        for option, value, idle, allowed, because, fix in told
+        if value is not None and idle
+    ]

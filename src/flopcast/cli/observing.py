@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from flopcast.calibration.from_run import Observation, Posterior
     from flopcast.calibration.trace import ClassTotal, Trace
     from flopcast.report.report import Report
-    from flopcast.spec.site import Site
 
 MOST_LINES = 20
 DATABASES = (".sqlite", ".sqlite3", ".db")
@@ -59,6 +58,7 @@ def from_run(
     """
     from flopcast.api import predict
     from flopcast.calibration.from_run import Observed, site_after, update
+    from flopcast.io.samples.sites import write_site
 
     check_writable("--out", out)
     asked = job_from(job, changes, **named)
@@ -73,7 +73,7 @@ def from_run(
     for warning in posterior.warnings:
         click.echo(f"warning   {warning}", err=True)
     if out is not None:
-        out.write_text(site_text(site), encoding="utf-8")
+        write_site(out, site, "--out")
         click.echo(f"wrote {out}: {len(site.factors)} factors; use it with --site {out}", err=True)
 
 
@@ -231,15 +231,6 @@ def posterior_text(posterior: "Posterior") -> str:
     low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
     lines.append(f"step      {show_seconds(posterior.step_time_s)} after, 90 % between {low} and {high}")
     return "\n".join(lines)
-
-
-def site_text(site: "Site") -> str:
-    """A site as the YAML that --site reads."""
-    import yaml
-
-    return yaml.safe_dump(
-        site.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True, width=100
-    )
 
 
 @click.command("nccl-tests")

@@ -1,21 +1,19 @@
 """`flopcast calibrate score`: how good the curves are on rows that they were not fitted to.
 
-Answers: which files of a data folder are judged, and how is the score printed?
-Elsewhere: the score (calibration/score.py), its text (calibration/score_text.py), curves from the same
-files (fitting.py). The command is attached to its group in calibrate.py.
+Answers: which measurements are judged, and how is the score printed?
+Elsewhere: what a data folder holds (published.py), the score (calibration/score.py), its text
+(calibration/score_text.py), curves from the same folder (fitting.py). The command is attached to its group
+in calibrate.py.
 """
 
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli.asking import print_json
-from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
-    from flopcast.calibration.operator_files import Columns
     from flopcast.calibration.score import Say, Score
     from flopcast.calibration.subjects import Rejected, Subject
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     "--data",
     type=click.Path(path_type=Path),
     required=True,
-    help="Folder with operators/ and collectives/.",
+    help="Folder with operators/, peers/ and collectives/.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
@@ -60,69 +58,23 @@ def score_all(data: Path, say: "Say") -> "Score":
     SpecError
         The folder holds none of the measurements that are known.
     """
+    from flopcast.calibration.peer_fit import peer_devices
     from flopcast.calibration.score import score as judge
-
-    subjects, rejected = [], []
-    for found, left_out in (*_kernels(data, say), *_messages(data, say)):
-        subjects += found
-        rejected += left_out
-    if not subjects:
-        raise SpecError([_nothing_to_judge(data)])
-    return judge(subjects, rejected, say)
-
-
-def _nothing_to_judge(data: Path) -> Problem:
-    """The fault of a folder without a usable row."""
-    return Problem(
-        field="--data",
-        value=str(data),
-        allowed="a folder with operators/SYSTEM/*.csv or collectives/SYSTEM/*.csv",
-        because="curves are judged by measurements",
-        fix="give the folder that holds them",
-    )
-
-
-def _kernels(data: Path, say: "Say") -> "list[tuple[list[Subject], list[Rejected]]]":
-    """What the files of every system judge; a file without a column `tp` was measured uncut."""
-    from flopcast.calibration.operator_files import FILES
-    from flopcast.calibration.subjects import operator_subjects
-    from flopcast.cli.fitting import SYSTEMS
+    from flopcast.calibration.subjects import fabric_subjects, operator_subjects, peer_subjects, with_peers
+    from flopcast.cli.published import SYSTEMS, Published, by_latency, tier_of
     from flopcast.io import catalog
 
-    found = []
-    for system, name in SYSTEMS.items():
-        paths = sorted((data / "operators" / system).glob("*.csv"))
-        files = {path.stem: _columns(path, say) for path in paths if path.stem in FILES}
-        uncut = {file: {"tp": 0 * next(iter(rows.values())) + 1} for file, rows in files.items()}
-        whole = {file: uncut[file] | dict(rows) for file, rows in files.items()}
-        found.append(operator_subjects(system, catalog.device(name), whole))
-    return found
-
-
-def _messages(data: Path, say: "Say") -> "list[tuple[list[Subject], list[Rejected]]]":
-    """What the tables of every fabric judge, against the tier that its efficiencies refer to."""
-    from flopcast.calibration.collective_files import FABRICS, FabricFile
-    from flopcast.calibration.subjects import fabric_subjects
-    from flopcast.io import catalog
-
-    by_fabric: dict[str, list[FabricFile]] = defaultdict(list)
-    for file in FABRICS:
-        if (data / file.path).is_file():
-            by_fabric[file.fabric].append(file)
-    found = []
-    for files in by_fabric.values():
-        tiers = catalog.cluster(files[0].cluster).tiers
-        tier = next(tier for tier in tiers if tier.name == files[0].tier)
-        rows = [(file, _columns(data / file.path, say)) for file in files]
-        found.append(fabric_subjects(rows, tier))
-    return found
-
-
-def _columns(path: Path, say: "Say") -> "Columns":
-    """The columns of a file; rows that cannot be read are told and left out."""
-    from flopcast.io.samples.columns import read_columns
-
-    measured = read_columns(path)
-    for problem in measured.problems:
-        say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
-    return measured.columns
+    published = Published(data, say)
+    found: list[tuple[list[Subject], list[Rejected]]] = []
+    for system, files in published.systems.items():
+        subjects, rejected = operator_subjects(system, catalog.device(SYSTEMS[system]), files)
+        found.append(([with_peers(subject, published.peers) for subject in subjects], rejected))
+    own = {some[0].owner: frozenset(subject.name for subject in some) for some, _ in found if some}
+    for name in peer_devices(published.peers):
+        found.append(peer_subjects(catalog.device(name), published.peers, own.get(name, frozenset())))
+    for tables in published.fabrics.values():
+        large, small = by_latency(tables)
+        tier = tier_of(tables[0][0])
+        found += [fabric_subjects(large, tier), fabric_subjects(small, tier, own_latency=True)]
+    subjects = [subject for some, _ in found for subject in some]
+    return judge(subjects, [left for _, some in found for left in some], say)

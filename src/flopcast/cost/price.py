@@ -20,7 +20,9 @@ import numpy as np
 from flopcast.cost.collectives.network import MessageCost, message_seconds
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.kernels.book import CurveBook, Found
+from flopcast.cost.kernels.classes import KernelClass, class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.placement import Group, axis_group
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -34,8 +36,7 @@ FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
 HOST_LOG_SIGMA = 0.3
-EXTRAPOLATION_LOG_SIGMA = 0.024  # docs/accuracy/kernels.md: what the 30 % largest rows need besides
-MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.30  # the same page, of collectives
+MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.35  # docs/accuracy/kernels.md: what the 30 % largest messages need
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -86,6 +87,11 @@ class Priced:
     def of(self, item: Item) -> Price:
         """The price of an item of the programs: the very object, not one that looks like it."""
         return self.prices[id(item)]
+
+    def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
+        """All executions of an item's entry alone, one after the other: of one plan on one stage class."""
+        each = self.of(item).alone_s * item.count
+        return float(each[min(plan, each.shape[0] - 1), min(stage_class, each.shape[1] - 1)])
 
 
 @dataclass(eq=False, slots=True)
@@ -156,21 +162,22 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
 def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], state: _Pricing) -> None:
     """All operators of one class at once; layouts of a product share one curve."""
     device = state.cluster.node.device
-    name, _, layout = kernel.partition(".") if kernel.startswith("gemm.") else (kernel, "", "")
-    found = state.book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives)
+    priced = class_of(kernel)
+    owner = device.curves or device.name
+    found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives)
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
-    names = _kernel_factors(name, found, state)
-    alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout)
+    names = _kernel_factors(priced, found, state)
+    alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, priced.layout)
     _use(found.curve, bool(far.any()), found.calibrated, state)
-    doubt = _Doubt(f"extrapolated[{name}]", EXTRAPOLATION_LOG_SIGMA, far)
+    doubt = _Doubt(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     _keep([item for item, _ in works], shapes, alone_s * _ratio(names, state), names, (doubt,), state)
 
 
 def _keep(
     items: list[Item],
     shapes: list[tuple[int, ...]],
-    seconds: Floats,
+    alone_s: Floats,
     names: tuple[str, ...],
     doubts: tuple[_Doubt, ...],
     state: _Pricing,
@@ -180,8 +187,9 @@ def _keep(
     It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
     large ones beside it uncertain, nor one plan of a batch another.
     """
+    doubts = tuple(doubt for doubt in doubts if doubt.log_sigma_factor > 0)
     held = [_split(doubt.rows, shapes) for doubt in doubts]
-    for item, whole, *masks in zip(items, _split(seconds, shapes), *held, strict=True):
+    for item, whole, *masks in zip(items, _split(alone_s, shapes), *held, strict=True):
         part, own = whole, list(names)
         for doubt, mask in zip(doubts, masks, strict=True):
             plans = mask.any(axis=-1, keepdims=True)
@@ -204,11 +212,7 @@ def _flatten(
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
     for work in works:
-        need, coordinates = work.work(), work.coordinates()
-        bound_s = np.maximum(
-            need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s
-        )
-        arrays = (bound_s, *coordinates)
+        arrays = (bound_seconds(work.work(), device), *work.coordinates())
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         shapes.append(shape)
         rows.append([np.broadcast_to(array, shape).ravel() for array in arrays])
@@ -245,27 +249,24 @@ def kernel_seconds(
     return bounded_s
 
 
-def _kernel_factors(name: str, found: Found, state: _Pricing) -> tuple[str, ...]:
+def _kernel_factors(priced: KernelClass, found: Found, state: _Pricing) -> tuple[str, ...]:
     """Names of the factors of a kernel class, each made on first use.
 
     A level for its family (products, attention, memory-bound); more where the curve is borrowed, and the
     stack's derate for what runs on matrix engines.
     """
     device, stack = state.cluster.node.device.name, state.stack
-    matrix = name in ("gemm", "flash_attention", "flash_attention.backward") or name.startswith("batched")
-    level = "gemm_level" if name == "gemm" else "attention_level" if matrix else "memory_level"
-    names = [f"{level}[{device}]"]
+    names = [f"{priced.kind.family}[{device}]"]
     state.factors.get(names[0], found.curve.evidence.log_sigma_factor)
     for label, sigma in (
-        (f"borrowed[{name}]", found.class_log_sigma_factor),
-        (f"uncalibrated[{device}]", found.device_log_sigma_factor),
+        (f"borrowed[{priced.curve}]", found.class_log_sigma_factor),
+        (f"uncalibrated[{device}: {priced.kind.name}]", found.device_log_sigma_factor),
     ):
         if sigma > 0:
             names.append(label)
             state.factors.get(label, sigma)
-    if matrix:
-        label = f"{stack.name}@{stack.era}" if stack.era else stack.name
-        names.append(f"in_training_derate[{label}]")
+    if priced.is_matrix:
+        names.append(f"in_training_derate[{stack.label}]")
         state.factors.get(names[-1], stack.derate.log_sigma_factor, stack.derate.ratio)
     return tuple(names)
 

@@ -5,6 +5,7 @@ is the file's. A cluster's node may name its device and its host.
 """
 
 import difflib
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -31,17 +32,23 @@ def folder(kind: str) -> Traversable:
 
 @lru_cache(maxsize=16)
 def names(kind: str) -> tuple[str, ...]:
-    """Names of one kind, sorted.
+    """Names of one kind, sorted; of "jobs", which stand in folders, as folder/name.
 
     Examples
     --------
-    >>> names("hosts")[0]
-    'epyc-7763'
+    >>> names("hosts")[0], names("jobs")[-1]
+    ('epyc-7763', 'paper/llemma-7b-vista-pp4-tp2-dp2')
     """
-    place = folder(kind)
-    if not place.is_dir():  # nothing of this kind ships
-        return ()
-    return tuple(sorted(p.name.removesuffix(".yaml") for p in place.iterdir() if p.is_file()))
+    return tuple(sorted(_names_in(folder(kind))))
+
+
+def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
+    """Names of the files of a folder, and of those inside it; none where nothing of a kind ships."""
+    for entry in place.iterdir() if place.is_dir() else ():
+        if entry.is_dir():
+            yield from _names_in(entry, f"{before}{entry.name}/")
+        else:
+            yield before + entry.name.removesuffix(".yaml")
 
 
 def document(kind: str, name: str) -> Document:
@@ -50,7 +57,7 @@ def document(kind: str, name: str) -> Document:
     Parameters
     ----------
     kind : str
-        A folder of the catalogue: one of `KINDS`, "suites" or "jobs".
+        A folder of the catalogue: one of `KINDS`, or "suites".
     name : str
         A name and never a path: only what `names` lists is opened.
 
@@ -77,13 +84,14 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     near = (begun or difflib.get_close_matches(name, known, n=3, cutoff=0.4))[:3]
     shown = known if len(known) <= 24 else (*near, *(other for other in known[:24] if other not in near))
     more = f", … ({len(known)} in all)" if len(known) > 24 else ""
+    fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
     return Problem(
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
         allowed=", ".join(shown) + more,
         because=f"the catalogue has no such {kind.removesuffix('s')}",
-        fix=f"did you mean {' or '.join(near)}?" if near else f"see: flopcast catalog {kind}",
+        fix=f"did you mean {' or '.join(near)}?" if near else fix,
     )
 
 

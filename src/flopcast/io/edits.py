@@ -4,22 +4,36 @@ Answers: which mapping do these words and changes stand for?
 Elsewhere: whether that mapping is a valid job (validate.py, spec/checks.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
-from pydantic import AliasChoices
+from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
 
-LONG_NAMES = {  # of a plan: "tp" → "tensor_parallel"
-    str(alias): name
-    for name, info in Plan.model_fields.items()
-    if isinstance(info.validation_alias, AliasChoices)
-    for alias in info.validation_alias.choices
-    if alias != name
-}
+WITH_SHORT_NAMES: Mapping[str, type[BaseModel]] = {"plan": Plan, "batch": Batch}  # parts of a job
+
+
+@cache
+def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
+    """The fields of a noun that have a short name, by that name.
+
+    Examples
+    --------
+    >>> long_names(Batch), long_names(Plan)["tp"]
+    ({'seq': 'sequence_length'}, 'tensor_parallel')
+    """
+    return {
+        str(alias): name
+        for name, info in noun.model_fields.items()
+        if isinstance(info.validation_alias, AliasChoices)
+        for alias in info.validation_alias.choices
+        if alias != name
+    }
 
 
 def plan_words(text: str, where: str = "") -> dict[str, object]:
@@ -39,7 +53,7 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     problems = []
     for word in text.split():
         short, equals, value = word.partition("=")
-        name = LONG_NAMES.get(short, short)
+        name = long_names(Plan).get(short, short)
         if name in words or (equals and not value):
             problems.append(
                 Problem(
@@ -57,40 +71,47 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     return words
 
 
-def plan_mapping(document: Document, data: object) -> tuple[Document, object]:
-    """A plan in long names, and the document with their lines.
+def in_long_names(document: Document, part: str, data: object) -> tuple[Document, object]:
+    """A part of a job in long names, and the document with their lines; what is no mapping stays as it is.
+
+    Parameters
+    ----------
+    document : Document
+        Where `data` stands.
+    part : one of `WITH_SHORT_NAMES`
+        A plan may be a text, its short form.
 
     Raises
     ------
     SpecError
-        A degree that is given by its short and by its long name.
+        A value that is given by its short and by its long name.
     """
-    where = document.where(("plan",))
-    if isinstance(data, str):
-        return document, plan_words(data, where)
+    if isinstance(data, str) and part == "plan":
+        return document, plan_words(data, document.where((part,)))
     if not isinstance(data, dict):
         return document, data
+    names = long_names(WITH_SHORT_NAMES[part])
     lines, problems = dict(document.lines), []
-    plan: dict[str, object] = {}
+    renamed: dict[str, object] = {}
     for key, value in data.items():
-        name = LONG_NAMES.get(str(key), str(key))
-        if name in plan:
+        name = names.get(str(key), str(key))
+        if name in renamed:
             problems.append(
                 Problem(
-                    where=document.where(("plan", key)),
-                    field=f"plan.{key}",
+                    where=document.where((part, key)),
+                    field=f"{part}.{key}",
                     value=value,
                     allowed=f"either {name} or its short form, once",
-                    because="a plan has one value for each degree",
+                    because="both name the same value",
                     fix=f"remove {key}",
                 )
             )
-        plan[name] = value
-        if ("plan", key) in lines:
-            lines["plan", name] = lines["plan", key]
+        renamed[name] = value
+        if (part, key) in lines:
+            lines[part, name] = lines[part, key]
     if problems:
         raise SpecError(problems)
-    return replace(document, lines=lines), plan
+    return replace(document, lines=lines), renamed
 
 
 def merged(base: object, changes: object) -> object:
@@ -140,10 +161,12 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
         if not equals or not all(parts):
             problems.append(_not_a_change(change))
             continue
-        if parts[0] == "plan" and isinstance(data, dict):
-            document, plan = plan_mapping(document, data.get("plan"))
-            data = data | {"plan": plan}
-            parts = ["plan", *(LONG_NAMES.get(part, part) for part in parts[1:])]
+        if parts[0] in WITH_SHORT_NAMES and isinstance(data, dict):
+            part, *rest = parts
+            document, renamed = in_long_names(document, part, data.get(part))
+            data = data | {part: renamed}
+            names = long_names(WITH_SHORT_NAMES[part])
+            parts = [part, *(names.get(name, name) for name in rest)]
         try:
             data = edited(data, parts, plain(text, f"argument {change}"))
         except SpecError as error:

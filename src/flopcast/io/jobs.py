@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
-from flopcast.io.edits import merged, plan_mapping
+from flopcast.io.edits import in_long_names, merged
 from flopcast.io.validate import build, path_of
 from flopcast.io.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.spec.cluster import Cluster
@@ -147,10 +147,15 @@ def _described(document: Document) -> tuple[Job, Document, dict[str, object] | N
     data = dict(document.data)
     fixed: dict[str, object] | None = None
     try:
-        document, data["plan"] = plan_mapping(document, data.get("plan", AUTO))
+        document, data["plan"] = in_long_names(document, "plan", data.get("plan", AUTO))
         fixed, data["plan"] = _settled(data["plan"])
     except SpecError as error:
         problems += error.problems
+    try:
+        in_long_names(document, "batch", data.get("batch"))  # faults are told by the name that was written
+    except SpecError as error:
+        problems += error.problems
+        data.pop("batch")
     for key in NOUNS:
         if key in data:
             try:
@@ -291,7 +296,7 @@ def load_catalog_job(name: str) -> Job:
     SpecError
         No such file, or a fault in it.
     """
-    place = catalog.folder("jobs").joinpath(f"{name}.yaml")
-    if not place.is_file():
+    if name not in catalog.names("jobs"):
         raise SpecError([catalog.unknown_name("jobs", name)])
+    place = catalog.folder("jobs").joinpath(*f"{name}.yaml".split("/"))
     return job_of(read_yaml(place.read_bytes(), f"catalog/jobs/{name}.yaml"))

@@ -36,8 +36,10 @@ def exists(text: str) -> bool:
         return False
 
 
-def read_source(path: str, devices: int | None) -> Document:
+def read_source(path: str, devices: int | None) -> tuple[Document, int | None]:
     """The document of a job, from a file of any known format.
+
+    What begins with `#!`, or has the ending of one, is a launch script.
 
     Parameters
     ----------
@@ -45,6 +47,12 @@ def read_source(path: str, devices: int | None) -> Document:
         A job in YAML or JSON; a launch script of Megatron-LM; a Hugging Face config.json or its folder.
     devices : int or None
         What the command line says of the number of devices: a launch script may leave it open.
+
+    Returns
+    -------
+    document : Document
+    devices : int or None
+        How many devices a launch script trains on; None for files that say it otherwise, or nothing.
 
     Raises
     ------
@@ -54,26 +62,25 @@ def read_source(path: str, devices: int | None) -> Document:
     place = _in_folder(Path(path))
     raw = read_file(place)
     if place.suffix in SCRIPTS or raw.startswith(b"#!"):
-        from flopcast.io.megatron.document import launch_document
+        from flopcast.io.megatron.document import launch_document, ranks_of
 
-        return launch_document(raw, str(place), devices)
+        script = launch_document(raw, str(place), devices)
+        return script, ranks_of(script)
     document = read_yaml(raw, str(place))
-    return _with_model(Document("command line", {}, {}), document) if _is_config(document) else document
+    if _is_config(document):
+        document = _with_model(Document("command line", {}, {}), document)
+    return document, None
 
 
-def stated_devices(path: str, document: Document) -> int | None:
-    """How many devices a launch script is written for; None for files that say it otherwise, or nothing."""
-    if Path(path).suffix not in SCRIPTS:
-        return None
-    from flopcast.io.megatron.document import ranks_of
-
-    return ranks_of(document)
+def read_model_file(path: str) -> Document:
+    """The document of a model: a config.json, its folder, or a model in our own YAML."""
+    place = _in_folder(Path(path))
+    return read_yaml(read_file(place), str(place))
 
 
 def with_model(document: Document, path: str) -> Document:
-    """The document with the model of a file: a config.json, its folder, or a model in our own YAML."""
-    place = _in_folder(Path(path))
-    return _with_model(document, read_yaml(read_file(place), str(place)))
+    """The document with the model of a file that `read_model_file` reads."""
+    return _with_model(document, read_model_file(path))
 
 
 def _with_model(document: Document, model: Document) -> Document:

@@ -91,7 +91,10 @@ class AbstractLayer(Noun, ABC):
 
     A layer is a pure function of its fields, of the hidden width and of a Split. It knows no device, no
     stack and no neighbour: it reads a tensor "x" and writes a tensor "y", or those that its block names.
+    `kind` is its own word ("attention"), by which files tell layers apart.
     """
+
+    kind: str
 
     @abstractmethod
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

@@ -15,8 +15,9 @@ from flopcast.measure.place import Tensor, Torch
 from flopcast.measure.timing import AbstractBench, Mark
 
 LIBRARIES = ("triton", "flash_attn", "transformer_engine")
-FLUSHES = 6  # of 100 MB each: a quarter of a millisecond, in which a backward pass is queued
-LEAST_FLUSH_BYTES = 64 * 2**20  # where torch does not say how large the cache is
+FLUSHES = 6  # of LEAST_FLUSH_BYTES or more each: 0.1 to 0.7 ms, in which a backward pass is queued
+USUAL_CACHE_BYTES = 50e6  # of an H100 (its architecture white paper): where torch does not say it
+LEAST_FLUSH_BYTES = 2 * USUAL_CACHE_BYTES  # a small cache is overwritten too soon for the host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,13 +25,13 @@ class Identity:
     """Which device this is, as torch names it.
 
     `cache_bytes` is the last-level cache; `memory_bytes` what is free now. `uuid` finds the device among
-    its neighbours, "" where torch does not tell.
+    its neighbours. What torch does not tell is None or "": of a processor it knows no size.
     """
 
     name: str
     torch: str
-    memory_bytes: float
-    cache_bytes: float
+    memory_bytes: float | None = None
+    cache_bytes: float | None = None
     capability: str = ""
     toolkit: str = ""
     uuid: str = ""
@@ -66,7 +67,7 @@ def identity(torch: Torch, device: str) -> Identity:
     A processor has no name of its own: packs of two machines are told apart by their facts only.
     """
     if device == "cpu":
-        return Identity(name="cpu", torch=str(torch.__version__), memory_bytes=4e9, cache_bytes=32e6)
+        return Identity(name="cpu", torch=str(torch.__version__))
     facts = torch.cuda.get_device_properties(torch.cuda.current_device())
     free_bytes, _ = torch.cuda.mem_get_info()
     uuid = getattr(facts, "uuid", None)
@@ -74,11 +75,16 @@ def identity(torch: Torch, device: str) -> Identity:
         name=str(facts.name),
         torch=str(torch.__version__),
         memory_bytes=float(free_bytes),
-        cache_bytes=float(getattr(facts, "L2_cache_size", 0) or LEAST_FLUSH_BYTES),
+        cache_bytes=float(getattr(facts, "L2_cache_size", 0)) or None,
         capability=f"{facts.major}.{facts.minor}",
         toolkit=str(torch.version.cuda or torch.version.hip or ""),
         uuid=f"GPU-{str(uuid).removeprefix('GPU-')}" if uuid is not None else "",
     )
+
+
+def cache_bytes(who: Identity) -> float:
+    """The cache that a measurement reckons with: as torch tells it, else that of an H100."""
+    return who.cache_bytes or USUAL_CACHE_BYTES
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -86,7 +92,7 @@ class GpuBench(AbstractBench):
     """A GPU: marks are events on the current stream, with a resolution of about half a microsecond."""
 
     torch: Torch
-    flushed: Tensor  # a tensor twice as large as the cache
+    flushed: Tensor  # twice as large as the cache, and LEAST_FLUSH_BYTES at least
     clock: Callable[[], float]
     sleep: Callable[[float], None]
 
@@ -153,9 +159,9 @@ class ProcessorBench(AbstractBench):
 def open_bench(
     torch: Torch, who: Identity, device: str, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> AbstractBench:
-    """The bench of a device, with a tensor twice its cache to overwrite it."""
-    elements = int(2 * who.cache_bytes / 4)
-    flushed = torch.empty(elements, dtype=torch.int32, device=device)
+    """The bench of a device, with a tensor twice its cache, or larger, to overwrite it."""
+    flush_bytes = max(LEAST_FLUSH_BYTES, 2 * cache_bytes(who))
+    flushed = torch.empty(int(flush_bytes / 4), dtype=torch.int32, device=device)
     if device == "cpu":
         return ProcessorBench(clock=clock, sleep=sleep, write=flushed.zero_)
     return GpuBench(torch=torch, flushed=flushed, clock=clock, sleep=sleep)

@@ -15,7 +15,7 @@ from typing import Any
 from flopcast.errors import Problem, SpecError
 from flopcast.measure.pack import ALONE, OVERLAPPED, MessageSample
 from flopcast.measure.place import Tensor, Torch
-from flopcast.measure.run import CANNOT, Unsupported
+from flopcast.measure.run import CANNOT, Unsupported, first_line
 from flopcast.measure.timing import AbstractBench, Run
 
 ELEMENT_BYTES = 2  # messages of bf16
@@ -206,9 +206,7 @@ def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> Message
             return _overlapped(entry, peers, name, run, repetitions)
         times = _slowest(_times(run, peers, repetitions), entry, peers)
     except CANNOT as error:
-        return Unsupported(
-            key=entry.key, why=f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        )
+        return Unsupported(key=entry.key, why=first_line(error))
     return _sample(entry, name, times)
 
 

@@ -14,7 +14,7 @@ from importlib import import_module
 
 from flopcast.measure.place import Place, Tensor, Torch
 from flopcast.measure.shapes import Shape
-from flopcast.measure.streams import STREAMS
+from flopcast.measure.streams import STREAMS, backward_of
 from flopcast.measure.timing import Run
 
 ADAM_CHUNK = 2**24  # elements of one tensor: an update of many tensors, as of a model
@@ -35,13 +35,6 @@ def make(shape: Shape, place: Place) -> Run:
     if shape.kernel in STREAMS:
         return STREAMS[shape.kernel](shape, place)
     return MAKERS[shape.kernel](shape, place)
-
-
-def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
-    """Gradients of `inputs` from a random gradient of `output`; the graph is kept for the next run."""
-    gradient = place.torch.randn_like(output)
-    grad = place.torch.autograd.grad
-    return lambda: grad(output, inputs, gradient, retain_graph=True)
 
 
 def _gemm(shape: Shape, place: Place) -> Run:

@@ -12,16 +12,32 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from flopcast.measure.pack import Reading, Sample
-from flopcast.measure.plan import HOST_LAUNCHES, LOADED, Effort, Planned
+from flopcast.measure.plan import HOST_LAUNCHES, LOADED, Effort, Planned, Speed
 from flopcast.measure.shapes import Shape
 from flopcast.measure.timing import AbstractBench, Run, cold, host_launch, loaded, round_trip, warm_up
 from flopcast.measure.work import need_of
 
 MOST_SETS = 16  # of operands that a loaded measurement rotates
 COOLED_S = 0.5  # idle longer than this, and a loaded device has cooled: it is heated again
-HEATER = Shape(kernel="gemm", layout="forward", dtype="bf16", sizes=(("m", 4096), ("n", 4096), ("k", 4096)))
-TINY_HEATER = Shape(kernel="gemm", layout="forward", dtype="bf16", sizes=(("m", 64), ("n", 64), ("k", 64)))
 CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, ImportError, KeyError)
+
+
+def heater(speed: Speed) -> Shape:
+    """The product that heats a device: of 16 bits, in the first type that the device has a peak for.
+
+    A square of 4096 has 1024 tiles of 128 · 128: more than any device has multiprocessors.
+
+    Examples
+    --------
+    >>> heater(Speed(peak_flop_per_s={"fp32": 15.7e12, "fp16": 125e12}, memory_bytes_per_s=9e11,
+    ...              memory_bytes=16e9)).dtype  # a V100 has no bf16
+    'fp16'
+    """
+    side = 64 if speed.tiny else 4096
+    dtype = next((name for name in ("bf16", "fp16") if name in speed.peak_flop_per_s), "fp32")
+    return Shape(
+        kernel="gemm", layout="forward", dtype=dtype, sizes=(("m", side), ("n", side), ("k", side))
+    )
 
 
 class Make(Protocol):
@@ -53,7 +69,7 @@ class Device:
     release: Callable[[], None]
     sense: Callable[[], Reading]
     cache_bytes: float
-    heater: Shape = HEATER
+    heater: Shape
 
 
 def measure(
@@ -91,7 +107,7 @@ def _attempt(item: Planned, device: Device, effort: Effort, cooled: bool) -> Sam
             _heat(device, effort)
         return _one(item, device, effort)
     except CANNOT as error:
-        return Unsupported(key=item.key, why=_first_line(error))
+        return Unsupported(key=item.key, why=first_line(error))
     finally:
         device.release()
 
@@ -132,15 +148,16 @@ def _sets(item: Planned, device: Device) -> int:
 
 
 def _heat(device: Device, effort: Effort) -> None:
-    """Products back to back, until clocks have settled under the power limit.
-
-    A square product of 4096 has 1024 tiles of 128 · 128: more than any device has multiprocessors.
-    """
+    """Products back to back, until clocks have settled under the power limit."""
     runs = [device.make(device.heater)]
     once_s = warm_up(runs, device.bench)
     loaded(runs, device.bench, 1, effort.heat_s, once_s, Reading)
 
 
-def _first_line(error: BaseException) -> str:
-    """What torch says, without its advice."""
+def first_line(error: BaseException) -> str:
+    """What torch says, without its advice: the reason of an `Unsupported`.
+
+    >>> first_line(RuntimeError("CUDA out of memory.\\nTry less."))
+    'RuntimeError: CUDA out of memory.'
+    """
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"

@@ -2,7 +2,8 @@
 
 Answers: by how much do this machine's products, attention and memory-bound kernels differ from the
 curves that price them, and how evenly?
-Elsewhere: which factors a prediction has (cost/price.py), the site as a noun (spec/site.py).
+Elsewhere: which factors a prediction has (cost/price.py) and which scales a kernel (cost/kernels), the site
+as a noun (spec/site.py).
 
 A factor is the geometric mean over shapes of measured / predicted; its sigma the spread of the
 logarithms: a job has other shapes than those measured. Of a class that was timed under load only the
@@ -12,10 +13,13 @@ borrowed, that a job would use.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import get_args
 
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.classes import Family, class_of
+from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 from flopcast.measure.pack import Sample
@@ -28,9 +32,9 @@ from flopcast.spec.site import Site, SiteFactor
 
 LEAST_SHAPES = 3  # below, a spread says nothing: the catalogue's sigma is kept
 LEAST_LAUNCHES = 10  # of the shortest kernel: marks and launches blur what is shorter
-LEAST_LOG_SIGMA = 0.02  # clocks differ by that from day to day (cost/price.py, KERNEL_LOG_SIGMA)
-FAMILIES = ("gemm_level", "attention_level", "memory_level")
-OWN_FLAGS = frozenset({"causal"})  # what other libraries reach is another kernel's affair
+LEAST_LOG_SIGMA = 0.02  # an estimate: clocks of one device differ by that from day to day
+FAMILIES = get_args(Family)
+OWN_FLAGS = frozenset({"causal"})  # they change the operator; others say whose kernel ran instead
 
 DEVICES = {  # torch's name → the catalogue's
     "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
@@ -94,30 +98,16 @@ def site_of(
     return Site(name=name, factors=tuple(factors), source=(source,) if source else ())
 
 
-def family_of(kernel: str) -> str:
-    """The level that scales a kernel class, as cost/price.py names it.
-
-    >>> family_of("gemm.forward"), family_of("batched_gemm.scores"), family_of("layernorm.backward")
-    ('gemm_level', 'attention_level', 'memory_level')
-    """
-    if kernel.startswith("gemm."):
-        return "gemm_level"
-    return "attention_level" if kernel.startswith(("flash_attention", "batched_gemm")) else "memory_level"
-
-
 def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook) -> Floats:
     """Seconds that a job would be charged, every factor at 1; shape (rows,).
 
     The very arithmetic that prices a job's items (cost/price.py).
     """
-    name, layout = operator.kernel, "forward"
-    if name.startswith("gemm."):
-        name, _, layout = name.partition(".")
-    curve = book.find(device.curves or device.name, name, device.kernel_launch_s, device.relatives).curve
-    need = operator.work()
-    bound_s = np.maximum(need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s)
+    kind, owner = class_of(operator.kernel), device.curves or device.name
+    curve = book.find(owner, kind.curve, device.kernel_launch_s, device.relatives).curve
+    bound_s = bound_seconds(operator.work(), device)
     coordinates = tuple(np.broadcast_to(c, bound_s.shape).ravel() for c in operator.coordinates())
-    return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, layout)
+    return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, kind.layout)
 
 
 def launch_s(samples: Iterable[Sample]) -> float | None:
@@ -148,7 +138,7 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
             predicted = predicted_s(operator, device, book)
             measured = np.array([sample.median_s for sample in group])
             usable = predicted > LEAST_LAUNCHES * device.kernel_launch_s
-            found[family_of(operator.kernel)].append(np.log(measured / predicted)[usable])
+            found[class_of(operator.kernel).kind.family].append(np.log(measured / predicted)[usable])
     joined = {family: np.concatenate(parts) for family, parts in found.items()}
     return {family: logs for family, logs in joined.items() if logs.size}
 

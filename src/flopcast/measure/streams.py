@@ -4,8 +4,8 @@ Answers: which call is one forward, or one backward, over `tokens` rows of `widt
 Elsewhere: products and attention (kernels.py), bytes (operators/memory_bound.py). One class is one line
 of FORWARDS; its backward is torch's derivative of it.
 
-Classes of COMPILED are one kernel only where torch compiles them (triton); run one operator after the
-other they are another class ("unfused_rope"). For a gated activation `width` counts the output.
+Classes of COMPILED (shapes.py) are one kernel only where torch compiles them (triton); run one operator
+after the other they are another class ("unfused_rope"). For a gated activation `width` counts the output.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 
 from flopcast.measure.place import Place, Tensor, Torch
-from flopcast.measure.shapes import Shape
+from flopcast.measure.shapes import COMPILED, Shape
 from flopcast.measure.timing import Run
 
 EPSILON = 1e-5
@@ -63,22 +63,32 @@ FORWARDS: dict[str, Forward] = {
     "rmsnorm": _rms_norm,
     "rope": _rope,
 }
-COMPILED = ("swiglu", "rmsnorm", "rope")
 WIDE = ("swiglu",)  # whose input holds two widths
 
 
 def _extra(name: str, shape: Shape, place: Place) -> Tensor:
-    """The second operand: weights, angles, a mask, labels, the other summand; None where there is none."""
+    """The second operand: weights, angles, a mask, labels, the other summand; None where there is none.
+
+    Angles and a mask are one row for all tokens: a model's tables are small beside what they are applied
+    to, and its operators count no bytes of them (operators/memory_bound.py).
+    """
     tokens, width, dtype = shape.size("tokens"), shape.size("width"), shape.dtype
     if name in ("layernorm", "rmsnorm", "unfused_rmsnorm"):
         return place.random(width, dtype=dtype, grad=True)
     if name in ("rope", "unfused_rope"):
-        return place.random(tokens, 2 * width, dtype=dtype)
+        return place.random(1, 2 * width, dtype=dtype)
     if name == "mask_fill":
         return place.random(1, width, dtype=dtype) > 0
     if name == "cross_entropy":
         return place.ids(tokens, width)
     return place.random(tokens, width, dtype=dtype) if name == "residual_add" else None
+
+
+def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
+    """Gradients of `inputs` from a random gradient of `output`; the graph is kept for the next run."""
+    gradient = place.torch.randn_like(output)
+    grad = place.torch.autograd.grad
+    return lambda: grad(output, inputs, gradient, retain_graph=True)
 
 
 def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
@@ -99,8 +109,7 @@ def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
             return lambda: function(torch, x, fixed)
         output = function(torch, x, extra)
         learned = (extra,) if getattr(extra, "requires_grad", False) else ()
-        upstream, inputs = torch.randn_like(output), (x, *learned)
-        return lambda: torch.autograd.grad(output, inputs, upstream, retain_graph=True)
+        return backward_of(output, (x, *learned), place)
 
     return make
 

@@ -1,8 +1,9 @@
 """Which operator a measured shape is: the way from a sample pack to curves and factors.
 
 Answers: how many FLOP and bytes does a shape need, and which operator of operators/ prices it?
-Elsewhere: fitting (calibration/), what a site sustains (site.py). A few measured classes have no operator
-(transposes, grouped products, host launches): they have bytes and FLOP, and no curve.
+Elsewhere: fitting (calibration/), what a site sustains (site.py). A few measured classes have bytes and
+FLOP, and no curve: transposes and launches, which no operator describes; sums into fp32; and grouped
+products, whose equal groups here say nothing of how time grows with imbalance.
 
 Columns are arrays of shape (rows, 1), one measured shape a row, as calibration/fit.py has them.
 """
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
 from flopcast.measure.shapes import Shape
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
@@ -41,8 +43,8 @@ class Need:
 def operator_of(shape: Shape, columns: Columns) -> AbstractOperator | None:
     """The operator of the class, layout, dtype and flags of `shape`, with the sizes of `columns`.
 
-    None for a class that no operator describes, and for a product that adds to an fp32 buffer:
-    `Matmul` writes its own dtype.
+    None for a class that no operator describes, for equal groups of products, which are one point of
+    their curve's imbalance, and for a product that adds to an fp32 buffer: `Matmul` writes its own dtype.
 
     Examples
     --------
@@ -73,9 +75,9 @@ def need_of(shape: Shape) -> Need:
     size_bytes = ELEMENT_BYTES[shape.dtype]
     sizes = dict(shape.sizes)
     if shape.kernel == "grouped_gemm":
-        g, m, n, k = (float(sizes[name]) for name in ("groups", "m", "n", "k"))
-        moved_bytes = g * (m * k + k * n + m * n) * size_bytes
-        return Need(flop_flop=2 * g * m * n * k, moved_bytes=moved_bytes, held_bytes=moved_bytes)
+        work = _grouped(shape).work()
+        moved_bytes = work.moved_bytes.item()
+        return Need(flop_flop=work.flop.item(), moved_bytes=moved_bytes, held_bytes=moved_bytes)
     if "fp32_accumulate" in shape.flags:
         m, n, k = (float(sizes[name]) for name in ("m", "n", "k"))
         moved_bytes = (m * k + k * n) * size_bytes + 2 * m * n * ELEMENT_BYTES["fp32"]
@@ -107,6 +109,12 @@ def _matmul(shape: Shape, columns: Columns) -> Matmul:
     return Matmul(
         m=columns["m"], n=columns["n"], k=columns["k"], dtype=shape.dtype, layout=shape.layout or "forward"
     )
+
+
+def _grouped(shape: Shape) -> GroupedMatmul:
+    """Groups of `m` rows each: all equal, so that the fullest is the mean one."""
+    groups, m, n, k = (constant(shape.size(name)) for name in ("groups", "m", "n", "k"))
+    return GroupedMatmul(groups=groups, rows=groups * m, n=n, k=k, imbalance=ONE, dtype=shape.dtype)
 
 
 def _batched(role: str) -> Callable[[Shape, Columns], AbstractOperator]:

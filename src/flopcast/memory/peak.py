@@ -45,9 +45,9 @@ class Memory:
     device_used_bytes: Floats  # as the driver sees it
     at_update: np.ndarray  # whether the fullest moment is the update
 
-    def worst(self, plan: int = 0) -> int:
-        """The stage class that needs most, an index into the second axis of the arrays."""
-        return int(np.argmax(self.device_used_bytes[plan]))
+    def worst(self) -> int:
+        """The first plan's stage class that needs most: an index into the second axis of the arrays."""
+        return int(np.argmax(self.device_used_bytes[0]))
 
 
 def peak_memory(programs: Programs) -> Memory:
@@ -97,12 +97,11 @@ def _resident(programs: Programs) -> dict[str, Floats]:
     """
     plans, stack = programs.plans, programs.stack
     parameters = programs.parameters
-    shards = plans.data_parallel if plans.structure.zero >= 1 else 1.0
     here = (programs.stages.multiplicity > 0).astype(np.float64)
     return {
         "parameters": parameters * ELEMENT_BYTES[plans.structure.precision],
         "gradients": parameters * ELEMENT_BYTES[stack.gradients.dtype],
-        "optimizer_states": parameters * stack.optimizer.state_bytes / shards,
+        "optimizer_states": parameters * stack.optimizer.state_bytes / plans.state_shards,
         "workspace": stack.memory.workspace_bytes * here,
     }
 
@@ -143,10 +142,9 @@ def _updating(programs: Programs) -> dict[str, Floats]:
     plans, stack = programs.plans, programs.stack
     parameters = programs.parameters
     bucket = np.minimum(parameters, stack.gradients.bucket_elements)
-    shards = plans.data_parallel if plans.structure.zero >= 1 else 1.0
     return {
         "gradient_buckets": stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype],
-        "update": parameters / shards * stack.memory.update_bytes,
+        "update": parameters / plans.state_shards * stack.memory.update_bytes,
     }
 
 

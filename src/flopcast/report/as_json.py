@@ -30,7 +30,7 @@ def as_json(report: Report) -> dict[str, object]:
             "cluster": job.cluster.name,
             "devices": job.cluster.num_devices,
             "plan": job.plan.model_dump(),
-            "stack": f"{job.stack.name}@{job.stack.era}" if job.stack.era else job.stack.name,
+            "stack": job.stack.label,
             "site": job.site.name,
         },
         "step_time_s": nine_digits(report.step_time_s),

@@ -15,9 +15,9 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.report.report import Report
-from flopcast.schedules.base import BACKWARD
+from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.inside import Inside, lay_out
-from flopcast.workload.program import POSITIONS
+from flopcast.workload.program import MIDDLE, positions
 
 MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes
 
@@ -67,7 +67,8 @@ def events(report: Report) -> Iterator[Event]:
         return lay_out(segments, report.priced, 0, chunk_class, position)
 
     reduced_s = dict.fromkeys(range(int(timeline.stage.max()) + 1), 0.0)
-    shown = _shown_in_full(timeline.micro_batch, micro, len(inside(0, 0, 1).items))
+    shown = _shown_in_full(timeline.micro_batch, micro, len(inside(FORWARD, 0, MIDDLE).items))
+    position = positions(timeline.micro_batch, micro)
     for task in range(len(timeline.stage)):
         stage, chunk = int(timeline.stage[task]), int(timeline.chunk[task])
         micro_batch, kind = int(timeline.micro_batch[task]), int(timeline.kind[task])
@@ -85,7 +86,7 @@ def events(report: Report) -> Iterator[Event]:
             end_s=float(timeline.end_s[task]),
         )
         if shown[task]:
-            at = inside(kind, int(division.chunk_class[stage, chunk]), _position(micro_batch, micro))
+            at = inside(kind, int(division.chunk_class[stage, chunk]), int(position[task]))
             yield from _inside_events(at, stage, chunk, micro_batch, start, reduced_s)
     yield from _phase_events(report, "reduce")
 
@@ -103,8 +104,7 @@ def _phase_events(report: Report, name: str) -> Iterator[Event]:
         moment = begin
         rows = []
         for item in items:
-            seconds = priced.of(item).alone_s * item.count
-            end = moment + float(seconds[0, min(at, seconds.shape[1] - 1)])
+            end = moment + priced.seconds(item, stage_class=at)
             if end > moment:
                 rows.append(_phase_event(stage, item.name, item.stream, moment, end))
             moment = end
@@ -139,13 +139,6 @@ def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:
         return np.ones(len(micro_batch), dtype=bool)
     each = max(1, budget // (2 * max(1, len(micro_batch) // micro)))
     return (micro_batch < each) | (micro_batch >= micro - each)
-
-
-def _position(micro_batch: int, micro: int) -> int:
-    """Index into POSITIONS of a micro-batch out of `micro`."""
-    if micro == 1:
-        return POSITIONS.index("only")
-    return 0 if micro_batch == 0 else 2 if micro_batch == micro - 1 else 1
 
 
 def _inside_events(

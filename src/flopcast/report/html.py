@@ -72,7 +72,7 @@ def _answer(report: Report) -> str:
         f'<p class="answer"><strong>{show_seconds(report.step_time_s)}</strong> a step'
         f" (90 %: {low} to {high})</p>",
         f"<p>{escape(report.job.plan.short())}, sequences of {report.job.batch.sequence_length}, stack"
-        f" {escape(report.job.stack.name)}. {show(metrics.tokens_per_s, 'tokens/s')},"
+        f" {escape(report.job.stack.label)}. {show(metrics.tokens_per_s, 'tokens/s')},"
         f" MFU {metrics.mfu_ratio:.1%} (full attention counted). {show(memory.device_used_bytes, 'B')} of"
         f" {show(memory.capacity_bytes, 'B')} on the fullest stage:"
         f" <strong>{'fits' if memory.fits else 'does not fit'}</strong>.</p>",

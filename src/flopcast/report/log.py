@@ -67,7 +67,7 @@ class SteadyTime:
 class Log:
     """What one training log says.
 
-    `framework` is a name of `io.log_formats.FORMATS`. Sizes of the job are None where the log does not
+    `framework` is a name of `io.logs.formats.FORMATS`. Sizes of the job are None where the log does not
     state them. Records that were left out while reading are counted: `num_bad` had numbers that cannot be
     (not finite, negative), `num_repeated` said a step again or came from a rank that is not followed.
     """

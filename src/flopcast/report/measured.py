@@ -50,6 +50,7 @@ class Measured:
     predicted_reserved_bytes: float
     num_restarts: int
     num_bad: int
+    num_repeated: int
     warnings: tuple[str, ...]
 
 
@@ -97,6 +98,7 @@ def compare_with_log(report: Report, log: Log) -> Measured:
         predicted_reserved_bytes=report.memory.reserved_bytes,
         num_restarts=log.num_restarts,
         num_bad=log.num_bad,
+        num_repeated=log.num_repeated,
         warnings=tuple(_warnings(job, log, step)),
     )
 
@@ -203,6 +205,8 @@ def _used(measured: Measured) -> str:
         told += f", {step.num_used} of {step.num_used + step.num_skipped} printed steps used"
     if measured.num_restarts:
         told += f", {measured.num_restarts} restart{'s' if measured.num_restarts > 1 else ''}"
+    if measured.num_repeated:
+        told += f", {measured.num_repeated} repeated or of other ranks left out"
     return told
 
 

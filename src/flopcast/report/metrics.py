@@ -1,13 +1,14 @@
 """Rates and utilisation: tokens per second, model FLOP, MFU, HFU.
 
 Answers: where is MFU defined? Model FLOP are those of forward and backward without recompute, counting
-full attention unless asked for causal (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311,
-appendix B); hardware FLOP add what is run again. Both are divided by step time, devices and the dense
-peak of the plan's precision.
+full attention (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311, appendix B); hardware FLOP
+add what is run again. Both are divided by step time, devices and the dense peak of the plan's precision.
+Elsewhere: what other frameworks and logs count (flop_conventions.py).
 """
 
 from dataclasses import dataclass
 
+from flopcast.layers.attention import CORE
 from flopcast.spec.job import Job
 
 BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
@@ -33,19 +34,18 @@ class Metrics:
     peak_flop_per_s: float
 
 
-def measure(job: Job, step_time_s: float, causal: bool = False) -> Metrics:
+def measure(job: Job, step_time_s: float) -> Metrics:
     """The metrics of a step of this duration.
 
     Parameters
     ----------
     step_time_s : seconds of a whole step, jitter included
-    causal : count half of the attention scores, as a kernel does that skips what is masked
 
     Returns
     -------
     Metrics
-        With full attention counted (the default and the field's convention) MFU can pass 1 at long
-        context where a kernel skips the masked half.
+        With full attention counted (the field's convention; others: flop_conventions.py) MFU can pass 1
+        at long context where a kernel skips the masked half.
 
     References
     ----------
@@ -55,9 +55,9 @@ def measure(job: Job, step_time_s: float, causal: bool = False) -> Metrics:
     """
     plan, length = job.plan, job.batch.sequence_length
     sequences = plan.global_batch
-    forward = job.model.forward_flop(length, causal) * sequences
+    forward = job.model.forward_flop(length) * sequences
     model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward
-    hardware_flop = model_flop + recomputed_flop(job, causal)
+    hardware_flop = model_flop + recomputed_flop(job, causal=False)
     peak = job.cluster.node.device.peak_flop_per_s[plan.precision]
     capacity = step_time_s * job.cluster.num_devices
     tokens_per_s = sequences * length / step_time_s
@@ -77,12 +77,13 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     """FLOP of one step that are run a second time: whole blocks, or attention's scores and context.
 
     Full recompute repeats the forward of every block; embedding and head are not recomputed. Selective
-    recompute repeats the two products of the attention core and nothing else (arXiv:2205.05198, section 5).
+    recompute repeats the two products of the attention core (arXiv:2205.05198, section 5), if that is among
+    the groups that the stack runs again, and no other: all other linears stand outside of groups.
     """
     length, sequences = job.batch.sequence_length, job.plan.global_batch
     if job.plan.recompute == "full":
         head = 2.0 * length * job.model.hidden * job.model.vocabulary
         return sequences * (job.model.forward_flop(length, causal) - head)
-    if job.plan.recompute == "selective":
+    if job.plan.recompute == "selective" and CORE in job.stack.selective_groups:
         return sequences * job.model.attention_flop(length, causal)
     return 0.0

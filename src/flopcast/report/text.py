@@ -22,7 +22,7 @@ def as_text(report: Report) -> str:
         First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then
         rate, MFU, memory with its verdict, in capitals where it does not fit, and every warning.
     """
-    parts = (_answer(report), _times(report), _memory(report), _certainty(report), _notes(report))
+    parts = (_answer(report), _times(report), _memory(report.memory), _certainty(report), _notes(report))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
@@ -35,7 +35,7 @@ def _answer(report: Report) -> list[str]:
     used = show(report.memory.device_used_bytes, "B")
     lines = [
         f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
-        f" {job.stack.name}{'@' + job.stack.era if job.stack.era else ''}",
+        f" {job.stack.label}",
         f"plan      {job.plan.short()}  seq={job.batch.sequence_length}",
         f"step      {show_seconds(report.step_time_s)}   (90 %: {sure})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
@@ -58,13 +58,10 @@ def _times(report: Report) -> list[str]:
     return lines
 
 
-def _memory(report: Report) -> list[str]:
-    """Categories of the fullest stage, largest first."""
-    return _memory_lines(report.memory)
-
-
-def _memory_lines(memory: MemoryReport) -> list[str]:
-    """Categories, then the three ways to count: handed out, held by the allocator, seen by the driver."""
+def _memory(memory: MemoryReport) -> list[str]:
+    """Categories, largest first, then three ways to count: handed out, held by the allocator, seen by the
+    driver.
+    """
     lines = ["memory of the fullest stage, at its fullest moment"]
     for name, size in sorted(memory.by_category.items(), key=lambda pair: -pair[1]):
         lines.append(f"  {name.replace('_', ' '):20} {show(size, 'B'):>9}")
@@ -92,11 +89,11 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
     verdict = "fits" if memory.fits else "DOES NOT FIT"
     lines = [
         f"{job.model.name}, {job.plan.short()}, seq={job.batch.sequence_length},"
-        f" {job.stack.name} on {job.cluster.node.device.name}",
+        f" {job.stack.label} on {job.cluster.node.device.name}",
         f"{show(memory.device_used_bytes, 'B')} of {show(memory.capacity_bytes, 'B')} on the fullest"
         f" stage: {verdict}",
         "",
-        *_memory_lines(memory),
+        *_memory(memory),
         "",
         f"{'stage':>5} {'fullest at':>10} {'allocated':>10} {'reserved':>10} {'device':>10}",
     ]

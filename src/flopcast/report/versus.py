@@ -98,7 +98,7 @@ def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
                 "model": job.model.name,
                 "cluster": f"{job.cluster.name}, {job.cluster.num_devices} devices",
                 "device": job.cluster.node.device.name,
-                "stack": f"{job.stack.name}{'@' + job.stack.era if job.stack.era else ''}",
+                "stack": job.stack.label,
             }
         )
     one, other = described

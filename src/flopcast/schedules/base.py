@@ -34,10 +34,8 @@ class Order:
 class AbstractSchedule(ABC):
     """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches.
 
-    `name` is what a plan writes, and the key in SCHEDULES.
+    What a plan writes is its key in SCHEDULES.
     """
-
-    name: str
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:

@@ -7,24 +7,36 @@ Not followed: where there are just as many micro-batches as stages, Megatron-LM 
 forwards first. The first stage, which needs most memory, keeps the same either way.
 """
 
+from typing import TypeVar
+
 import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.schedules.base import FORWARD, AbstractSchedule, Order, alternate
 
+Number = TypeVar("Number", int, Counts)
+
+
+def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
+    """Forwards of a stage before those that take turns with backwards; a step may have fewer in all.
+
+    Two for each stage that follows, and one group of `stages` for every chunk but the last.
+
+    >>> [warm_up(stage, stages=4, virtual=2) for stage in range(4)]
+    [10, 8, 6, 4]
+    """
+    return 2 * (stages - stage - 1) + (virtual - 1) * stages
+
 
 class InterleavedOneForwardOneBackward(AbstractSchedule):
     """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor."""
 
-    name = "interleaved_1f1b"
-
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Stage s starts with `2 (stages - s - 1) + (virtual - 1) stages` forwards, or all there are."""
+        """Every stage starts with the forwards of its `warm_up`, or all there are."""
         total = micro_batches * virtual
         tasks = np.arange(total)
         rows = [
-            alternate(min(2 * (stages - s - 1) + (virtual - 1) * stages, total), tasks, tasks)
-            for s in range(stages)
+            alternate(min(warm_up(stage, stages, virtual), total), tasks, tasks) for stage in range(stages)
         ]
         kind = np.stack([kind for kind, _ in rows])
         index = np.stack([index for _, index in rows])
@@ -44,7 +56,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         (arXiv:2205.05198, section 4.2.3).
         """
         total = micro_batches * virtual
-        started = np.minimum(2 * (stages - stage - 1) + (virtual - 1) * stages + 1, total)
+        started = np.minimum(warm_up(stage, stages, virtual) + 1, total)
         group = stages * virtual
         rest = np.clip(started % group - chunk * stages, 0, stages)
         return (started // group * stages + rest) * (chunk < virtual)

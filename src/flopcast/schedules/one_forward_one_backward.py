@@ -12,8 +12,6 @@ class OneForwardOneBackward(AbstractSchedule):
     As many as the stages that are left, however many micro-batches a step has: GPipe keeps them all.
     """
 
-    name = "1f1b"
-
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Stage s runs `stages - 1 - s` forwards before its first backward."""
         tasks = np.arange(micro_batches)

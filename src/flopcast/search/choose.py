@@ -4,8 +4,9 @@ Answers: which plan would somebody who knows this cluster try first, and how muc
 Elsewhere: screening (search/screen.py), the exact play (prediction.py).
 
 Greedy in what it offers, exact in how it decides: ZeRO-1 wherever there are replicas and sequence
-parallelism wherever there is tensor parallelism, since neither costs time that the other choices could win
-back; every degree, micro-batch, virtual stage and recompute mode is tried.
+parallelism wherever there is tensor parallelism (unless checkpoints are cut instead), since neither costs
+time that the other choices could win back; every degree, micro-batch, virtual stage and recompute mode is
+tried.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import InfeasibleError
 from flopcast.prediction import predict
 from flopcast.search.screen import Screened, screen
+from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.units import show
@@ -116,10 +118,10 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
     devices, blocks = job.cluster.num_devices, job.model.num_blocks
     precision = fixed.get("precision", _precision(job))
     batch = fixed.get("global_batch", usual_batch(job))
-    for tensor in _divisors(devices):
+    for tensor in divisors(devices):
         if tensor > job.cluster.scale_up_devices:
             continue
-        for pipeline in _divisors(devices // tensor):
+        for pipeline in divisors(devices // tensor):
             data = devices // tensor // pipeline
             free = product(MICRO_BATCHES, VIRTUAL_STAGES if pipeline > 1 else (1,), RECOMPUTE)
             for micro, virtual, recompute in free if pipeline <= blocks else ():
@@ -130,7 +132,7 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
                     "virtual_stages": virtual,
                     "micro_batch": micro,
                     "global_batch": batch,
-                    "sequence_parallel": tensor > 1,
+                    "sequence_parallel": tensor > 1 and not fixed.get("partition_activations", False),
                     "zero": 1 if data > 1 else 0,
                     "recompute": recompute,
                     "precision": precision,
@@ -163,10 +165,6 @@ def usual_batch(job: Job) -> int:
 def _precision(job: Job) -> str:
     """bf16 where the device computes in it, or else fp16."""
     return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
-
-
-def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:

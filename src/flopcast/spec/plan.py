@@ -172,6 +172,14 @@ class Plans:
         """Micro-batches of one pipeline and step, shape (plans, 1); whole where the plan is valid."""
         return np.floor(self.global_batch / (self.data_parallel * self.micro_batch))
 
+    @property
+    def state_shards(self) -> Counts:
+        """Replicas that share the optimizer's states, shape (plans, 1): each updates its part.
+
+        All data-parallel ranks from ZeRO-1 on (arXiv:1910.02054, section 5.1), otherwise each has its own.
+        """
+        return self.data_parallel if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
+
     def split(self, batch: Batch) -> Split:
         """What a layer may see: its micro-batch and its cut, nothing of replicas, stages or schedule.
 
@@ -235,8 +243,3 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
 def one_plan(plan: Plan) -> Plans:
     """A batch of one: how `predict` enters the code that `search` runs on millions."""
     return batch_plans((plan,))
-
-
-def defaults() -> dict[str, FieldInfo]:
-    """The plan's fields by long name, for documentation and suggestions."""
-    return dict(Plan.model_fields)

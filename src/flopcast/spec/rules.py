@@ -1,46 +1,20 @@
-"""The rules: which combinations of model, cluster, plan, stack and batch are possible and built.
+"""The rules: which combinations of model, cluster, plan and batch are possible and built.
 
 Answers: what must hold, why, and which edit mends it?
-Elsewhere: what a rule is, and how rules are applied (checks.py).
+Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py).
 What is not built yet is refused by a rule, never accepted and ignored.
 """
 
-from collections.abc import Callable, Iterable
-from math import isqrt
+from collections.abc import Callable
 
 import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.block import Block
-from flopcast.operators.memory_bound import KINDS
-from flopcast.spec.checks import Case, Rule
-from flopcast.spec.model import WHOLE
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
 BUILT_PRECISIONS = ("fp16", "bf16")
-MANY = 10**12  # divisors of larger numbers are not listed
-
-
-def _first(values: Counts) -> int:
-    """The first plan's number: rules are told about it."""
-    return int(values[0, 0])
-
-
-def _divisors(number: int) -> list[int]:
-    """All divisors in order; 1 alone where there are too many numbers to try."""
-    if number > MANY:
-        return [1]
-    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
-    return small + [number // d for d in reversed(small) if d * d != number]
-
-
-def _listed(numbers: list[int]) -> str:
-    """Numbers as a reader wants them, the middle left out of long lists."""
-    return ", ".join(map(str, numbers if len(numbers) <= 16 else [*numbers[:8], "…", *numbers[-3:]]))
-
-
-def _nearest_divisor(number: int, wanted: int) -> int:
-    """The divisor that changes least; of two the smaller, which needs fewer devices."""
-    return min(_divisors(number), key=lambda d: (abs(d - wanted), d))
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
@@ -52,7 +26,7 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
 
     def value(case: Case) -> object:
         column = getattr(case.plans, attribute, None)
-        return getattr(case.plans.structure, attribute) if column is None else _first(column)
+        return getattr(case.plans.structure, attribute) if column is None else first(column)
 
     def holds(case: Case) -> np.ndarray | bool:
         column = getattr(case.plans, attribute, None)
@@ -123,17 +97,6 @@ def _precisions(case: Case) -> list[str]:
     return [name for name in BUILT_PRECISIONS if name in case.cluster.node.device.peak_flop_per_s]
 
 
-def _groups_of_items(case: Case) -> set[str]:
-    """Names of groups that the model's layers give their items: what a recompute mode may name."""
-    layers = [layer for layer, _ in case.model.sequence()]
-    return {item.group for layer in layers for item in layer.forward(case.model.hidden, WHOLE)} - {""}
-
-
-def _unknown(names: Iterable[str], known: Iterable[str]) -> str:
-    """Those of `names` that are not known."""
-    return ", ".join(sorted(set(names) - set(known)))
-
-
 def _devices(case: Case) -> Counts:
     """Devices that each plan uses, shape (plans, 1)."""
     plans = case.plans
@@ -142,8 +105,8 @@ def _devices(case: Case) -> Counts:
 
 def _fitting_devices(case: Case) -> str:
     """Edits that make a plan use every device: of its degrees, or of the nodes."""
-    used, there, per_node = (_first(_devices(case)), case.cluster.num_devices, case.cluster.node.devices)
-    others = used // _first(case.plans.data_parallel)
+    used, there, per_node = (first(_devices(case)), case.cluster.num_devices, case.cluster.node.devices)
+    others = used // first(case.plans.data_parallel)
     edits = [f"set data_parallel to {there // others}"] if there % others == 0 else []
     edits += [f"use {used // per_node} nodes"] if used % per_node == 0 else []
     return ", or ".join(edits) or f"choose degrees whose product is {there}"
@@ -158,17 +121,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
-        value=lambda c: _first(c.plans.tensor_parallel),
-        allowed=lambda c: f"a divisor of heads = {_heads(c)}: {_listed(_divisors(_heads(c)))}",
+        value=lambda c: first(c.plans.tensor_parallel),
+        allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
         because="each tensor-parallel rank holds whole attention heads",
         fix=lambda c: (
-            f"set tensor_parallel to {_nearest_divisor(_heads(c), _first(c.plans.tensor_parallel))}"
+            f"set tensor_parallel to {nearest_divisor(_heads(c), first(c.plans.tensor_parallel))}"
         ),
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _kv_fits),
-        value=lambda c: _first(c.plans.tensor_parallel),
+        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
         because="key/value heads are split whole or repeated whole",
         fix=lambda c: f"set tensor_parallel to {_uncut(c, _kv_fits).mixer.groups}",
@@ -176,7 +139,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _width_fits),
-        value=lambda c: _first(c.plans.tensor_parallel),
+        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of ffn_hidden = {_uncut(c, _width_fits).feed_forward.ffn_hidden}",
         because="the inner width of the MLP is cut evenly",
         fix=lambda _: "choose a tensor_parallel that divides it",
@@ -185,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
         holds=lambda c: all(_heads_divide(block, c) for block in c.model.blocks),
         value=lambda c: c.model.blocks[_wrong(c, _heads_divide)].mixer.heads,
-        allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {_listed(_divisors(c.model.hidden))}",
+        allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
         because="without head_size, a head has hidden / heads elements",
         fix=lambda _: "change heads, or give head_size",
     ),
@@ -195,7 +158,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.blocks[_wrong(c, _groups_divide)].mixer.groups,
         allowed=lambda c: (
             f"a divisor of heads = {c.model.blocks[_wrong(c, _groups_divide)].mixer.heads}: "
-            f"{_listed(_divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
+            f"{listed(divisors(c.model.blocks[_wrong(c, _groups_divide)].mixer.heads))}"
         ),
         because="every key/value head serves equally many query heads",
         fix=lambda _: "change kv_heads",
@@ -228,31 +191,23 @@ RULES: tuple[Rule, ...] = (
             or c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0
         ),
         value=lambda c: (
-            f"{_first(c.plans.pipeline_parallel)} stages × {_first(c.plans.virtual_stages)} virtual"
+            f"{first(c.plans.pipeline_parallel)} stages × {first(c.plans.virtual_stages)} virtual"
         ),
         allowed=lambda c: (
             f"stages · virtual stages that divide {c.model.num_blocks} blocks: "
-            f"{_listed(_divisors(c.model.num_blocks))}"
+            f"{listed(divisors(c.model.num_blocks))}"
         ),
         because="this stack gives every chunk the same number of blocks",
         fix=lambda c: (
             "set pipeline_parallel to "
-            f"{_nearest_divisor(c.model.num_blocks, _first(c.plans.pipeline_parallel))}"
+            f"{nearest_divisor(c.model.num_blocks, first(c.plans.pipeline_parallel))}"
             " and virtual_stages to 1"
         ),
     ),
     Rule(
-        field="plan.pipeline_parallel",
-        holds=lambda c: c.model.num_blocks + 3 >= c.plans.pipeline_parallel,
-        value=lambda c: _first(c.plans.pipeline_parallel),
-        allowed=lambda c: f"at most {c.model.num_blocks + 3}",
-        because="a stage needs at least one layer",
-        fix=lambda c: f"set pipeline_parallel to {c.model.num_blocks}",
-    ),
-    Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
-        value=lambda c: _first(c.plans.virtual_stages),
+        value=lambda c: first(c.plans.virtual_stages),
         allowed=lambda _: "1 without pipeline stages",
         because="chunks are interleaved over stages",
         fix=lambda _: "set virtual_stages to 1",
@@ -260,7 +215,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
-        value=lambda c: _first(c.plans.virtual_stages),
+        value=lambda c: first(c.plans.virtual_stages),
         allowed=lambda _: "1 on this stack",
         because="its rule for dividing layers knows no virtual stages",
         fix=lambda _: "set virtual_stages to 1 or choose another stack",
@@ -268,7 +223,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
-        value=lambda c: _first(c.plans.virtual_stages),
+        value=lambda c: first(c.plans.virtual_stages),
         allowed=lambda _: "1 on a stack with sequential transfers",
         because="interleaved stages that block on one message after the other wait for each other forever",
         fix=lambda _: "set virtual_stages to 1, or stack.pipeline.transfers to batched",
@@ -286,12 +241,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.global_batch",
         holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
-        value=lambda c: _first(c.plans.global_batch),
-        allowed=lambda c: f"a multiple of data_parallel · micro_batch = {_first(_per_step(c))}",
+        value=lambda c: first(c.plans.global_batch),
+        allowed=lambda c: f"a multiple of data_parallel · micro_batch = {first(_per_step(c))}",
         because="every pipeline takes whole micro-batches",
         fix=lambda c: (
             "set global_batch to "
-            f"{max(1, round(_first(c.plans.global_batch) / _first(_per_step(c)))) * _first(_per_step(c))}"
+            f"{max(1, round(first(c.plans.global_batch) / first(_per_step(c)))) * first(_per_step(c))}"
         ),
     ),
     Rule(
@@ -299,15 +254,15 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             (c.plans.virtual_stages == 1) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),
-        value=lambda c: f"{_first(c.plans.num_micro_batches)} micro-batches",
-        allowed=lambda c: f"a multiple of pipeline_parallel = {_first(c.plans.pipeline_parallel)}",
+        value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
+        allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",
         because="interleaved chunks take micro-batches in groups of that size",
         fix=lambda _: "change global_batch, or set virtual_stages to 1",
     ),
     Rule(
         field="plan",
         holds=lambda c: _devices(c) == c.cluster.num_devices,
-        value=lambda c: f"{_first(_devices(c))} devices",
+        value=lambda c: f"{first(_devices(c))} devices",
         allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
         because="every device has exactly one rank",
         fix=_fitting_devices,
@@ -329,25 +284,6 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"set precision to {next(iter(_precisions(c)), 'what another device has')}",
     ),
     Rule(
-        field="stack.selective_groups",
-        holds=lambda c: (
-            c.plans.structure.recompute != "selective"
-            or set(c.stack.selective_groups) <= _groups_of_items(c)
-        ),
-        value=lambda c: _unknown(c.stack.selective_groups, _groups_of_items(c)),
-        allowed=lambda c: ", ".join(sorted(_groups_of_items(c))),
-        because="selective recompute runs groups of this model's items again",
-        fix=lambda c: f"remove {_unknown(c.stack.selective_groups, _groups_of_items(c))}",
-    ),
-    Rule(
-        field="stack.gradients.copies",
-        holds=lambda c: set(c.stack.gradients.copies) <= KINDS.keys(),
-        value=lambda c: _unknown(c.stack.gradients.copies, KINDS),
-        allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="a copy is a memory-bound pass that can be priced",
-        fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
-    ),
-    Rule(
         field="plan.partition_activations",
         holds=lambda c: (
             not c.plans.structure.partition_activations or c.plans.structure.recompute == "full"
@@ -356,6 +292,16 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: "only with recompute: full",
         because="it cuts the checkpoints that full recompute keeps",
         fix=lambda _: "set recompute to full",
+    ),
+    Rule(
+        field="plan.partition_activations",
+        holds=lambda c: (
+            not (c.plans.structure.partition_activations and c.plans.structure.sequence_parallel)
+        ),
+        value=lambda _: True,
+        allowed=lambda _: "false with sequence_parallel",
+        because="sequence parallelism has cut the checkpoint already",
+        fix=lambda _: "set partition_activations to false",
     ),
     Rule(
         field="cluster.groups",

@@ -130,8 +130,9 @@ class Memory(Noun):
 class Derate(Noun):
     """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
 
-    Clocks fall under a full load, caches are cold, other streams share the memory. `fitted_on` names the
-    runs that it was fitted on, so that a table of errors can keep them apart from the others.
+    Clocks fall under a full load, caches are cold, other streams share the memory. `fitted_on` tells the
+    stack's reader which runs it was fitted on, or that it is a prior; nothing is computed from it. What a
+    table of errors says of its rows is the suite's own `fitted` (validation/suite.py).
     """
 
     ratio: float = Field(default=1.15, gt=0)
@@ -178,3 +179,12 @@ class Stack(Noun):
     memory: Memory = Memory()
     derate: Derate = Derate()
     source: tuple[Source, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name and era, as reports and factors write them; the name alone where there is no era.
+
+        >>> Stack(name="mine", era="2024-07").label, Stack(name="mine").label
+        ('mine@2024-07', 'mine')
+        """
+        return f"{self.name}@{self.era}" if self.era else self.name

@@ -12,14 +12,13 @@ never uses it.
 
 import numpy as np
 
+from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import ZERO, Counts, Floats
-from flopcast.operators.item import Item
 from flopcast.schedules import SCHEDULES
 from flopcast.timeline.program import NEVER, Simulated, simulate
-from flopcast.workload.program import POSITIONS
-
-FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))
+from flopcast.timeline.serial import serial_seconds
+from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Hop
 
 
 def step_seconds(priced: Priced) -> Floats:
@@ -57,9 +56,10 @@ def step_seconds(priced: Priced) -> Floats:
     schedule = SCHEDULES[plans.structure.pipeline_schedule]
     pipeline = schedule.closed_form_s(busiest, total, plans.virtual_stages, micro)
     pipeline = pipeline + _ends(backward, priced, micro)
-    around = [_serial(items, priced) for items in (programs.update, programs.reduce)]
+    around = [serial_seconds(items, priced) for items in (programs.update, programs.reduce)]
     outside = np.where(here, around[0] + around[1], 0.0).max(axis=1, keepdims=True)
-    step_s: Floats = pipeline + outside + _serial(programs.synchronise, priced).max(axis=1, keepdims=True)
+    agreed = serial_seconds(programs.synchronise, priced).max(axis=1, keepdims=True)
+    step_s: Floats = pipeline + outside + agreed
     return step_s[:, 0]
 
 
@@ -99,12 +99,12 @@ def _hops(priced: Priced) -> Floats:
 
     Blocking one by one, a stage waits for all that it sends to and receives from its neighbours: two, at
     the ends one. Posted together they share one wait; transfers that do not block are hidden by interleaved
-    chunks, not by a single one. A plan of one stage has none.
+    chunks, not by a single one. A plan of one stage has none. Where all stages of a plan share a node, hops
+    stay on it; otherwise every hop counts as one that leaves.
     """
     programs = priced.programs
-    both_s: Floats = ZERO
-    for item in (*programs.hop_across.forward, *programs.hop_across.backward):
-        both_s = both_s + priced.of(item).alone_s
+    inside, across = (_both_ways(hop, priced) for hop in (programs.hop_inside, programs.hop_across))
+    both_s = np.where(_on_one_node(priced), inside, across)
     both_s = np.where(programs.plans.pipeline_parallel > 1, both_s, 0.0)
     chunks = programs.plans.virtual_stages
     style = programs.stack.pipeline.transfers
@@ -115,8 +115,22 @@ def _hops(priced: Priced) -> Floats:
     return both_s * (chunks if style == "batched" else chunks == 1)
 
 
-def _serial(items: tuple[Item, ...], priced: Priced) -> Floats:
-    """Items one after the other, (plans, stage classes): nothing overlaps at the ends of a step."""
-    shape = priced.programs.stages.multiplicity.shape
-    total = sum((priced.of(item).alone_s * item.count for item in items), ZERO)
-    return np.broadcast_to(total, shape)
+def _both_ways(hop: Hop, priced: Priced) -> Floats:
+    """Seconds of one transfer forward and one backward, (plans, 1)."""
+    return sum((priced.of(item).alone_s for item in (*hop.forward, *hop.backward)), ZERO)
+
+
+def _on_one_node(priced: Priced) -> np.ndarray:
+    """Plans none of whose hops leaves a node, (plans, 1) of bool; equal degrees are asked about once."""
+    plans = priced.programs.plans
+    degrees = np.concatenate(
+        [plans.tensor_parallel, plans.context_parallel, plans.data_parallel, plans.pipeline_parallel],
+        axis=1,
+    )
+    distinct, first, code = np.unique(degrees, axis=0, return_index=True, return_inverse=True)
+    devices = priced.cluster.scale_up_devices
+    leaves = [
+        crossings(plans, plan, int(stages), devices).any()
+        for plan, stages in zip(first.tolist(), distinct[:, -1], strict=True)
+    ]
+    return ~np.array(leaves)[code.reshape(-1)][:, None]

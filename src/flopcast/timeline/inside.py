@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
-from flopcast.operators.item import Item
+from flopcast.operators.item import EVERY_STREAM, Item
 from flopcast.timeline.program import BLOCKING
 from flopcast.workload.program import WHEN, Segment
 
@@ -49,7 +49,7 @@ def lay_out(
     Inside
         As long as `program.simulate` says; that one needs no loop over layers, this one shows them.
     """
-    free = dict.fromkeys(("compute", "tp", "dp", "pp", "host"), 0.0)
+    free = dict.fromkeys(EVERY_STREAM, 0.0)
     rows: list[tuple[Item, int, float, float]] = []
     for segment in segments:
         repeat = int(segment.repeat[min(plan, len(segment.repeat) - 1), chunk_class])
@@ -73,9 +73,6 @@ def lay_out(
 
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:
     """Seconds of an item at a position, and of its launch; both 0 where it does not run there."""
-    price = priced.of(item)
     runs = WHEN[item.when][position]
-    seconds, launch_s = (
-        float(array[min(plan, len(array) - 1), 0]) for array in (price.alone_s * item.count, price.host_s)
-    )
-    return seconds * runs, launch_s * runs
+    host_s = priced.of(item).host_s
+    return priced.seconds(item, plan) * runs, float(host_s[min(plan, len(host_s) - 1), 0]) * runs

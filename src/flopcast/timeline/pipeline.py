@@ -25,6 +25,7 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD, Order
+from flopcast.schedules.interleaved import warm_up
 
 TASK, MESSAGE, MARK = 0, 1, 2
 
@@ -185,8 +186,8 @@ def _gaps(order: Order) -> tuple[Integers, Integers]:
         next_kind = np.where(flat % tasks < tasks - 1, kind[np.minimum(flat + 1, flat.size - 1)], FORWARD)
         turns = ((kind == FORWARD) & (next_kind == BACKWARD)).reshape(stages, tasks)
         virtual = int(order.chunk.max()) + 1
-        warm_up = 2 * (stages - 1 - np.arange(stages)) + (virtual - 1) * stages
-        steady = (turns & (warm_up < tasks // 2)[:, None]).ravel()
+        takes_turns = np.array([warm_up(s, stages, virtual) < tasks // 2 for s in range(stages)])
+        steady = (turns & takes_turns[:, None]).ravel()
         after[steady] += 1
         before[np.flatnonzero(steady) + 1] -= 1
     return after, before

@@ -179,7 +179,7 @@ def _executed(run: Run, simulated: Simulated, executions: Counts) -> list[Share]
 
 
 def _one(run: Run, item: Item) -> float:
-    """An item's seconds (items of layers do not depend on the stage)."""
+    """Seconds of a single execution (items of layers do not depend on the stage)."""
     alone_s = run.priced.of(item).alone_s
     return float(alone_s[min(run.plan, alone_s.shape[0] - 1), 0])
 
@@ -232,7 +232,7 @@ def _transfer_shares(run: Run, by_hop_s: Floats) -> list[Share]:
         for crosses in (False, True):
             total_s = float(by_hop_s[(kinds == kind) & (run.leaves == crosses)].sum())
             items = hop_items(run.programs, kind, crosses)
-            each = np.array([_one(run, item) for item in items])
+            each = np.array([run.priced.seconds(item, run.plan) for item in items])
             if total_s > 0 and each.sum() > 0:
                 parts = each / each.sum()
                 found += [
@@ -251,13 +251,8 @@ def hop_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
 def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:
     """Items of an end of the step, one after the other, on one stage."""
     at = int(run.programs.stages.of(run.plan).stage_class[stage])
-    found = []
-    for item in items:
-        seconds = run.priced.of(item).alone_s * item.count
-        alone_s = float(seconds[min(run.plan, len(seconds) - 1), min(at, seconds.shape[1] - 1)])
-        if alone_s > 0:
-            found.append(Share(item=item, path_s=alone_s))
-    return found
+    found = [Share(item=item, path_s=run.priced.seconds(item, run.plan, at)) for item in items]
+    return [share for share in found if share.path_s > 0]
 
 
 def of_plan(array: Counts, plan: int) -> Counts:

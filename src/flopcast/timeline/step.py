@@ -15,10 +15,10 @@ import numpy as np
 from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
-from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.pipeline import Graph, Played, graph, hop_index, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
+from flopcast.timeline.serial import serial_seconds
 from flopcast.timeline.shares import (
     Run,
     Share,
@@ -28,7 +28,7 @@ from flopcast.timeline.shares import (
     path_shares,
     stage_shares,
 )
-from flopcast.workload.program import POSITIONS
+from flopcast.workload.program import positions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -48,8 +48,7 @@ class Timeline:
     start_s: Floats
     end_s: Floats
     shares: tuple[Share, ...]  # along the critical path; sum to the step
-    bottleneck: int  # the busiest stage
-    bottleneck_shares: tuple[Share, ...]  # what it does
+    bottleneck_shares: tuple[Share, ...]  # what the busiest stage does
     bottleneck_waits_s: float  # and how long it waits: together the step
     forward: Simulated
     backward: Simulated
@@ -82,8 +81,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     run = _run(priced, plan)
     g = run.played.graph
     stages, tasks = g.order.kind.shape
-    bottleneck = busiest_stage(run)
-    shares, waits_s = stage_shares(run, bottleneck)
+    shares, waits_s = stage_shares(run, busiest_stage(run))
     return Timeline(
         step_time_s=run.step_time_s,
         stage=np.repeat(np.arange(stages), tasks),
@@ -93,7 +91,6 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
         start_s=run.played.start_s[g.node_of_task],
         end_s=run.played.end_s[g.node_of_task],
         shares=path_shares(run),
-        bottleneck=bottleneck,
         bottleneck_shares=shares,
         bottleneck_waits_s=waits_s,
         forward=run.forward,
@@ -115,7 +112,7 @@ def _run(priced: Priced, plan: int) -> Run:
     forward = simulate(programs.forward, priced, attribute=True)
     backward = simulate(programs.backward, priced, attribute=True)
     pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.stack.pipeline.transfers)
-    update_s = _serial(programs.update, priced, plan)[division.stage_class]
+    update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
     rows = _rows(pipeline, division.chunk_class, micro)
     task_s = _task_seconds(pipeline, rows, forward, backward, plan)
     leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
@@ -133,32 +130,16 @@ def _run(priced: Priced, plan: int) -> Run:
         leaves=leaves,
         reduce_start_s=reduced_s,
         chain_start=chain_start,
-        reduce_s=_serial(programs.reduce, priced, plan)[division.stage_class],
-        synchronise_s=float(_serial(programs.synchronise, priced, plan).max()),
+        reduce_s=serial_seconds(programs.reduce, priced)[plan, division.stage_class],
+        synchronise_s=float(serial_seconds(programs.synchronise, priced)[plan].max()),
     )
 
 
-def _serial(items: tuple[Item, ...], priced: Priced, plan: int) -> Floats:
-    """Seconds of items that run one after the other, by stage class: (stage classes,) of one plan."""
-    classes = priced.programs.stages.stage_counts.shape[1]
-    total = np.zeros(classes)
-    for item in items:
-        seconds = priced.of(item).alone_s * item.count
-        total = total + np.broadcast_to(seconds, (priced.programs.plans.size, classes))[plan]
-    return total
-
-
 def _rows(pipeline: Graph, chunk_class: Integers, micro: int) -> tuple[Integers, Integers]:
-    """Chunk class and position (index into POSITIONS) of every task, flat.
-
-    A step of one micro-batch has it both first and last: position "only".
-    """
+    """Chunk class and position (index into POSITIONS) of every task, flat."""
     order = pipeline.order
     stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
-    position = np.where(order.micro_batch == 0, 0, np.where(order.micro_batch == micro - 1, 2, 1))
-    if micro == 1:
-        position[:] = POSITIONS.index("only")
-    return chunk_class[stage, order.chunk].ravel(), position.ravel()
+    return chunk_class[stage, order.chunk].ravel(), positions(order.micro_batch, micro).ravel()
 
 
 def _task_seconds(
@@ -201,7 +182,7 @@ def _hop_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
 def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
     """Seconds of one transfer forward or backward, inside a node or out of it."""
     items = hop_items(priced.programs, kind, crosses > 0)
-    return sum(_one(priced.of(item).alone_s, plan) for item in items)
+    return sum(priced.seconds(item, plan) for item in items)
 
 
 def _reduced(
@@ -231,8 +212,3 @@ def _reduced(
         if free > done[stage]:
             done[stage], chain[stage] = free, start
     return done, chain
-
-
-def _one(alone_s: Floats, plan: int) -> float:
-    """An item's seconds in one plan (messages between stages do not depend on the stage)."""
-    return float(alone_s[min(plan, alone_s.shape[0] - 1), 0])

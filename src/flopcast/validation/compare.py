@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from flopcast.memory.peak import peak_memory
 from flopcast.report.report import Report
 from flopcast.report.uncertainty import NINETY_PERCENT, log_sigma
 from flopcast.spec.job import Job
@@ -36,6 +37,8 @@ class ComparedRow:
         The 90 % interval of the prediction; for "best" without the jitter's part.
     measured_memory_bytes, predicted_memory_bytes : float
         Peak allocated on the first stage; measured is None where the source does not print it.
+    measured_resident_bytes, predicted_resident_bytes : float
+        What the first stage keeps between steps; likewise.
     assumptions : tuple of str
         What the source does not say and the job had to.
     """
@@ -50,6 +53,8 @@ class ComparedRow:
     high_s: float
     measured_memory_bytes: float | None
     predicted_memory_bytes: float
+    measured_resident_bytes: float | None
+    predicted_resident_bytes: float
     assumptions: tuple[str, ...]
 
     @property
@@ -87,7 +92,12 @@ class Comparison:
     rows: tuple[ComparedRow, ...]
     components: tuple[ComparedComponent, ...]
     host_ratio: dict[str, float]  # by system judged: fitted on the others
-    jitter_ratio: dict[str, float]  # by row
+    jitter_ratio: dict[str, float]  # by row: mean step over best step of its system's other rows
+
+    def jitters(self, system: str) -> tuple[float, ...]:
+        """The jitter that each row of a system was predicted with, from the smallest."""
+        rows = [row.id for row in self.suite.rows if row.system == system]
+        return tuple(sorted(self.jitter_ratio[row] for row in rows if row in self.jitter_ratio))
 
 
 def compare(suite: Suite, predict: Predict) -> Comparison:
@@ -135,8 +145,8 @@ def _compared(
 ) -> Iterable[ComparedRow]:
     measured = row.measured
     printed = measured.step_time_s
-    if measured.tflops_per_device is not None:
-        printed = step_time_of_rate(row.job, measured.tflops_per_device * 1e12)
+    if measured.tflops_per_device is not None and measured.flop_formula is not None:
+        printed = step_time_of_rate(row.job, measured.tflops_per_device * 1e12, measured.flop_formula)
     clean = report.clean_step_time_s - (_update_on_path(report) if row.update_skipped else 0.0)
     own_jitter = report.step_time_s / report.clean_step_time_s, _jitter_sigma(report)
     ratio, sigma = jitter or own_jitter
@@ -158,8 +168,17 @@ def _compared(
             high_s=predicted * reach,
             measured_memory_bytes=measured.allocated_bytes,
             predicted_memory_bytes=report.memory.per_stage[0].allocated_bytes,
+            measured_resident_bytes=measured.resident_bytes,
+            predicted_resident_bytes=_first_stage_keeps_bytes(report),
             assumptions=_assumptions(row, reference),
         )
+
+
+def _first_stage_keeps_bytes(report: Report) -> float:
+    """Allocated between steps on the first stage; a report tells it of the fullest one."""
+    programs = report.priced.programs
+    first = programs.stages.of(0).stage_class[0]
+    return float(peak_memory(programs).resident_bytes[0, first])
 
 
 def _assumptions(row: SuiteRow, reference: str) -> tuple[str, ...]:

@@ -7,15 +7,29 @@ time, so it is recovered by the source's own formula, and predictions are compar
 Elsewhere: the formulas themselves (report/flop_conventions.py).
 """
 
+from collections.abc import Callable, Mapping
+from typing import Literal
+
 from flopcast.report.flop_conventions import equation_3
 from flopcast.spec.job import Job
 
+Formula = Literal["megatron-2021"]
 
-def step_time_of_rate(job: Job, device_flop_per_s: float) -> float:
-    """Seconds of a step that ran at so many FLOP/s per device by Megatron-LM's formula of 2021.
 
-    `F = 96 B s l h² (1 + s / 6h + V / 16 l h)`: four passes (recompute included), full attention, head of
-    the published (not the padded) vocabulary.
+def _megatron_2021(job: Job) -> float:
+    """`F = 96 B s l h² (1 + s / 6h + V / 16 l h)` of SC21: four passes, so recompute is included.
+
+    Attention is full, the head that of the published vocabulary; logs count the padded one
+    (report/flop_conventions.py).
+    """
+    return equation_3(job, 4.0, job.model.vocabulary)
+
+
+FORMULAS: Mapping[Formula, Callable[[Job], float]] = {"megatron-2021": _megatron_2021}
+
+
+def step_time_of_rate(job: Job, device_flop_per_s: float, formula: Formula = "megatron-2021") -> float:
+    """Seconds of a step that ran at so many FLOP/s per device by a source's formula.
 
     Parameters
     ----------
@@ -23,6 +37,8 @@ def step_time_of_rate(job: Job, device_flop_per_s: float) -> float:
         Gives batch B, sequence length s, layers l, hidden size h, vocabulary V and the devices.
     device_flop_per_s : float
         As printed, per device.
+    formula : one of FORMULAS
+        What the source divided by the step time.
 
     Returns
     -------
@@ -33,5 +49,4 @@ def step_time_of_rate(job: Job, device_flop_per_s: float) -> float:
     ----------
     Narayanan et al., SC21, arXiv:2104.04473, equation 3.
     """
-    flop = equation_3(job, 4.0, job.model.vocabulary)
-    return flop / (job.cluster.num_devices * device_flop_per_s)
+    return FORMULAS[formula](job) / (job.cluster.num_devices * device_flop_per_s)

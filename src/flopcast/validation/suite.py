@@ -6,10 +6,11 @@ Elsewhere: reading suite files (io/suites.py), predicting and comparing (compare
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flopcast.nouns import Noun
 from flopcast.spec.job import Job
+from flopcast.validation.conventions import Formula
 
 
 class MeasuredComponent(Noun):
@@ -32,10 +33,18 @@ class Measured(Noun):
     step_time_s: float | None = Field(default=None, gt=0)
     best_step_time_s: float | None = Field(default=None, gt=0)
     mean_step_time_s: float | None = Field(default=None, gt=0)
-    tflops_per_device: int | float | None = None
-    flop_formula: Literal["megatron-2021"] | None = None
-    resident_bytes: float | None = Field(default=None, gt=0, description="allocated between steps")
+    tflops_per_device: int | float | None = Field(default=None, gt=0)
+    flop_formula: Formula | None = None
+    resident_bytes: float | None = Field(
+        default=None, gt=0, description="allocated between steps, first stage"
+    )
     allocated_bytes: float | None = Field(default=None, gt=0, description="peak, first stage")
+
+    @model_validator(mode="after")
+    def _a_rate_needs_its_formula(self) -> "Measured":
+        if (self.tflops_per_device is None) != (self.flop_formula is None):
+            raise ValueError("tflops_per_device and flop_formula together, or neither")
+        return self
 
 
 class SuiteRow(Noun):

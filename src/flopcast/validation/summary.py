@@ -79,11 +79,12 @@ def as_json(comparisons: Sequence[Comparison]) -> dict[str, object]:
 
     `rows` holds one entry per run and reference, `components` one per measured component, `sources` the
     statistics of `by_source`, `component_classes` those of `by_component`. Numbers have nine digits; what
-    is not known is null.
+    is not known is null. `refused` is null too: a suite whose job breaks a rule is not loaded
+    (io/suites.py); the reason would stand there if single rows were left out.
     """
     return {
         "format_version": FORMAT_VERSION,
-        "rows": [_row(row) for comparison in comparisons for row in comparison.rows],
+        "rows": [_row(row, comparison) for comparison in comparisons for row in comparison.rows],
         "components": [
             {
                 "id": entry.id,
@@ -104,7 +105,9 @@ def as_json(comparisons: Sequence[Comparison]) -> dict[str, object]:
     }
 
 
-def _row(row: ComparedRow) -> dict[str, object]:
+def _row(row: ComparedRow, comparison: Comparison) -> dict[str, object]:
+    """One run and reference; its jitter is that of other runs, null where the cluster's own was used."""
+    jitter = comparison.jitter_ratio.get(row.id) if row.reference == "mean" else None
     return {
         "id": row.id,
         "source": row.source,
@@ -116,6 +119,9 @@ def _row(row: ComparedRow) -> dict[str, object]:
         "high_s": nine_digits(row.high_s),
         "measured_memory_bytes": row.measured_memory_bytes,
         "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
+        "measured_resident_bytes": row.measured_resident_bytes,
+        "predicted_resident_bytes": nine_digits(row.predicted_resident_bytes),
+        "jitter_ratio": None if jitter is None else nine_digits(jitter),
         "refused": None,
         "assumptions": list(row.assumptions),
     }
@@ -128,6 +134,10 @@ def as_text(comparison: Comparison) -> str:
     lines += [f"  other models: {suite.peers}"] if suite.peers else []
     for system, ratio in comparison.host_ratio.items():
         lines.append(f"  host cost on {system}: × {ratio:.2f}, fitted on the other systems")
+    for system in dict.fromkeys(row.system for row in suite.rows):
+        if jitters := comparison.jitters(system):
+            low, *_, high = jitters
+            lines.append(f"  jitter on {system}: × {low:.3f} to {high:.3f}, of its other runs")
     lines.append(f"  {'run':22} {'reference':9} {'measured':>10} {'predicted':>10} {'error':>7}   90 %")
     for row in comparison.rows:
         lines.append(
@@ -135,6 +145,7 @@ def as_text(comparison: Comparison) -> str:
             f" {show_seconds(row.predicted_step_time_s):>10} {row.relative_error:+7.1%}"
             f"   {'inside' if row.covered else 'OUTSIDE'}"
             + (f"   memory {_memory_error(row):+.1%}" if row.measured_memory_bytes else "")
+            + (f", between steps {_resident_error(row):+.1%}" if row.measured_resident_bytes else "")
         )
     for entry in by_source(comparison.rows):
         lines.append(
@@ -154,6 +165,10 @@ def as_text(comparison: Comparison) -> str:
 
 def _memory_error(row: ComparedRow) -> float:
     return row.predicted_memory_bytes / (row.measured_memory_bytes or 1.0) - 1.0
+
+
+def _resident_error(row: ComparedRow) -> float:
+    return row.predicted_resident_bytes / (row.measured_resident_bytes or 1.0) - 1.0
 
 
 def as_markdown(comparisons: Sequence[Comparison]) -> str:

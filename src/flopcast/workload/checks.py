@@ -1,17 +1,20 @@
-"""Every rule: those of the nouns, and those about what a stack may name.
+"""Every rule: those of the nouns, and those about rewrites and the division of layers.
 
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
-Elsewhere: the rules of the nouns (spec/rules.py), how rules are applied (spec/checks.py). The names of
-rewrites are known here, above the nouns, so that a new rewrite is one file and one line.
+Elsewhere: the rules of the nouns (spec/rules.py, spec/rules_stack.py), how rules are applied
+(spec/checks.py). The names of rewrites are known here, above the nouns, so that a new rewrite is one file
+and one line; so are the ways to divide layers, which are asked what they would do.
 """
 
 import numpy as np
 
 from flopcast.errors import Problem
-from flopcast.spec.checks import Case, Rule, broken, kept
+from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
+from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.workload.rewrites import REWRITES
+from flopcast.workload.stages import leaves_no_stage_empty
 
 
 def _unknown(case: Case) -> str:
@@ -19,8 +22,48 @@ def _unknown(case: Case) -> str:
     return ", ".join(name for name in case.stack.rewrites if name not in REWRITES)
 
 
+def _layers(case: Case) -> tuple[int, ...]:
+    """How many of each layer the model has, in a row."""
+    return tuple(count for _, count in case.model.sequence())
+
+
+def _filled(case: Case, stages: int) -> bool:
+    """Whether the stack's rule gives each of so many stages a layer."""
+    return leaves_no_stage_empty(_layers(case), stages, case.stack.pipeline)
+
+
+def _every_stage_filled(case: Case) -> np.ndarray:
+    """Plans whose stages all hold a layer, (plans, 1).
+
+    Equal chunks always do: where blocks do not divide into them, another rule says so.
+    """
+    degrees = case.plans.pipeline_parallel
+    if case.stack.pipeline.partition == "even":
+        return np.ones(degrees.shape, dtype=bool)
+    distinct, code = np.unique(degrees, return_inverse=True)
+    return np.array([_filled(case, int(stages)) for stages in distinct])[code.reshape(degrees.shape)]
+
+
+def _most_filled(case: Case) -> int:
+    """The largest number of stages, below that of the first plan, that all hold a layer."""
+    most = min(first(case.plans.pipeline_parallel) - 1, sum(_layers(case)))
+    return next(stages for stages in range(most, 0, -1) if _filled(case, stages))
+
+
 RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
+    *RULES_OF_STACKS,
+    Rule(
+        field="plan.pipeline_parallel",
+        holds=_every_stage_filled,
+        value=lambda c: first(c.plans.pipeline_parallel),
+        allowed=lambda c: (
+            f"at most {sum(_layers(c))}, one a layer, none left with modules that hold no weights:"
+            f" {_most_filled(c)}, for example"
+        ),
+        because="a stage needs at least one layer",
+        fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",
+    ),
     Rule(
         field="stack.rewrites",
         holds=lambda case: not _unknown(case),

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
 from flopcast.errors import InternalError
 from flopcast.layers.base import Weight
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -33,14 +33,16 @@ from flopcast.workload.program import elements, tied_elements
 
 ONE_NUMBER_BYTES = constant(8.0)
 AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
+ALL_BEFORE = ("compute", "tp", "dp", "host")  # what an item at the end of a step waits for
 
 
 def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
     """What follows one layer's backward: accumulation, and the overlapped reduction if there is one.
 
     The first micro-batch's gradient is not added to anything. Only the last micro-batch's is complete and
-    may be reduced, on its own stream, beside the backward of the layers below. The gradient of a tied
-    tensor is added up like any other; it is reduced here where its owner is on another stage.
+    may be reduced, on its own stream, beside the backward of the layers below, behind the stack's copies:
+    those are kernels, which hold up compute. The gradient of a tied tensor is added up like any other; it
+    is copied and reduced here where its owner is on another stage.
 
     Parameters
     ----------
@@ -63,6 +65,8 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
     if gradients.overlap:
         held = owned + np.where(plans.pipeline_parallel > 1, tied, 0.0)
         bucket = np.minimum(gradients.bucket_elements, held)
+        copies = (name for name in gradients.copies if name not in AFTER_REDUCTION)
+        items += [_over_gradients(stack, name, held, phase="backward", when="last") for name in copies]
         items.append(
             Item(
                 name="gradients.reduce",
@@ -71,7 +75,6 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
                 phase="backward",
                 when="last",
                 stream="dp",
-                waits=("compute", "tp", "host"),
                 count=held / np.maximum(bucket, 1.0),
             )
         )
@@ -96,9 +99,10 @@ def reduce_items(
     Returns
     -------
     tuple of Item
-        In order: the tied table, then all gradients unless they were reduced under the backward, with the
-        stack's copies around them; overflow checks and the norm over what the rank will update; the fixed
-        work of the host. A collective over one replica costs nothing by its formula; the copies remain.
+        In order: the tied table, then all gradients with the stack's copies around them (where they were
+        reduced under the backward, only the copies that follow a reduction are left); overflow checks and
+        the norm over what the rank will update; the fixed work of the host. A collective over one replica
+        costs nothing by its formula; the copies remain.
     """
     gradients = stack.gradients
     items = []
@@ -107,14 +111,14 @@ def reduce_items(
         items.append(replace(_message("replicated", replicas), component="tp_communication"))
     tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
     items.append(_message("tied_embeddings", tables))
+    copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
     if not gradients.overlap:
         buckets = np.ceil(parameters / gradients.bucket_elements)
         bucket = parameters / np.maximum(buckets, 1.0)
-        copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
         items += [item for name, item in copies if name not in AFTER_REDUCTION]
         items.append(replace(_message("reduce", _reduction(stack, bucket)), count=buckets))
-        items += [item for name, item in copies if name in AFTER_REDUCTION]
-    shard = parameters / (plans.data_parallel if plans.structure.zero else ONE)
+    items += [item for name, item in copies if name in AFTER_REDUCTION]
+    shard = parameters / plans.state_shards
     items += [
         _over_gradients(stack, "gradient_norm", shard, f"overflow_check_{check}")
         for check in range(gradients.overflow_checks)
@@ -158,8 +162,7 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
     >>> items[1].work.parameters.tolist()
     [[250000.0]]
     """
-    sharded = plans.structure.zero >= 1
-    shard = parameters / plans.data_parallel if sharded else parameters
+    shard = parameters / plans.state_shards
     update = OptimizerUpdate(
         parameters=shard, bytes_per_parameter=constant(stack.optimizer.moved_bytes), dtype="fp32"
     )
@@ -167,7 +170,7 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
         _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),
         _step_kernel("update", update, "optimizer"),
     ]
-    if sharded:
+    if plans.structure.zero >= 1:
         buckets = np.ceil(parameters / stack.gradients.bucket_elements)
         size = ELEMENT_BYTES[plans.structure.precision]
         gather = AllGather(axis="dp", message_bytes=parameters / np.maximum(buckets, 1.0) * size)
@@ -187,13 +190,19 @@ def _sized(stack: Stack, count: Counts) -> Counts:
 
 
 def _over_gradients(
-    stack: Stack, kind: str, count: Counts, name: str = "", component: str = "gradients"
+    stack: Stack,
+    kind: str,
+    count: Counts,
+    name: str = "",
+    component: str = "gradients",
+    phase: str = "step",
+    when: str = "every",
 ) -> Item:
     """One pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
     if kind not in KINDS:
         raise InternalError(f"no memory-bound kernel {kind!r}; there are {', '.join(KINDS)}")
     work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
-    return _step_kernel(name or kind, work, component)
+    return _step_kernel(name or kind, work, component, phase, when)
 
 
 def _step_kernel(
@@ -203,14 +212,8 @@ def _step_kernel(
 
     Inside a backward pass it does not wait for "dp": that reduction is meant to run beside it.
     """
-    return Item(
-        name=f"{component}.{name}",
-        work=work,
-        component=component,
-        phase=phase,
-        when=when,
-        waits=("compute", "tp", "dp", "host") if phase == "step" else ("compute", "tp", "host"),
-    )
+    item = Item(name=f"{component}.{name}", work=work, component=component, phase=phase, when=when)
+    return replace(item, waits=ALL_BEFORE) if phase == "step" else item
 
 
 def _message(name: str, message: AbstractMessage) -> Item:
@@ -221,5 +224,5 @@ def _message(name: str, message: AbstractMessage) -> Item:
         component="dp_communication",
         phase="step",
         stream="dp",
-        waits=("compute", "tp", "dp", "host"),
+        waits=ALL_BEFORE,
     )

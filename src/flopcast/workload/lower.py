@@ -43,7 +43,7 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
     split = plans.split(batch)
     layers = tuple(
         LogicalLayer(
-            kind=str(getattr(layer, "kind", "layer")),
+            kind=layer.kind,
             count=count,
             forward=layer.forward(model.hidden, split),
             weights=layer.weights(model.hidden, split),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight
 from flopcast.operators.item import Item
 from flopcast.spec.model import Model
@@ -24,11 +24,25 @@ from flopcast.spec.stack import Stack
 from flopcast.workload.stages import Stages
 
 POSITIONS = ("first", "middle", "last", "only")  # of a micro-batch within a step
+FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))  # where each stands in arrays over positions
 WHEN = {  # at which positions an item runs
     "every": (1.0, 1.0, 1.0, 1.0),
     "not_first": (0.0, 1.0, 1.0, 0.0),
     "last": (0.0, 0.0, 1.0, 1.0),
 }
+
+
+def positions(micro_batch: Integers, count: int) -> Integers:
+    """The position of each micro-batch of a step of `count`: an index into POSITIONS.
+
+    A step of one micro-batch has it both first and last: "only".
+
+    >>> [[POSITIONS[at] for at in positions(np.arange(count), count)] for count in (1, 4)]
+    [['only'], ['first', 'middle', 'middle', 'last']]
+    """
+    if count == 1:
+        return np.full(micro_batch.shape, ONLY)
+    return np.where(micro_batch == 0, FIRST, np.where(micro_batch == count - 1, LAST, MIDDLE))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -57,14 +71,10 @@ class Workload:
     split: Split
     layers: tuple[LogicalLayer, ...]
 
-    def parameters(self) -> Floats:
-        """Parameters of one rank that held every layer, shape (plans, 1)."""
-        return sum((layer.count * elements(layer.weights) for layer in self.layers), ZERO)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Layer:
-    """One layer as a stack runs it.
+    """One layer as a stack runs it; how many equal ones a chunk holds, `Segment.repeat` says.
 
     `forward` and `backward` belong to one micro-batch; items whose `when` is not "every" run in some of
     them. `kept_bytes` is counted for every micro-batch in flight, `working_bytes` once: tensors that are
@@ -73,7 +83,6 @@ class Layer:
     """
 
     kind: str
-    count: int
     forward: tuple[Item, ...]
     backward: tuple[Item, ...]
     weights: tuple[Weight, ...]

@@ -123,7 +123,6 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
     backward += micro_batch_items(stack, workload.plans, logical.weights)
     return Layer(
         kind=logical.kind,
-        count=logical.count,
         forward=forward,
         backward=backward,
         weights=logical.weights,

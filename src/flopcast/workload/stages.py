@@ -96,32 +96,33 @@ def _even(pile: Pile) -> Counts:
     per_chunk, rest = divmod(blocks, stages * virtual)
     if rest:
         raise InternalError(f"{blocks} blocks do not divide over {stages} × {virtual} chunks")
-    edges = np.concatenate([[0], np.cumsum(counts[1:-2])])
     held = np.zeros((stages * virtual, len(counts)))
-    for chunk in range(stages * virtual):
-        low, high = chunk * per_chunk, (chunk + 1) * per_chunk
-        held[chunk, 1:-2] = np.clip(edges[1:], low, high) - np.clip(edges[:-1], low, high)
+    held[:, 1:-2] = _shared(np.arange(stages * virtual + 1) * per_chunk, np.array(counts[1:-2]))
     held[0, 0] = 1
     held[-1, -2:] = 1
     return held.reshape(virtual, stages, len(counts)).swapaxes(0, 1)
 
 
 def _deepspeed_uniform(pile: Pile) -> Counts:
-    """Layers of every stage, (stages, 1, parts): consecutive slices of one list of modules."""
+    """Layers of every stage, (stages, 1, parts): consecutive slices of one list of modules.
+
+    A slice may hold uncounted modules alone: the rules refuse such plans (workload/checks.py).
+    """
     counts, stages = pile.counts, pile.stages
     if pile.virtual > 1:
         raise InternalError(f"this rule knows no virtual stages, not {pile.virtual} of them")
-    kinds = [0] + [-1] * pile.before
-    for part, count in enumerate(counts[1:-2], start=1):
-        kinds += [part] * count
-    kinds += [-1] * pile.after + [len(counts) - 2, len(counts) - 1]
-    size, rest = divmod(len(kinds), stages)
-    bounds = np.cumsum([0] + [size + (stage < rest) for stage in range(stages)])
-    held = np.zeros((stages, 1, len(counts)))
-    for stage in range(stages):
-        for kind in kinds[bounds[stage] : bounds[stage + 1]]:
-            if kind >= 0:
-                held[stage, 0, kind] += 1
+    modules = np.array([counts[0], pile.before, *counts[1:-2], pile.after, *counts[-2:]])
+    size, rest = divmod(int(modules.sum()), stages)
+    bounds = np.concatenate([[0], np.cumsum(size + (np.arange(stages) < rest))])
+    counted = np.delete(_shared(bounds, modules), [1, len(modules) - 3], axis=1)
+    return counted[:, None]
+
+
+def _shared(bounds: Integers, lengths: Integers) -> Counts:
+    """How much of each run, laid end to end, lies between neighbouring bounds: (bounds - 1, runs)."""
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+    low, high = bounds[:-1, None], bounds[1:, None]
+    held: Counts = (np.clip(edges[1:], low, high) - np.clip(edges[:-1], low, high)).astype(np.float64)
     return held
 
 
@@ -169,6 +170,32 @@ def divide(pile: Pile, rule: str) -> Division:
         earliest_stage=earliest,
         multiplicity=multiplicity,
     )
+
+
+def leaves_no_stage_empty(counts: tuple[int, ...], stages: int, rule: Pipeline) -> bool:
+    """Whether every stage holds a layer; of one chunk a stage.
+
+    Parameters
+    ----------
+    counts
+        How many of each part: embedding, runs of blocks, final norm, head.
+    rule
+        Any rule under which these blocks divide.
+
+    Examples
+    --------
+    Two blocks on five stages of GPT-NeoX: its function behind the blocks gets the third for itself.
+
+    >>> neox = Pipeline(partition="deepspeed_uniform", entries_before=1, entries_after=1)
+    >>> [leaves_no_stage_empty((1, 2, 1, 1), stages, neox) for stages in (4, 5)]
+    [True, False]
+    """
+    if stages > sum(counts):
+        return False
+    pile = Pile(
+        counts=counts, stages=stages, virtual=1, before=rule.entries_before, after=rule.entries_after
+    )
+    return bool((divide(pile, rule.partition).stage_counts.sum(axis=1) > 0).all())
 
 
 def divide_all(counts: tuple[int, ...], plans: Plans, rule: Pipeline) -> Stages:

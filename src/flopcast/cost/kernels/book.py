@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, Evidence
 from flopcast.cost.kernels.relatives import RELATIVES
 
 UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
 UNCALIBRATED_LOG_SIGMA = 0.3
-OTHER_DEVICE_LOG_SIGMA = 0.31  # docs/accuracy/kernels.md: A100 and GH200, each by the other's curves
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class Found:
     """A curve, how sure what it stands for is, and whether it was measured at all.
 
     `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
-    first is an error of one class, the second one of all classes of the device together. `calibrated` is
+    first is an error of one class, the second one of all classes of its kind on the device. `calibrated` is
     False for a data-sheet estimate only.
     """
 
@@ -60,7 +60,8 @@ class CurveBook:
         False
         """
         relative = RELATIVES.get(name)
-        for place, foreign in ((owner, 0.0), *((c, OTHER_DEVICE_LOG_SIGMA) for c in cousins)):
+        elsewhere = class_of(name).kind.other_device_log_sigma_factor
+        for place, foreign in ((owner, 0.0), *((cousin, elsewhere) for cousin in cousins)):
             own = self.curves.get((place, name))
             if own is not None:
                 return Found(curve=own, device_log_sigma_factor=foreign)

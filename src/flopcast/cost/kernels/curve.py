@@ -3,12 +3,13 @@
 Answers: what fraction of its physical bound does a kernel of these coordinates reach?
 Elsewhere: how a curve is fitted (calibration/), what the bound is (roofline.py, collectives/).
 
-A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly and
-held at its edges: outside the measured range the efficiency is that of the nearest measured shape. What
-jumps (tiles, waves) is added as terms, which know no range (views.py).
+A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly. Outside the
+measured range the efficiency is that of the nearest measured shape; beyond the most work, time goes on as
+over the last measured octave, unless the view says that efficiency has saturated. What jumps (tiles,
+waves) is added as terms, which know no range (views.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from flopcast.cost.kernels.views import view_of
 from flopcast.dtypes import Counts, Integers, Logs
 
+MOST_RISE = 3.0  # of efficiency, far beyond the end of an axis
 Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index in the table
 
 
@@ -72,21 +74,52 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     Returns
     -------
     array of shape (rows,)
-        Natural logarithms, 0 at most; outside of an axis, the value at its nearest end.
+        Natural logarithms, 0 at most.
     """
     view = view_of(curve.name)
-    corners: list[Corner] = [(np.ones(coordinates[0].shape), ())]
-    for axis, value in zip(curve.axes, view.table(coordinates), strict=False):
-        below, share = _locate(axis, value)
-        lower: list[Corner] = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
-        upper: list[Corner] = [(weight * share, (*index, below + 1)) for weight, index in corners]
-        corners = lower + upper if len(axis) > 1 else lower
-    total: Logs = np.zeros(coordinates[0].shape)
-    for weight, index in corners:
-        total = total + weight * curve.table[index]
+    values = view.table(coordinates)[: len(curve.axes)]
+    logs = [np.log2(value) for value in values]
+    total = _looked_up(curve, logs)
+    for number, (axis, power) in enumerate(zip(curve.axes, view.powers, strict=False)):
+        beyond = logs[number] > axis[-1]
+        if power is not None and not view.saturates and len(axis) > 1 and beyond.any():
+            edge = [log[beyond] for log in logs]
+            total[beyond] += _gain_beyond(curve, edge, number, 2.0**-power)
     for name, coefficient in curve.terms.items():
         total = total + coefficient * view.terms[name](coordinates, multiprocessors)
     return np.minimum(total, 0.0)
+
+
+def _looked_up(curve: Curve, logs: Sequence[Logs]) -> Logs:
+    """The table at log2 of its coordinates, each held inside its axis; (rows,)."""
+    corners: list[Corner] = [(np.ones(logs[0].shape), ())]
+    for axis, log in zip(curve.axes, logs, strict=False):
+        below, share = _locate(axis, log)
+        lower: list[Corner] = [(weight * (1.0 - share), (*index, below)) for weight, index in corners]
+        upper: list[Corner] = [(weight * share, (*index, below + 1)) for weight, index in corners]
+        corners = lower + upper if len(axis) > 1 else lower
+    total: Logs = np.zeros(logs[0].shape)
+    for weight, index in corners:
+        total = total + weight * curve.table[index]
+    return total
+
+
+def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction: float) -> Logs:
+    """What log-efficiency gains beyond the end of an axis along which work grows; (rows,), 0 or more.
+
+    There, time goes on as it did over the last measured octave: what is added takes what that octave's
+    addition took, as latency and fill are paid once. Efficiency that falls at the end is held. An octave
+    less along the axis is `half_fraction` of the work.
+    """
+    end = float(curve.axes[number][-1])
+    at_end = _looked_up(curve, logs)
+    before = [np.full_like(log, end - 1.0) if place == number else log for place, log in enumerate(logs)]
+    rise = np.exp(at_end - _looked_up(curve, before))
+    added = np.clip(
+        (1.0 - half_fraction * rise) / (1.0 - half_fraction), 1.0 / MOST_RISE, 1.0
+    )  # time over that at the end
+    kept = half_fraction ** (logs[number] - end)  # share of the work inside the axis
+    return np.asarray(-np.log(kept + (1.0 - kept) * added))
 
 
 def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
@@ -102,11 +135,11 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
     return found
 
 
-def _locate(axis: Counts, value: Counts) -> tuple[Integers, Counts]:
+def _locate(axis: Counts, log: Logs) -> tuple[Integers, Counts]:
     """Index of the node below, and the share of the node above; at the last node, share 1."""
     if len(axis) == 1:
-        zero = np.zeros(value.shape)
+        zero = np.zeros(log.shape)
         return zero.astype(np.intp), zero
-    position = np.clip(np.log2(value), axis[0], axis[-1])
+    position = np.clip(log, axis[0], axis[-1])
     below = np.clip(np.searchsorted(axis, position, side="right") - 1, 0, len(axis) - 2)
     return below, (position - axis[below]) / (axis[below + 1] - axis[below])

@@ -2,23 +2,27 @@
 
 Answers: what of a shape varies smoothly, and what jumps?
 A GEMM's efficiency rises smoothly with its work, and falls where its tiles do not fill the last wave of
-multiprocessors, where its width is no multiple of a tile, and where rows are not aligned. The smooth part
+multiprocessors, where a side is no multiple of a tile, and where rows are not aligned. The smooth part
 is a table over few coordinates, so that it can be extrapolated; each jump is a term with one coefficient.
 Both are fitted together (calibration/table.py). A class without an entry here has its own coordinates
 and no terms.
 
 Every term is a logarithm, 0 at best. With a coefficient c of a wave term, time is proportional to
-w^(1 - c) · ceil(w)^c for w waves: it never falls with more work as long as c is at most 1.
+w^(1 - c) · waves^c for the w waves that the useful work alone would fill: it never falls with more work as
+long as c is at most 1. Were w counted in whole tiles instead, one row more than fills them would seem to
+take less time, as it fills the wave better.
 
 References
 ----------
 Waves and tiles: NVIDIA, Matrix Multiplication Background User's Guide (DU-09798-001), sections 3.2, 3.3.
+Which other tiles there are is read off the rows of data/peers/aiconfigurator: the waves of those in
+GEMM_TILES show on some device, of more they do not.
 FlashAttention-2 works on blocks of 128 or 64 queries a head, and pads a head to a multiple of 32:
 arXiv:2307.08691, section 3.3.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +30,8 @@ from flopcast.dtypes import Counts, Logs
 
 Coordinates = tuple[Counts, ...]
 Term = Callable[[Coordinates, int], Logs]
-GEMM_TILES = ((128, 128), (256, 128), (128, 256))
+BATCHED_TILES = ((128, 128), (256, 128), (128, 256))
+GEMM_TILES = (*BATCHED_TILES, (64, 64), (128, 64), (192, 128), (256, 256))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,37 +41,53 @@ class View:
     All are functions of the operator's coordinates, arrays of one shape; a term needs the device's number
     of multiprocessors besides. `powers` say how work grows along each axis of the table: time does not
     fall there; None where work stays or other things matter more. Axes beyond those named are free.
-    `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave.
+    `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave. `freed` is an
+    axis of work without tiles, beside a tiled axis of all work: it gets what terms of tiles leave unused.
+    `saturates`: the largest measured shapes run at the limit of power, so that larger ones are no more
+    efficient.
     """
 
     table: Callable[[Coordinates], Coordinates]
     terms: Mapping[str, Term] = field(default_factory=dict)
     powers: tuple[float | None, ...] = (1.0,)
     tiled: tuple[int, ...] = ()
+    freed: int | None = None
+    saturates: bool = False
 
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
         """By which power of each axis the table's efficiency may rise, beside terms of these coefficients.
 
-        A wave term of coefficient c makes efficiency proportional to the tiles' number to the power c as
-        long as they fill less than one wave; the table has what is left of the axis' power.
+        A wave term of coefficient c makes efficiency proportional to the output to the power c as long as
+        its tiles fill less than one wave, and padded rows do as long as they fill less than a tile; the
+        table has what is left of the axis' power. Longer sums fill no wave: below one, time may stand
+        still while the output grows, but not while they grow. So the freed axis has all that is left.
         """
-        waves = min(1.0, sum(value for name, value in terms.items() if name.startswith("wave")))
-        return tuple(
-            None
-            if axis >= len(self.powers) or (power := self.powers[axis]) is None
-            else power - (waves if axis in self.tiled else 0.0)
-            for axis in range(axes)
-        )
+        stepped = ("wave", "padding_m")
+        taken = min(1.0, sum(value for name, value in terms.items() if name.startswith(stepped)))
+        rises: list[float | None] = [None] * axes
+        for axis, power in enumerate(self.powers[:axes]):
+            if power is None or axis not in self.tiled:
+                rises[axis] = power
+            elif self.freed is None:
+                rises[axis] = power - taken
+            else:
+                rises[axis] = min(power, 1.0 - taken)
+        if self.freed is not None and self.freed < axes:
+            rises[self.freed] = 1.0 - sum(rises[axis] or 0.0 for axis in self.tiled)
+        return tuple(rises)
 
 
-def wave(tiles: Counts, multiprocessors: int) -> Logs:
+def wave(tiles: Counts, multiprocessors: int, useful: Counts | None = None) -> Logs:
     """Logarithm of how full the waves are: 0 where the tiles are a multiple of the multiprocessors.
+
+    `useful` is the work in tiles, less than their number where some are padded; all of it where it is None.
 
     >>> np.exp(wave(np.array([108.0, 109.0, 216.0]), 108)).round(3).tolist()
     [1.0, 0.505, 1.0]
     """
-    waves = np.maximum(tiles, 1.0) / multiprocessors
-    return np.asarray(np.log(waves / np.ceil(waves)))
+    full = np.maximum(tiles, 1.0)
+    work = full if useful is None else useful
+    return np.asarray(np.log(work / (multiprocessors * np.ceil(full / multiprocessors))))
 
 
 def padding(size: Counts, tile: int) -> Logs:
@@ -94,24 +115,27 @@ def _product_terms(
     product: Callable[[Coordinates], tuple[Counts, Counts, Counts, Counts]],
     paddings: Mapping[str, tuple[int, ...]],
     unevens: Mapping[str, tuple[int, ...]],
+    shapes: tuple[tuple[int, int], ...] = BATCHED_TILES,
 ) -> dict[str, Term]:
-    """Terms of anything that is computed as products: waves of its tiles, and how they fit n and k.
+    """Terms of anything that is computed as products: waves of its tiles, and how they fit m, n and k.
 
-    `product` gives how many products there are, and m, n and k of each, from a class' coordinates.
+    `product` gives how many products there are, and m, n and k of each, from a class' coordinates; `shapes`
+    are rows and columns of the tiles that its kernels may have.
     """
 
     def tiles(rows: int, columns: int) -> Term:
         def term(shape: Coordinates, multiprocessors: int) -> Logs:
             count, m, n, _ = product(shape)
-            return wave(count * np.ceil(m / rows) * np.ceil(n / columns), multiprocessors)
+            number = count * np.ceil(m / rows) * np.ceil(n / columns)
+            return wave(number, multiprocessors, useful=count * m * n / (rows * columns))
 
         return term
 
     def side(which: str, loss: Callable[[Counts, int], Logs], tile: int) -> Term:
-        place = {"n": 2, "k": 3}[which]
+        place = {"m": 1, "n": 2, "k": 3}[which]
         return lambda shape, _: loss(product(shape)[place], tile)
 
-    terms = {f"wave_{rows}x{columns}": tiles(rows, columns) for rows, columns in GEMM_TILES}
+    terms = {f"wave_{rows}x{columns}": tiles(rows, columns) for rows, columns in shapes}
     for name, loss, sizes in (("padding", padding, paddings), ("uneven", uneven, unevens)):
         terms |= {
             f"{name}_{n}_{tile}": side(n, loss, tile) for n, several in sizes.items() for tile in several
@@ -170,12 +194,16 @@ GEMM = View(
     table=_gemm_table,
     terms=_product_terms(
         lambda shape: (np.ones(1), shape[0], shape[1], shape[2]),
-        {"n": (64, 128, 256), "k": (64,)},
+        {"m": (64, 128), "n": (64, 128, 256), "k": (64,)},
         {"n": (8, 128, 256, 512), "k": (8, 64, 128, 256, 512)},
+        GEMM_TILES,
     ),
     powers=(0.7, 0.3),
     tiled=(0,),
+    freed=1,
+    saturates=True,
 )
+NARROW_GEMM = replace(GEMM, saturates=False)  # casts of inputs are in its time: they grow slower than work
 BATCHED_PADDINGS = {"n": (64, 128, 256), "k": (32, 64)}
 SCORES = View(  # queries × keys, over a head
     table=_as_it_is,
@@ -196,6 +224,7 @@ PLAIN = View(table=_as_it_is)  # streams of bytes have no tiles
 EMBEDDING = View(table=_as_it_is, powers=(1.0, None, 1.0))
 VIEWS: dict[str, View] = {
     "gemm": GEMM,
+    **dict.fromkeys(("gemm.fp8", "gemm.fp8_block", "gemm.nvfp4"), NARROW_GEMM),
     "grouped_gemm": GROUPED,
     "flash_attention": FLASH,
     "flash_attention.backward": FLASH,

@@ -17,7 +17,7 @@ from typing import Any
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
 from flopcast.io.hugging_face.families import FAMILIES, Family, Given
-from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, SILENT
+from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, LEFT_OUT, OTHERWISE, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
 from flopcast.io.yaml_text import Document
 from flopcast.spec.model import Model
@@ -170,7 +170,7 @@ def _family(reader: Reader) -> str:
 
 
 def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
-    """Experts, latent attention and encoders inside a family that is dense by name.
+    """Experts, latent attention and encoders inside a family of dense decoders by name.
 
     Raises
     ------
@@ -183,8 +183,7 @@ def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
         for key in keys
         if reader.raw(key) not in (None, 0, 1, False)
     ]
-    if reader.raw("is_encoder_decoder") is True:
-        found.append(("is_encoder_decoder", ELSEWHERE["t5"]))
+    found += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
     if found:
         allowed = f"a dense {name}"
         raise SpecError(
@@ -253,6 +252,9 @@ def _notes(reader: Reader, family: Family, name: str, found: Architecture) -> li
     scaled = [key for key in family.scales if reader.raw(key) not in (None, 1, 1.0)]
     if scaled:
         notes.append(f"{', '.join(scaled)}: passes that scale or clip a tensor are not counted")
+    for key, counted in LEFT_OUT.items():
+        if reader.raw(key) not in (None, 0):
+            notes.append(f"{key} = {reader.raw(key)}: {counted}")
     for key in ("quantization_config", "compression_config"):
         if reader.raw(key) is not None:
             notes.append(f"{key}: imported as the model that was quantised, in full precision")

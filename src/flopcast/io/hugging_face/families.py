@@ -135,8 +135,8 @@ def _mpt_alibi(read: Reader) -> bool:
 
 
 def _mpt_learned(read: Reader) -> bool:
-    """Without ALiBi, MPT learns its positions."""
-    return not _mpt_alibi(read)
+    """Without ALiBi, MPT learns its positions unless it is told to have none."""
+    return not _mpt_alibi(read) and read.flag("learned_pos_emb", True)
 
 
 def _baichuan_alibi(read: Reader) -> bool:

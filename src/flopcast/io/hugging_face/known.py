@@ -1,6 +1,7 @@
 """What is known of Hugging Face configs besides dense families: architectures refused, keys without a cost.
 
-Answers: why is this architecture not imported, and which keys change nothing about time and memory?
+Answers: why is this architecture not imported, which keys ask for another, which change neither time nor
+memory?
 Elsewhere: the families that are imported (io/hugging_face/families.py).
 """
 
@@ -8,6 +9,10 @@ EXPERTS = (  # keys of a mixture of experts; 0, 1 and null make a dense model
     "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok",
 )  # fmt: skip
 LATENT = ("kv_lora_rank", "q_lora_rank")
+LEFT_OUT = {  # a share above 0 → what is counted in spite of it
+    "layerdrop": "a step is counted with all layers",
+    "activation_dropout": "dropout between the linears of an MLP is not counted",
+}
 
 _REASONS = {
     "mixtures of experts are not built yet": (
@@ -32,11 +37,16 @@ _REASONS = {
     ),
 }  # fmt: skip
 ELSEWHERE = {name: because for because, names in _REASONS.items() for name in names}
+OTHERWISE = {  # a key that is true → why a dense decoder has it false
+    "is_encoder_decoder": ELSEWHERE["t5"],
+    "add_cross_attention": "cross-attention is not built yet: it reads the output of an encoder",
+    "use_bidirectional_attention": ELSEWHERE["bert"],
+}
 
 _WITHOUT_COST = """
     model_type architectures auto_map transformers_version _name_or_path _commit_hash torch_dtype dtype
     _attn_implementation attn_implementation _attn_implementation_autoset _flash_attn_2_enabled
-    is_decoder is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder
+    is_decoder cross_attention_hidden_size tie_encoder_decoder
     bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id
     forced_eos_token_id image_token_id image_token_index unk_token_id suppress_tokens begin_suppress_tokens
     prefix tokenizer_class tokenizer_name initializer_range initializer_factor init_std init_config
@@ -54,7 +64,6 @@ _WITHOUT_COST = """
     apply_residual_connection_post_layernorm attention_softmax_in_fp32 scale_attention_softmax_in_fp32
     scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn gradient_checkpointing
     max_window_layers layer_types sliding_window_pattern _sliding_window_pattern query_pre_attn_scalar
-    use_bidirectional_attention activation_dropout layerdrop
     attn_config.attn_impl attn_config.softmax_scale attn_config.prefix_lm attn_config.alibi_bias_max
     attn_config.attn_uses_sequence_id attn_config.model_type embedding_fraction learned_pos_emb norm_type
     verbose quantization_config compression_config z_loss_weight

@@ -3,13 +3,18 @@
 Answers: how much memory does this line report, which rank printed it, does it state a batch, a length or
 the number of devices?
 Elsewhere: printed steps (formats.py), what is made of it all (reading.py).
+
+Bytes leave as such: "MB" and "GB" of these frameworks are powers of 1024. Where the memory lines stand:
+`report_memory` of the Megatron family (megatron/training/utils.py), `see_memory_usage` of DeepSpeed
+(deepspeed/runtime/utils.py) and its ThroughputTimer, MetricsProcessor.log of torchtitan.
 """
 
 import re
 from dataclasses import dataclass
 
-from flopcast.io.logs.formats import GIB, MIB, NUMBER, number
+from flopcast.io.logs.formats import NUMBER, number
 
+MIB, GIB = 1024.0**2, 1024.0**3
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
 RESERVED, MAX_RESERVED = "reserved_bytes", "max_reserved_bytes"
 MOST, MOST_BYTES = 2.0**40, 2.0**60  # what is larger is no size of a job, no memory of a rank

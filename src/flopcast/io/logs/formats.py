@@ -1,24 +1,23 @@
 """Formats of training logs: what one line of each framework says.
 
-Answers: is this line a printed step, the memory of a rank, or a fact about the job, and which numbers does
-it hold? Each line is judged alone: ranks, repeats and half-written lines are the reader's (reading.py).
+Answers: is this line a printed step, or a part of one, and which numbers does it hold?
+Elsewhere: memory of ranks and sizes of the job (facts.py). Each line is judged alone: ranks, repeats and
+half-written lines are the reader's (reading.py).
 A new framework is one function and one line in FORMATS; the order matters where one log holds lines of
 several: the first framework that printed a step is the log's.
 
-Numbers leave in SI units. "MB" and "GB" of these frameworks are powers of 1024.
+Numbers leave in SI units.
 
-Where the formats stand: `training_log` and `report_memory` of Megatron-LM (megatron/training/training.py,
-utils.py), of Megatron-DeepSpeed and GPT-NeoX (megatron/logging.py); ThroughputTimer and
-`see_memory_usage` of DeepSpeed (deepspeed/utils/timer.py, runtime/utils.py), PipelineEngine.train_batch and
-the flops profiler; MetricsProcessor.log of torchtitan (torchtitan/components/metrics.py); logs printed by
-NeMo and by the Trainer of transformers.
+Where the formats stand: `training_log` of Megatron-LM (megatron/training/training.py), Megatron-DeepSpeed
+and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
+PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
+(torchtitan/components/metrics.py); logs printed by NeMo and by the Trainer of transformers.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MIB, GIB = 1024.0**2, 1024.0**3
 NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -11,22 +11,21 @@ anywhere, so its last word is not read. Where several ranks print steps, the one
 followed. A step printed twice in a row counts once; a step number that falls is a restart.
 """
 
-import gzip
 import io
 import math
 import re
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 import numpy as np
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
 from flopcast.io.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
+from flopcast.io.samples.unpacked import unpacked
 from flopcast.report.log import Log, RankMemory, Steps
 
 MOST_RECORDS = 1_000_000
@@ -65,20 +64,11 @@ def read_log_file(path: Path) -> Log:
         As `read_log`; or it does not exist, is a folder, may not be read, or is damaged.
     """
     try:
-        with _opened(path) as file:
+        with unpacked(path) as file:
             return _read(_lines(file), path.name)
-    except (OSError, EOFError, zlib.error) as error:
-        because = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
         allowed = "a file that exists and may be read"
-        raise SpecError([_fault(str(path), allowed, because, "check the path")]) from None
-
-
-def _opened(path: Path) -> IO[bytes]:
-    """The file's bytes, unpacked; a path that no system takes is an OSError too."""
-    try:
-        return cast("IO[bytes]", gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
-    except ValueError as error:  # a zero byte
-        raise OSError(str(error)) from None
+        raise SpecError([_fault(str(path), allowed, str(error), "check the path")]) from None
 
 
 def _lines(file: IO[bytes]) -> Iterator[str]:

@@ -149,9 +149,13 @@ class Arguments:
         if text not in values:
             near = difflib.get_close_matches(text, values, n=1)
             fix = f"did you mean {(near or list(values))[0]}?"
-            self.fault(flag, self.text(flag), ", ".join(values), "Megatron-LM has no other", fix)
+            self.fault(flag, self.text(flag), ", ".join(values), "no other is read", fix)
             return default
         return values[text]
+
+    def faulty(self, *flags: str) -> bool:
+        """Whether a fault of any of these flags is told: then its value says nothing of the others."""
+        return bool(self._told & set(flags)) or any(problem.field in flags for problem in self.problems)
 
     def fault(self, flag: str, value: object, allowed: str, because: str, fix: str, told: str = "") -> None:
         """Remember a fault of a flag; `told` says what is wrong where that is not the value."""

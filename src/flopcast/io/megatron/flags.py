@@ -45,15 +45,15 @@ VALUED = _names(  # modelled, with one value
     --micro-batch-size --global-batch-size --tensor-model-parallel-size --pipeline-model-parallel-size
     --num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank
     --context-parallel-size --ds-sequence-parallel-size --expert-model-parallel-size
-    --expert-tensor-parallel-size --cp-comm-type --recompute-granularity --recompute-method
-    --recompute-num-layers --checkpoint-granularity --checkpoint-method --checkpoint-num-layers
+    --expert-tensor-parallel-size --recompute-granularity --recompute-method --recompute-num-layers
+    --checkpoint-granularity --checkpoint-method --checkpoint-num-layers
     --activations-checkpoint-method --activations-checkpoint-num-layers --zero-stage
     --data-parallel-sharding-strategy --fp8-format --cpu-offloading-num-layers --transformer-impl
     --attention-backend --ddp-bucket-size --DDP-impl --optimizer
     """
 )
 
-LISTED = frozenset(("--rampup-batch-size", "--recompute-modules"))  # modelled, with several values
+LISTED = _names("--rampup-batch-size --recompute-modules --cp-comm-type")  # modelled, several values
 
 REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for nothing are in `MEANS_NONE`
     "--num-experts": "mixture of experts",
@@ -135,6 +135,14 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--nccl-communicator-config-path": "NCCL is counted with its defaults",
     "--moe-use-upcycling": "the model is counted as dense",
     "--remote-device": "parameters are counted on the device",
+    "--ddp-num-buckets": "buckets of gradients are counted at their usual size",
+    "--ddp-reduce-scatter-with-fp32-accumulation": "the reduce-scatter is counted as NCCL's own",
+    "--zero-reduce-bucket-size": "buckets of gradients are counted at the stack's size",
+    "--zero-allgather-bucket-size": "gathers of parameters are counted at the stack's size",
+    "--fp16-lm-cross-entropy": "the loss is counted in fp32, after a cast of the logits",
+    "--disable-bf16-reduced-precision-matmul": "GEMMs are counted at the speed of PyTorch's defaults",
+    "--split-transformers": "a layer is counted with one checkpoint of recompute, not with two",
+    "--scattered-embeddings": "the output of the embedding is counted whole on every rank",
     "--memory-centric-tiled-linear": "linears are counted whole",
 }
 
@@ -148,16 +156,16 @@ SILENT = _names(  # without effect on the time and memory of a step
     --check-weight-hash-across-dp-replicas-interval --clip-grad --codecarbon-dir --config-logger-dir
     --contigious-checkpointing --cp --cuda-graph-scope --cuda-graph-warmup-steps
     --data-args-path --data-cache-path --data-impl --data-parallel-random-init --data-path
-    --dataloader-type --ddp-num-buckets --ddp-pad-buckets-for-high-nccl-busbw
-    --ddp-reduce-scatter-with-fp32-accumulation --decoder-seq-length --decoupled-lr --decoupled-min-lr
+    --dataloader-type --ddp-pad-buckets-for-high-nccl-busbw
+    --decoder-seq-length --decoupled-lr --decoupled-min-lr
     --decrease-batch-size-if-needed --deepscale --deepscale_config --deepspeed-activation-checkpointing
-    --deepspeed_config --deepspeed_mpi --disable-bf16-reduced-precision-matmul
+    --deepspeed_config --deepspeed_mpi
     --disable-gloo-process-groups --disable-msc --disable-straggler-on-startup
     --distributed-backend --distributed-timeout-minutes --distributed-timeout-seconds-after-init
     --embedding-init-method-std --enable-experimental --enable-ft-package --calc-ft-timeouts
     --end-weight-decay --eod-mask-loss --error-injection-rate --error-injection-type
     --exit-duration-in-mins --exit-interval --exit-on-missing-checkpoint --exit-signal-handler
-    --extra-vocab-size --finetune --first-last-layers-bf16 --fp16-lm-cross-entropy --full-validation
+    --extra-vocab-size --finetune --first-last-layers-bf16 --full-validation
     --hierarchical-context-parallel-sizes --high-priority-stream-groups --hysteresis --init-method-std
     --init-method-xavier-uniform --initial-loss-scale --iterations-to-skip --kill-switch-path
     --layernorm-epsilon --lazy-mpu-init --legacy-tokenizer --load --load-main-params-from-ckpt
@@ -179,9 +187,9 @@ SILENT = _names(  # without effect on the time and memory of a step
     --reset-position-ids --reset-progress --result-rejected-tracker-filename --return-data-index
     --reweight-loss-based-on-position-frequency --rope-scaling-factor --rope-type --rotary-base
     --rotary-interleaved --rotary-seq-len-interpolation-factor --run-workload-inspector-server
-    --sample-rate --save --save-interval --save-retain-interval --scattered-embeddings --seed
+    --sample-rate --save --save-interval --save-retain-interval --seed
     --sgd-momentum --sharp-enabled-group --short-seq-prob --skip-train --skip-train-iteration-range
-    --skipped-train-samples --split --split-transformers --start-weight-decay --straggler-ctrlr-port
+    --skipped-train-samples --split --start-weight-decay --straggler-ctrlr-port
     --straggler-minmax-count --suggested-communication-unit-size --te-rng-tracker --test-data-path
     --test-mode --tile-factor --timing-log-level --timing-log-option --tokenizer-metadata
     --tp-comm-bootstrap-backend --tp-comm-overlap-cfg --tp-comm-overlap-rs-dgrad
@@ -192,8 +200,8 @@ SILENT = _names(  # without effect on the time and memory of a step
     --use-dist-ckpt --use-mp-args-from-checkpoint-args --use-persistent-ckpt-worker --use-pin-memory
     --use-pytorch-profiler --use-rope-scaling --use-te-activation-func
     --use-torch-optimizer-for-cpu-offload --valid-data-path --vocab-extra-ids --vocab-file --warmup
-    --weight-decay --weight-decay-incr-style --wgrad-deferral-limit --zero-allgather-bucket-size
-    --zero-contigious-gradients --zero-reduce-bucket-size --zero-reduce-scatter --cpu_torch_adam
+    --weight-decay --weight-decay-incr-style --wgrad-deferral-limit
+    --zero-contigious-gradients --zero-reduce-scatter --cpu_torch_adam
     """
 )
 

@@ -43,7 +43,7 @@ def read_model(draft: Draft) -> None:
     draft.put((*block, "count"), draft.layers, *LAYERS)
     norm = args.choice("--normalization", NORMS, "layernorm")
     draft.put((*block, "norm"), norm, "--normalization")
-    draft.put((*block, "norm_bias"), norm == "layernorm")
+    draft.put((*block, "norm_bias"), norm == "layernorm", "--normalization")
     dropout = _dropout(draft, "--hidden-dropout")
     draft.put((*block, "dropout"), dropout, "--hidden-dropout")
     draft.put(("model", "embedding_dropout"), dropout, "--hidden-dropout")
@@ -87,7 +87,8 @@ def _attention(draft: Draft, block: Path) -> None:
     if args.has("--kv-channels"):
         draft.put((*mixer, "head_size"), args.count("--kv-channels"), "--kv-channels")
     biased = not args.has("--disable-bias-linear")
-    draft.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), "--add-qkv-bias")
+    flags = ("--add-qkv-bias", "--disable-bias-linear")
+    draft.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), *flags)
     draft.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
     draft.put((*mixer, "dropout"), _dropout(draft, "--attention-dropout"), "--attention-dropout")
 
@@ -110,7 +111,8 @@ def _feed_forward(draft: Draft, block: Path, hidden: int) -> None:
         usual = max(8 * hidden // 3 // 64, 1) * 64
     width = args.count("--ffn-hidden-size", usual)
     draft.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
-    draft.put((*inner, "activation"), activation, "--swiglu", "--squared-relu", "--quick-geglu")
+    flags = ("--glu-activation", "--quick-geglu", "--swiglu", "--squared-relu")
+    draft.put((*inner, "activation"), activation, *flags)
     draft.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
 
 
@@ -180,7 +182,8 @@ def _sequence(draft: Draft, block: Path) -> None:
         ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
     )
     fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
-    draft.put((*mixer, "rotary_fraction"), fraction, "--rotary-percent", "--position-embedding-type")
+    flags = ("--rotary-percent", "--use-rotary-position-embeddings", "--position-embedding-type")
+    draft.put((*mixer, "rotary_fraction"), fraction, *flags)
     if kind == "alibi":
         draft.put((*mixer, "alibi"), True, "--position-embedding-type")
 

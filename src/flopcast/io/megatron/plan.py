@@ -6,11 +6,15 @@ possible and built (spec/rules.py).
 """
 
 from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.model import LAYERS
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}
 EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all_gather": "all_gather"}
 SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+ULYSSES = "--ds-sequence-parallel-size"
+EXCHANGE = "--cp-comm-type"
+PIPELINE = "--pipeline-model-parallel-size"
 FP8 = {"hybrid": "fp8", "e4m3": "fp8"}
 OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
 OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
@@ -27,10 +31,10 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
         The world size; None where it is not known, which is told elsewhere: then there is one replica.
     """
     args = draft.arguments
-    context = args.first("--context-parallel-size", "--ds-sequence-parallel-size")
+    context = args.first("--context-parallel-size", ULYSSES)
     degrees = {
         "tensor_parallel": "--tensor-model-parallel-size",
-        "pipeline_parallel": "--pipeline-model-parallel-size",
+        "pipeline_parallel": PIPELINE,
         "context_parallel": context,
         "expert_parallel": "--expert-model-parallel-size",
         "expert_tensor_parallel": "--expert-tensor-parallel-size",
@@ -39,10 +43,7 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
     for name, flag in degrees.items():
         if args.has(flag):
             draft.put(("plan", name), sizes[name], flag)
-    exchange = args.choice("--cp-comm-type", EXCHANGES, "ring")
-    exchange = "all_to_all" if context == "--ds-sequence-parallel-size" else exchange
-    if args.has("--cp-comm-type", "--ds-sequence-parallel-size"):
-        draft.put(("plan", "context_exchange"), exchange, "--cp-comm-type")
+    _exchange(draft, context)
     share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
     if ranks is not None and ranks % share:
         _undivided(draft, ranks, share)
@@ -54,9 +55,33 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
     _recompute(draft, sizes["pipeline_parallel"])
 
 
+def _exchange(draft: Draft, context: str) -> None:
+    """How ranks that share a sequence exchange keys and values; `context` is the flag of their number.
+
+    DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless told otherwise.
+    `--cp-comm-type` takes one value, or one for each layer: then the first is read, and others are told.
+
+    References
+    ----------
+    arXiv:2309.14509, section 3: DeepSpeed-Ulysses.
+    """
+    args = draft.arguments
+    exchange = args.choice(EXCHANGE, EXCHANGES, "ring")
+    if context == ULYSSES:
+        draft.put(("plan", "context_exchange"), "all_to_all", ULYSSES)
+        return
+    if args.has(EXCHANGE, ULYSSES):
+        draft.put(("plan", "context_exchange"), exchange, EXCHANGE, ULYSSES)
+    kinds = list(dict.fromkeys(word.text.lower() for word in args.words(EXCHANGE)))
+    if len(kinds) > 1:
+        args.assume(
+            f"context is exchanged by {kinds[0]} in every layer, not by {', '.join(kinds[1:])}", EXCHANGE
+        )
+
+
 def _undivided(draft: Draft, ranks: int, share: int) -> None:
     """The fault of ranks that do not form whole replicas."""
-    flag = draft.arguments.first("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
+    flag = draft.arguments.first("--tensor-model-parallel-size", PIPELINE)
     allowed = f"a divisor of {ranks} ranks as tensor · pipeline · context parallel"
     because = f"a replica needs {share} ranks, and every rank belongs to one"
     draft.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
@@ -92,7 +117,8 @@ def _stages(draft: Draft, stages: int) -> None:
     if args.has(size):
         layers = args.count(size)
         chunks = max(draft.layers // stages // layers, 1)
-        if draft.layers % (stages * layers) and not args.problems:
+        known = not args.faulty(*LAYERS, PIPELINE, size)
+        if known and draft.layers % (stages * layers):
             allowed = f"a divisor of the {draft.layers} / {stages} layers of a stage"
             args.fault(size, layers, allowed, "chunks hold equally many layers", f"write {size} 1")
     if args.has(size, number):

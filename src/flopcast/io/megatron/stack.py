@@ -153,7 +153,12 @@ def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, o
     """What is reduced, in which type, when, and how it is added up.
 
     bf16 is always reduced in fp32 unless `--grad-reduce-in-bf16` says otherwise, fp16 in 16 bits unless
-    `--accumulate-allreduce-grads-in-fp32` does. A GEMM adds to fp32 gradients only.
+    `--accumulate-allreduce-grads-in-fp32` does. The GEMM of a weight's gradient adds to it in Megatron-Core
+    whatever its type (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`), before it to fp32 gradients only.
+
+    References
+    ----------
+    Megatron-LM, megatron/core/tensor_parallel/layers.py: fused accumulation by the type of `main_grad`.
     """
     has, core = arguments.has, stack.name == NEWEST
     changes: dict[str, object] = {}
@@ -162,7 +167,7 @@ def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, o
     if dtype != stack.gradients.dtype:
         changes["dtype"] = dtype
     fused = stack.gradients.accumulate_passes == 0
-    if fused and (has("--no-gradient-accumulation-fusion") or dtype == "fp16"):
+    if fused and (has("--no-gradient-accumulation-fusion") or (dtype == "fp16" and not core)):
         changes["accumulate_passes"] = 1
     if has("--use-distributed-optimizer"):
         changes["collective"] = "reduce_scatter"

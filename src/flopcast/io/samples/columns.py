@@ -6,10 +6,8 @@ a long sweep is not thrown away for one broken line. A file that cannot be read 
 """
 
 import csv
-import gzip
 import io
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 
 from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
-from flopcast.io.jobs import read_file
+from flopcast.io.samples.unpacked import read_unpacked
 
 MOST_BYTES = 1_000_000_000
 TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
@@ -41,14 +39,11 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     Raises
     ------
     SpecError
-        The file cannot be read or decompressed, or has no header.
+        The file cannot be read or decompressed, is too large, or has no header.
     """
-    raw = read_file(path, MOST_BYTES)
-    if len(raw) > MOST_BYTES:
-        raise SpecError([_unreadable(path, f"it holds more than {MOST_BYTES} bytes")])
     try:
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        text = read_unpacked(path, MOST_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise SpecError([_unreadable(path, str(error))]) from None
     reader = csv.DictReader(io.StringIO(text))
     if not reader.fieldnames:

@@ -10,21 +10,22 @@ counts (gathered result of an all-gather, full input of one rank of a reduce-sca
 sent for a send-receive). Where the column `count` shows that a log prints one rank's share instead
 (count · element = size, while there a count is one rank's), the size is multiplied by the ranks.
 
-Every row is checked: busbw must be size / time times 2(n-1)/n for an all-reduce, (n-1)/n for all-gather,
-reduce-scatter and all-to-all, 1 for a send-receive, within 2 % and the rounding of its two decimals; the
-printed average must be that of the rows. Units: time in µs, rates in GB/s = 1e9 bytes/s.
+Every row is checked: busbw must be size / time times the share of the message that crosses a link
+(cost/collectives/formulas.py), within 2 % and the rounding of its two decimals; the printed average must be
+that of the rows. Units: time in µs, rates in GB/s = 1e9 bytes/s.
 Sources: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/*.cu; github.com/ROCm/rccl-tests.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import Problem, SpecError
-from flopcast.io.jobs import read_file
+from flopcast.io.samples.unpacked import read_unpacked
 from flopcast.units import Number
 
 MOST_BYTES = 200_000_000
@@ -56,8 +57,8 @@ class CollectiveRow:
     """One message size of one run, out of place or in place (the result replaces the input).
 
     `message_bytes` follows operators/messages.py; `ranks` and `nodes` are those of one group, where a run
-    was split into groups that run beside each other. Rates are as printed, for the reader; `seconds` is
-    what was measured.
+    was split into groups that run beside each other. `busbw_bytes_per_s` is as printed, for the reader;
+    `time_s` is what was measured.
     """
 
     collective: str
@@ -67,7 +68,6 @@ class CollectiveRow:
     dtype: str
     in_place: bool
     time_s: float
-    algbw_bytes_per_s: float
     busbw_bytes_per_s: float
     line: int
 
@@ -80,17 +80,6 @@ class CollectiveLog:
     problems: tuple[Problem, ...]
 
 
-def bus_ratio(collective: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md, "Summary").
-
-    >>> bus_ratio("all_reduce", 8), bus_ratio("all_gather", 8), bus_ratio("send_receive", 2)
-    (1.75, 0.875, 1.0)
-    """
-    if collective == "send_receive":
-        return 1.0
-    return (2.0 if collective == "all_reduce" else 1.0) * (ranks - 1) / ranks
-
-
 def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
     """The log of a file, plain or .gz.
 
@@ -101,12 +90,11 @@ def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
     Raises
     ------
     SpecError
-        The file cannot be read, or holds no usable row.
+        The file cannot be read, is too large for a log, or holds no usable row.
     """
-    raw = read_file(path, MOST_BYTES)
     try:
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8", errors="replace")
-    except (OSError, EOFError, zlib.error) as error:
+        text = read_unpacked(path, MOST_BYTES).decode("utf-8", errors="replace")
+    except OSError as error:
         raise SpecError([_unusable(str(path), str(error))]) from None
     in_name = next((name for name in PROGRAMS if name in path.name), "")
     return nccl_tests_log(text, path.name, collective or in_name)
@@ -216,7 +204,7 @@ class _Reading:
         wrong = words[at + 3] if at + 3 < len(words) else "N/A"
         if None in told:
             return
-        time_us, algbw, busbw = (figure or 0.0 for figure in told)
+        time_us, _, busbw = (figure or 0.0 for figure in told)
         self.printed.append(busbw)
         if columns[at + 3 : at + 4] == ["#wrong"] and wrong not in ("0", "N/A"):
             because = "the collective gave wrong values: what was timed is not the collective"
@@ -234,7 +222,6 @@ class _Reading:
                     dtype=words[2],
                     in_place=in_place,
                     time_s=time_us * US,
-                    algbw_bytes_per_s=algbw * GB,
                     busbw_bytes_per_s=busbw * GB,
                     line=number,
                 )
@@ -277,7 +264,8 @@ class _Reading:
         """Tell a row whose bus bandwidth does not follow from its size and time."""
         size_bytes, time_us, busbw = row
         ranks, _ = self._group()
-        expected = bus_ratio(self.collective, ranks) * size_bytes / (time_us * US) / GB
+        bus_ratio = FORMULAS[self.collective].share(np.array(float(ranks))).item()
+        expected = bus_ratio * size_bytes / (time_us * US) / GB
         if abs(busbw - expected) > WORST_ERROR * expected + 0.006:
             because = f"size / time gives {expected:.2f} GB/s for {self.collective} on {ranks} ranks"
             fix = "check that the header names every rank, and the program"

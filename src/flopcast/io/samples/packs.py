@@ -1,7 +1,7 @@
 """Sample packs: a folder with manifest.json, samples.csv and collectives.csv; written, resumed, read.
 
 Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
-Elsewhere: what a row means (measure/pack.py), who measures (cli/measuring.py), site files (cli/).
+Elsewhere: what a row means (measure/pack.py), who measures (cli/measuring.py), site files (sites.py).
 
 Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
 A bad row is told with its line and left out, the good ones are kept.
@@ -17,10 +17,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-import yaml
-
-from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.io.jobs import read_file
 from flopcast.measure.pack import (
@@ -35,8 +31,6 @@ from flopcast.measure.pack import (
     sample_of,
     sample_row,
 )
-from flopcast.measure.work import columns_of
-from flopcast.spec.site import Site
 
 MANIFEST, SAMPLES, MESSAGES = "manifest.json", "samples.csv", "collectives.csv"
 MOST_BYTES = 200_000_000
@@ -56,17 +50,6 @@ class Pack:
     messages: tuple[MessageSample, ...]
     problems: tuple[Problem, ...]
 
-    def columns(self, kernel: str, condition: str) -> dict[str, Floats]:
-        """Sizes, and `median_us`, of the rows of one kernel class; arrays of shape (rows, 1).
-
-        Layouts, dtypes and flags are mixed: `measure.site` keeps them apart. Empty without such rows.
-        """
-        rows = [s for s in self.samples if s.shape.kernel == kernel and s.condition == condition]
-        if not rows:
-            return {}
-        columns = columns_of([sample.shape for sample in rows])
-        return columns | {"median_us": np.array([[sample.median_s * 1e6] for sample in rows])}
-
 
 class PackWriter:
     """A pack that grows: `add` rows, then `close`.
@@ -79,6 +62,7 @@ class PackWriter:
         self.folder, self.manifest, self.done = folder, manifest, done
         self._waiting: dict[str, list[dict[str, str]]] = {SAMPLES: [], MESSAGES: []}
         self._counts = dict(manifest.counts)
+        self._added: set[str] = set()
         self._write_manifest(manifest)
 
     def add(self, sample: Sample | MessageSample) -> None:
@@ -86,16 +70,21 @@ class PackWriter:
         name = SAMPLES if isinstance(sample, Sample) else MESSAGES
         row = sample_row(sample) if isinstance(sample, Sample) else message_row(sample)
         self._waiting[name].append(row)
+        self._added.add(sample.key)
         self._counts[name] = self._counts.get(name, 0) + 1
         if len(self._waiting[name]) >= BATCH_ROWS:
             self._append(name)
 
     def close(self, unsupported: Mapping[str, str]) -> None:
-        """Write what waits, and a manifest that counts it."""
+        """Write what waits, and a manifest that counts it.
+
+        What an earlier run could not measure stays `unsupported` until a run has measured it.
+        """
         for name in self._waiting:
             self._append(name)
         whole = {**asdict(self.manifest), "counts": self._counts}
-        whole["unsupported"] = {**self.manifest.unsupported, **unsupported}
+        earlier = {key: why for key, why in self.manifest.unsupported.items() if key not in self._added}
+        whole["unsupported"] = {**earlier, **unsupported}
         self._write_manifest(Manifest(**whole))
 
     def _append(self, name: str) -> None:
@@ -124,12 +113,14 @@ class PackWriter:
 def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     """A new pack, or the continuation of the one that stands there.
 
-    Half a row, which a run that was killed may leave at the end of a file, is cut off.
+    Half a row, which a run that was killed may leave at the end of a file, is cut off, and so is a row
+    without its line's end: nobody knows whether its last number is whole. Both are measured again.
 
     Raises
     ------
     SpecError
-        The folder cannot be made, holds something else, or a pack of another device.
+        The folder cannot be made, holds something else, or a pack of another device, which is then left
+        as it was.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,15 +131,24 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         if others - {f"{MANIFEST}.partial"}:
             raise SpecError([_no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
         return PackWriter(folder, manifest, frozenset())
-    before = read_pack(folder)
-    if before.manifest.device != manifest.device:
-        raise SpecError([_other_device(folder, before.manifest.device, manifest.device)])
+    device = _manifest(folder / MANIFEST).device
+    if device != manifest.device:
+        raise SpecError([_other_device(folder, device, manifest.device)])
     for name in (SAMPLES, MESSAGES):
         _cut_half_row(folder / name)
+    before = read_pack(folder)
     done = frozenset({s.key for s in before.samples} | {m.key for m in before.messages})
-    counts = {SAMPLES: len(before.samples), MESSAGES: len(before.messages)}
-    kept = {**asdict(manifest), "started": before.manifest.started, "counts": counts}
-    return PackWriter(folder, Manifest(**kept), done)
+    return PackWriter(folder, _continued(manifest, before, done), done)
+
+
+def _continued(manifest: Manifest, before: Pack, done: frozenset[str]) -> Manifest:
+    """The manifest of a run that goes on: what it says, and what only the pack knows from before."""
+    kept = {
+        "started": before.manifest.started,
+        "counts": {SAMPLES: len(before.samples), MESSAGES: len(before.messages)},
+        "unsupported": {k: why for k, why in before.manifest.unsupported.items() if k not in done},
+    }
+    return Manifest(**(asdict(manifest) | kept))
 
 
 def read_pack(folder: Path) -> Pack:
@@ -157,7 +157,8 @@ def read_pack(folder: Path) -> Pack:
     Raises
     ------
     SpecError
-        There is no manifest, it cannot be read, or it is of a later version; never for a bad row.
+        There is no manifest, it cannot be read, or it is of a later version; or a file is too large to be
+        of a pack. Never for a bad row.
     """
     manifest = _manifest(folder / MANIFEST)
     problems: list[Problem] = []
@@ -171,25 +172,10 @@ def read_pack(folder: Path) -> Pack:
     )
 
 
-def write_site(path: Path, site: Site) -> None:
-    """A site file, as `--site` reads it; numbers as they are, factors in their order.
-
-    Raises
-    ------
-    SpecError
-        The file cannot be written.
-    """
-    data = site.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    try:
-        path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-    except OSError as error:
-        raise SpecError([_no_folder(path, error.strerror or str(error), field="--site")]) from None
-
-
 def _manifest(path: Path) -> Manifest:
     """The manifest of a pack; keys that a later version added are passed over."""
     try:
-        data = json.loads(read_file(path, MOST_BYTES))
+        data = json.loads(_whole(path))
         known = {field.name for field in fields(Manifest)}
         manifest = Manifest(**{key: value for key, value in data.items() if key in known})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -205,6 +191,14 @@ def _manifest(path: Path) -> Manifest:
     return manifest
 
 
+def _whole(path: Path) -> bytes:
+    """All of a file; a part of one would be taken for the pack."""
+    held = read_file(path, MOST_BYTES)
+    if len(held) > MOST_BYTES:
+        raise SpecError([_not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
+    return held
+
+
 def _rows(
     path: Path,
     names: tuple[str, ...],
@@ -218,7 +212,7 @@ def _rows(
     """
     if not path.exists():
         return
-    text = read_file(path, MOST_BYTES).decode("utf-8", errors="replace")
+    text = _whole(path).decode("utf-8", errors="replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in names if name not in (reader.fieldnames or ())]
     if missing:
@@ -276,12 +270,12 @@ def _bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem
 
 
 def _not_a_pack(path: Path, because: str) -> Problem:
-    """The fault of a manifest that is none."""
+    """The fault of a manifest that is none, or of a file that no pack has."""
     return Problem(
         where=str(path),
-        field="manifest",
+        field=path.stem,
         value=path.name,
-        allowed=f"the manifest of a sample pack, format_version {FORMAT_VERSION}",
+        allowed=f"the {path.stem} of a sample pack, format_version {FORMAT_VERSION}",
         because=because,
         fix="give a folder that flopcast measure wrote, or measure into a new one",
     )
@@ -299,12 +293,12 @@ def _other_device(folder: Path, before: str, now: str) -> Problem:
     )
 
 
-def _no_folder(path: Path, because: str, field: str = "--out") -> Problem:
+def _no_folder(path: Path, because: str) -> Problem:
     """The fault of a place that cannot be written to."""
     return Problem(
-        field=field,
+        field="--out",
         value=str(path),
-        allowed="a place that may be written to: an empty folder or a pack for --out, a file for --site",
+        allowed="a place that may be written to: an empty folder, or a pack",
         because=because,
         fix="give another place",
     )

@@ -11,7 +11,7 @@ keeps the default of TP. No other file is read.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,12 +19,12 @@ from flopcast.io.shell.slurm import slurm_options, slurm_variables
 from flopcast.io.shell.tokens import REDIRECTS, Token, check_text, fault, tokens_of
 from flopcast.io.shell.values import (
     MAX_NESTING,
-    Piece,
     Value,
     Variables,
     Word,
     decided,
     is_known,
+    joined,
     text_of,
     word_of,
 )
@@ -213,7 +213,7 @@ class _Reader:
         """The body, once, with the first value of the list."""
         head = [token for token in self._until("do") if token.is_word]
         if self._live and len(head) > 2 and head[1].plain == "in":
-            values = [value for token in head[2:] for value in self.variables.fields(token)]
+            values = self.variables.elements(head[2:])
             if values and is_known(values[0]):
                 self.variables.scalars[head[0].plain] = values[0]
             if len(values) != 1:
@@ -259,23 +259,21 @@ class _Reader:
         """Assignments, and the command that follows them, if any."""
         if not self._live or not words:
             return
-        program = words[0].plain
-        assigned = [token for token in words if program in _DECLARING and _assigns(token)]
-        if program not in _DECLARING:
-            assigned = list(_leading(words))
+        declares = words[0].plain in _DECLARING
+        assigned = _assignments(words, anywhere=declares)
         rest = words[len(assigned) :]
-        if program in _DECLARING or not rest:
-            for token in assigned:
-                self._assign(token)
+        if declares or not rest:
+            for token, named in assigned:
+                self._assign(token, named)
             return
         environment = {
-            key: word_of(value, token.line) for token in assigned for key, value in [self._set(token)]
+            named.group(1): word_of(self._set(token, named), token.line) for token, named in assigned
         }
-        values = [value for token in rest for value in self.variables.fields(token)]
+        values = self.variables.elements(rest)
         if values:
             self._run(values, environment, words[0].line)
 
-    def _run(self, values: list[Value], environment: Mapping[str, Word], line: int) -> None:
+    def _run(self, values: Sequence[Value], environment: Mapping[str, Word], line: int) -> None:
         """A command with its variables filled in; `eval` and `bash -c` are read again.
 
         What stands before `bash -c` (srun, docker run, numactl) stands before each command of the inner
@@ -298,11 +296,9 @@ class _Reader:
                 self.commands.append(Command(outer, environment, line))
                 self._effects += any(word.text.startswith("--") for word in outer)
 
-    def _again(self, values: list[Value], outer: tuple[Word, ...]) -> None:
+    def _again(self, values: Sequence[Value], outer: tuple[Word, ...]) -> None:
         """Read a text that the script has put together as a script of its own."""
-        pieces = [
-            piece for value in values for piece in (*value, Piece(" ", value[-1].line if value else 0))
-        ]
+        pieces = joined(values)
         lines, at = [], 0
         for piece in pieces:
             lines.append((at, piece.line))
@@ -314,23 +310,20 @@ class _Reader:
         self._depth -= 1
         self._outer = outside
 
-    def _set(self, token: Token) -> tuple[str, Value]:
-        """The name and the value of an assignment that is no array."""
-        found = _ASSIGNMENT.match(token.parts[0].text)
-        name = found.group(1) if found else ""
+    def _set(self, token: Token, named: re.Match[str]) -> Value:
+        """The value of an assignment that is no array, after its name and equals sign."""
         first = token.parts[0]
-        rest = type(first)("text", first.text[found.end() if found else 0 :], first.line)
-        return name, self.variables.value((rest, *token.parts[1:]))
+        rest = type(first)("text", first.text[named.end() :], first.line)
+        return self.variables.value((rest, *token.parts[1:]))
 
-    def _assign(self, token: Token) -> None:
+    def _assign(self, token: Token, named: re.Match[str]) -> None:
         """Carry an assignment out; an unknown value replaces no known one where that is in doubt.
 
         A scalar and an array of one name replace each other, as the last to be written.
         """
-        found = _ASSIGNMENT.match(token.parts[0].text)
-        name, value = self._set(token)
+        name, value = named.group(1), self._set(token, named)
         self._effects += 1
-        appends, held = bool(found and found.group(2)), self.variables
+        appends, held = bool(named.group(2)), self.variables
         if token.items is not None:
             elements = held.elements(token.items)
             held.arrays[name] = (*held.arrays.get(name, ()), *elements) if appends else elements
@@ -341,27 +334,29 @@ class _Reader:
         held.arrays.pop(name, None)
 
 
-def _assigns(token: Token) -> bool:
-    """Whether a word is an assignment: an unquoted name and an equals sign begin it."""
-    first = token.parts[0] if token.parts else None
-    return first is not None and not first.quoted and bool(_ASSIGNMENT.match(first.text))
+def _assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.Match[str]]]:
+    """The assignments before a command, or `anywhere` among the words of a declaration.
 
-
-def _leading(words: tuple[Token, ...]) -> Iterable[Token]:
-    """The assignments before a command."""
+    An unquoted name and an equals sign begin an assignment: they are the match.
+    """
+    found: list[tuple[Token, re.Match[str]]] = []
     for token in words:
-        if not _assigns(token):
-            return
-        yield token
+        first = token.parts[0] if token.parts else None
+        named = None if first is None or first.quoted else _ASSIGNMENT.match(first.text)
+        if named:
+            found.append((token, named))
+        elif not anywhere:
+            break
+    return found
 
 
-def _shell_of(values: list[Value]) -> int:
+def _shell_of(values: Sequence[Value]) -> int:
     """Where a `bash` or `sh` stands among the words of a command; -1 where there is none."""
     names = [text_of(value).rpartition("/")[2] for value in values]
     return next((at for at, name in enumerate(names) if name in ("bash", "sh")), -1)
 
 
-def _inner_script(values: list[Value]) -> int:
+def _inner_script(values: Sequence[Value]) -> int:
     """Where the text that `bash -c` runs stands among the words of a command; 0 where there is none."""
     shell = _shell_of(values)
     for at in range(shell + 1, min(shell + 4, len(values) - 1)) if shell >= 0 else ():

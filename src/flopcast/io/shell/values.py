@@ -11,7 +11,7 @@ output, `$1`, a variable that the script never sets) stays as the text that asks
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -126,8 +126,8 @@ class Variables:
         """A value that is not split into words: the right-hand side of an assignment."""
         return tuple(piece for part in parts for piece in self._value(part) if piece.text)
 
-    def elements(self, items: tuple[Token, ...]) -> tuple[Value, ...]:
-        """The elements of an array as it is written."""
+    def elements(self, items: Sequence[Token]) -> tuple[Value, ...]:
+        """The arguments that several words become: of a command, a list, an array as it is written."""
         return tuple(field for item in items for field in self.fields(item))
 
     def _chunks(self, part: Part) -> list[Value]:
@@ -204,9 +204,7 @@ class Variables:
         if elements is None:
             return self.scalars.get(name) if index is None else None
         if index in ("@", "*"):
-            return tuple(
-                piece for element in elements for piece in (*element, Piece(" ", piece_line(element)))
-            )
+            return joined(elements)
         position = int(index) if index and index.isdecimal() and len(index) < 9 else 0
         return elements[position] if position < len(elements) else None
 
@@ -258,9 +256,11 @@ class Variables:
         raise ValueError("not arithmetic")
 
 
-def piece_line(value: Value) -> int:
-    """The line of a value's last letter."""
-    return value[-1].line if value else 0
+def joined(values: Iterable[Value]) -> Value:
+    """Values one after the other, a blank after each; it stands on the line of the letter before it."""
+    return tuple(
+        piece for value in values for piece in (*value, Piece(" ", value[-1].line if value else 0))
+    )
 
 
 def split(value: Value) -> list[Value]:

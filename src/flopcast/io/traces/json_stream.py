@@ -10,15 +10,13 @@ become a replacement character, and control characters inside texts are allowed:
 """
 
 import codecs
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.samples.unpacked import unpacked
 
 CHUNK_BYTES = 1 << 20
 MOST_VALUE_CHARACTERS = 1 << 25  # of one value: no event is nearly as long
@@ -29,7 +27,7 @@ _BLANK = re.compile(r"[\s,]*")
 
 
 def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
-    """The text of a file, plain or gzipped (told by its first bytes, not its name), in chunks.
+    """The text of a file, plain or gzipped, in chunks.
 
     Raises
     ------
@@ -38,15 +36,12 @@ def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
     """
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     try:
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            file: IO[bytes] = gzip.GzipFile(fileobj=raw) if zipped else raw  # type: ignore[assignment]
+        with unpacked(path) as file:
             while chunk := file.read(chunk_bytes):
                 yield decoder.decode(chunk)
-    except (OSError, EOFError, zlib.error) as error:
-        because = getattr(error, "strerror", None) or str(error)
-        raise SpecError([fault(str(path), because, "check the path, or write the trace again")]) from None
+    except OSError as error:
+        fix = "check the path, or write the trace again"
+        raise SpecError([fault(str(path), str(error), fix)]) from None
 
 
 def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:

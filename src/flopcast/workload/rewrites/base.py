@@ -62,14 +62,25 @@ def _fused(run: Items, kind: str) -> Item:
     work = run[0].work
     if not isinstance(work, MemoryBound):  # kinds are those of memory-bound items
         return run[0]
-    outside = [name for item in run for name in item.inputs if name not in {i.output for i in run[:-1]}]
     name = "+".join((run[0].name, *(item.name.rpartition(".")[2] for item in run[1:])))
-    return replace(
-        run[-1],
-        name=name,
-        work=replace(work, kind=kind),
-        inputs=tuple(dict.fromkeys([*run[0].inputs, *outside])),
-    )
+    return replace(run[-1], name=name, work=replace(work, kind=kind), inputs=read_outside(run))
+
+
+def read_outside(run: Items) -> tuple[str, ...]:
+    """Tensors that a run reads and does not write before: what its first item reads, then the others."""
+    made = {item.output for item in run[:-1]}
+    others = [name for item in run for name in item.inputs if name not in made]
+    return tuple(dict.fromkeys([*run[0].inputs, *others]))
+
+
+def beside(item: Item, word: str) -> str:
+    """The name of an item that a rewrite puts beside `item`: in the same part of the layer.
+
+    >>> from flopcast.operators.item import host_work
+    >>> beside(host_work("step", "step"), "drain")
+    'host.drain'
+    """
+    return f"{item.name.rpartition('.')[0]}.{word}"
 
 
 def change_kind(items: Items, old: str, new: str) -> Items:

@@ -7,16 +7,23 @@ from dataclasses import replace
 
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.workload.rewrites.base import Items
+from flopcast.workload.rewrites.base import Items, kind_of
 
 
 def epilogue_bias(items: Items) -> Items:
-    """Drop the forward kernel of "attention.qkv_bias"; its gradient sum over tokens stays."""
-    return tuple(_in_epilogue(item) for item in items)
+    """`bias_add, split_heads` → `epilogue_bias, split_heads`: no forward kernel is left.
+
+    The gradient's sum over tokens stays. Only the bias of q, k and v stands in front of a split of heads.
+    """
+    kinds = [*map(kind_of, items), ""]
+    return tuple(
+        _in_epilogue(item) if kinds[place : place + 2] == ["bias_add", "split_heads"] else item
+        for place, item in enumerate(items)
+    )
 
 
 def _in_epilogue(item: Item) -> Item:
-    """The item, as part of the product before it where it is the bias of q, k, v."""
-    if item.name != "attention.qkv_bias" or not isinstance(item.work, MemoryBound):
+    """The bias as part of the product before it."""
+    if not isinstance(item.work, MemoryBound):  # kinds are those of memory-bound items
         return item
     return replace(item, work=replace(item.work, kind="epilogue_bias"))

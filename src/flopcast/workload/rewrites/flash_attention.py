@@ -8,7 +8,7 @@ from dataclasses import replace
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
-from flopcast.workload.rewrites.base import Items, kind_of
+from flopcast.workload.rewrites.base import Items, beside, kind_of, read_outside
 
 
 def flash_attention(items: Items) -> Items:
@@ -18,29 +18,30 @@ def flash_attention(items: Items) -> Items:
     run has a mask.
     """
     result: list[Item] = []
-    causal = any(kind_of(item) == "mask_fill" for item in items)
-    inside = False
+    run: list[Item] = []
     for item in items:
         work = item.work
-        if isinstance(work, BatchedMatmul) and work.role == "scores":
-            inside = True
-        if not inside:
+        if run or (isinstance(work, BatchedMatmul) and work.role == "scores"):
+            run.append(item)
+        else:
             result.append(item)
-        if isinstance(work, BatchedMatmul) and work.role == "context":
-            inside = False
-            result.append(_fused(item, work, causal))
-    return tuple(result)
+        if run and isinstance(work, BatchedMatmul) and work.role == "context":
+            result.append(_fused(tuple(run), work))
+            run = []
+    return (*result, *run)
 
 
-def _fused(item: Item, work: BatchedMatmul, causal: bool) -> Item:
-    """The kernel in the place of `item`, the context product: same output, same recompute group."""
+def _fused(run: Items, work: BatchedMatmul) -> Item:
+    """The kernel in the place of the context product `work`, the run's last: same output, same group.
+
+    It reads what the run read: queries and keys as the scores did, values as the context did.
+    """
     fused = FlashAttention(
         batch=work.batch,
         kv_batch=work.kv_batch,
         queries=work.queries,
         head_size=work.head_size,
-        causal=causal,
+        causal=any(kind_of(item) == "mask_fill" for item in run),
         dtype=work.dtype,
     )
-    inputs = ("attention.q", "attention.k", "attention.v")
-    return replace(item, name="attention.flash", work=fused, inputs=inputs)
+    return replace(run[-1], name=beside(run[-1], "flash"), work=fused, inputs=read_outside(run))

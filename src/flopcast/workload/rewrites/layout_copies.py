@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.workload.rewrites.base import Items
+from flopcast.workload.rewrites.base import Items, beside
 
 
 def layout_copies(items: Items) -> Items:
@@ -18,9 +18,7 @@ def layout_copies(items: Items) -> Items:
         if isinstance(work, FlashAttention):
             rows = (work.batch + 2 * work.kv_batch) * work.queries * work.head_size
             copy = MemoryBound(kind="copy", elements=rows, dtype=work.dtype)
-            layout = replace(
-                item, name="attention.layout", work=copy, inputs=item.inputs[:1], output=item.inputs[0]
-            )
-            result.append((layout,))
+            name, source = beside(item, "layout"), item.inputs[0]
+            result.append((replace(item, name=name, work=copy, inputs=(source,), output=source),))
         result.append((item,))
     return tuple(item for run in result for item in run)

@@ -6,7 +6,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.workload.rewrites.base import Items, change_kind, kind_of
+from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 
 def unfused_rope(items: Items) -> Items:
@@ -35,6 +35,6 @@ def _unfused(rope: Item, items: Items) -> Items:
             whole = (work.batch + work.kv_batch) * work.queries * work.head_size
             if (turned.elements < 0.999 * whole).any():
                 join = MemoryBound(kind="rope_join", elements=whole, dtype=turned.dtype)
-                return item, replace(item, name="attention.rope_join", work=join)
+                return item, replace(item, name=beside(item, "rope_join"), work=join)
             break
     return (item,)

@@ -1,0 +1,119 @@
+"""A folder of published measurements: what it holds, read once.
+
+Answers: which systems, tables of peers and tables of collectives lie in a data folder, with which columns?
+Elsewhere: what the columns mean (calibration/operator_files.py, collective_files.py, peer_operators.py,
+peer_grouped.py, peer_collectives.py), what is made of them (fitting.py, scoring.py).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from flopcast.calibration.collective_files import FABRICS, FabricFile
+from flopcast.calibration.operator_files import FILES, Columns
+from flopcast.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
+from flopcast.calibration.peer_fit import PEER_FILES
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.samples.columns import read_columns
+from flopcast.spec.cluster import Tier
+
+SYSTEMS = {  # system → device whose curves its files give; relatives first
+    "perlmutter-a100-sxm4-80gb": "a100-sxm4-80gb",
+    "vista-gh200": "gh200-96gb",
+}
+MOST_TOLD = 5  # rows of one file
+Say = Callable[[str], None]
+Measured = list[tuple[FabricFile, Columns]]
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """The measurements of one folder; `say` receives a line for each row that cannot be read.
+
+    Raises
+    ------
+    SpecError
+        The folder holds none of the measurements that are known.
+    """
+
+    data: Path
+    say: Say
+
+    def __post_init__(self) -> None:
+        if not any((self.systems, self._peer_paths, self._fabric_files)):
+            raise SpecError([_nothing_known(self.data)])
+
+    @cached_property
+    def systems(self) -> dict[str, dict[str, Columns]]:
+        """Columns of every system's files by system and name of the file.
+
+        A file without a column `tp` (fused softmax) was measured uncut: all of its rows are of degree 1.
+        """
+        found: dict[str, dict[str, Columns]] = {}
+        for system in SYSTEMS:
+            files: dict[str, Columns] = {}
+            for path in sorted((self.data / "operators" / system).glob("*.csv")):
+                if path.stem in FILES:
+                    columns = self._columns(path)
+                    files[path.stem] = {"tp": 0 * next(iter(columns.values())) + 1, **columns}
+            if files:
+                found[system] = files
+        return found
+
+    @cached_property
+    def peers(self) -> dict[str, Columns]:
+        """Columns of the peers' tables of kernels, by path."""
+        return {path: self._columns(self.data / "peers" / path) for path in self._peer_paths}
+
+    @cached_property
+    def fabrics(self) -> dict[str, Measured]:
+        """The tables of collectives by fabric."""
+        paths = sorted({file.path for file in self._fabric_files})
+        columns = {path: self._columns(self.data / path) for path in paths}
+        by_fabric: dict[str, Measured] = defaultdict(list)
+        for file in self._fabric_files:
+            by_fabric[file.fabric].append((file, columns[file.path]))
+        return dict(by_fabric)
+
+    @property
+    def _peer_paths(self) -> list[str]:
+        return sorted({f.path for f in PEER_FILES if (self.data / "peers" / f.path).is_file()})
+
+    @property
+    def _fabric_files(self) -> list[FabricFile]:
+        known = (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)
+        return [file for file in known if (self.data / file.path).is_file()]
+
+    def _columns(self, path: Path) -> Columns:
+        """The columns of a file; rows that cannot be read are told and left out."""
+        measured = read_columns(path)
+        for problem in measured.problems[:MOST_TOLD]:
+            self.say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+        if len(measured.problems) > MOST_TOLD:
+            self.say(f"{path}: {len(measured.problems) - MOST_TOLD} more rows left out")
+        return measured.columns
+
+
+def by_latency(files: Measured) -> tuple[Measured, Measured]:
+    """Tables of large messages, whose hops are the tier's; and those that measured small ones too."""
+    large = [entry for entry in files if entry[0] not in WITH_LATENCY]
+    return large, [entry for entry in files if entry[0] in WITH_LATENCY]
+
+
+def tier_of(file: FabricFile) -> Tier:
+    """The tier whose bandwidth and latency a fabric's efficiencies refer to."""
+    return next(tier for tier in catalog.cluster(file.cluster).tiers if tier.name == file.tier)
+
+
+def _nothing_known(data: Path) -> Problem:
+    """The fault of a folder that holds no measurement that is known."""
+    return Problem(
+        field="--data",
+        value=str(data),
+        allowed=f"a folder with operators/SYSTEM (known: {', '.join(SYSTEMS)}), collectives/ or peers/",
+        because="that is where measurements are looked for",
+        fix="give the folder that holds them",
+    )

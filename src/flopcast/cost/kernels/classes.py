@@ -1,0 +1,96 @@
+"""Which curve prices a kernel, and which kernels err together.
+
+Answers: of an operator's kernel name, what is its curve's class, its layout, its kind; how much less sure
+is a curve of that kind outside of its rows, or on another device?
+Elsewhere: the curves (book.py), the operators that name kernels (operators/), where the sigmas come from
+(calibration/score.py, docs/accuracy/kernels.md).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Family = Literal["gemm_level", "attention_level", "memory_level"]
+LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
+LAYOUTS_SHARE_A_CURVE = ("gemm", "grouped_gemm")
+ATTENTION = ("flash_attention", "batched_gemm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """Classes that a step away from the measurements costs alike.
+
+    `family` names the factor of their level. The sigmas are added, in quadrature, where a shape lies
+    outside of the measured ones, and where another device lends its curve.
+    """
+
+    name: str
+    family: Family
+    extrapolation_log_sigma_factor: float
+    other_device_log_sigma_factor: float
+
+
+GEMM = Kind(
+    name="products",
+    family="gemm_level",
+    extrapolation_log_sigma_factor=0.07,
+    other_device_log_sigma_factor=0.17,
+)
+NARROW_GEMM = Kind(
+    name="narrow products",
+    family="gemm_level",
+    extrapolation_log_sigma_factor=0.15,
+    other_device_log_sigma_factor=0.36,
+)
+GROUPED_GEMM = Kind(
+    name="grouped products",
+    family="gemm_level",
+    extrapolation_log_sigma_factor=0.0,
+    other_device_log_sigma_factor=0.19,
+)
+ATTENTION_KIND = Kind(
+    name="attention",
+    family="attention_level",
+    extrapolation_log_sigma_factor=0.0,
+    other_device_log_sigma_factor=0.32,
+)
+MEMORY = Kind(
+    name="memory-bound",
+    family="memory_level",
+    extrapolation_log_sigma_factor=0.01,
+    other_device_log_sigma_factor=0.28,
+)
+KINDS = (GEMM, NARROW_GEMM, GROUPED_GEMM, ATTENTION_KIND, MEMORY)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelClass:
+    """The class of a curve, the layout inside it ("" for classes without), and its kind."""
+
+    curve: str
+    layout: str
+    kind: Kind
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it runs on matrix engines, which a stack derates."""
+        return self.kind.family != "memory_level"
+
+
+def class_of(kernel: str) -> KernelClass:
+    """The class of a kernel as operators name it, or of a curve.
+
+    Examples
+    --------
+    >>> found = class_of("gemm.fp8.weight_gradient")
+    >>> found.curve, found.layout, found.kind.name
+    ('gemm.fp8', 'weight_gradient', 'narrow products')
+    >>> class_of("flash_attention.backward").curve, class_of("layernorm.backward").kind.family
+    ('flash_attention.backward', 'memory_level')
+    """
+    base, last = kernel.partition(".")[0], kernel.rpartition(".")[2]
+    if base in LAYOUTS_SHARE_A_CURVE:
+        layout = last if last in LAYOUTS else ""
+        curve = kernel.removesuffix(f".{layout}")
+        kind = GROUPED_GEMM if base == "grouped_gemm" else GEMM if curve == "gemm" else NARROW_GEMM
+        return KernelClass(curve=curve, layout=layout, kind=kind)
+    return KernelClass(curve=kernel, layout="", kind=ATTENTION_KIND if base in ATTENTION else MEMORY)

@@ -1,0 +1,43 @@
+"""Site files: what a machine was measured to sustain, as the YAML that --site reads.
+
+Answers: how is a site written, by every command that makes one?
+Elsewhere: the noun (spec/site.py), its factors (measure/site.py, calibration/from_run.py), reading
+(cli/asking.py).
+"""
+
+from pathlib import Path
+
+import yaml
+
+from flopcast.errors import Problem, SpecError
+from flopcast.spec.site import Site
+
+
+def site_text(site: Site) -> str:
+    """A site as YAML: numbers as they are, factors in their order, what is usual left out."""
+    data = site.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+
+
+def write_site(path: Path, site: Site, option: str = "--site") -> None:
+    """A site file; `option` is what a fault names.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be written.
+    """
+    try:
+        path.write_text(site_text(site), encoding="utf-8")
+    except OSError as error:
+        raise SpecError(
+            [
+                Problem(
+                    field=option,
+                    value=str(path),
+                    allowed="a file that may be written",
+                    because=error.strerror or str(error),
+                    fix="give another place",
+                )
+            ]
+        ) from None

@@ -1,0 +1,63 @@
+"""Files of others, plain or gzipped: their first bytes say which.
+
+Answers: which bytes does a measured file hold, and why can it not be read?
+Elsewhere: what the bytes mean (columns.py, nccl_tests.py, io/logs, io/traces), where a fault is told; files
+that a user writes (io/jobs.py), which are never packed.
+
+A name that ends in .gz binds: what then does not begin as an archive (RFC 1952, section 2.3.1) was cut or
+renamed, and is refused. A packed file may hold a thousand times its own length: bounds count what is
+unpacked.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked while they are read.
+
+    Raises
+    ------
+    OSError
+        It does not exist, may not be read, or is damaged: now, or while it is read. Its text is the reason
+        alone, without number or path.
+    """
+    try:
+        with _opened(path) as raw:
+            packed = raw.read(len(MAGIC)) == MAGIC
+            if path.suffix == ".gz" and not packed:
+                raise OSError("it is no gzip archive, as its name says: fetch it again, or rename it")
+            raw.seek(0)
+            yield cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise OSError(getattr(error, "strerror", None) or str(error)) from None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """The file as it lies there; a path that no system takes is an OSError too."""
+    try:
+        return path.open("rb")
+    except ValueError as error:  # a zero byte
+        raise OSError(str(error)) from None
+
+
+def read_unpacked(path: Path, most_bytes: int) -> bytes:
+    """All bytes of a file that holds at most `most_bytes`.
+
+    Raises
+    ------
+    OSError
+        As `unpacked`; or the file holds more, which nobody should take for all of it.
+    """
+    with unpacked(path) as file:
+        held = file.read(most_bytes + 1)
+    if len(held) > most_bytes:
+        raise OSError(f"it holds more than {most_bytes} bytes")
+    return held

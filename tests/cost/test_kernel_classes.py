@@ -1,0 +1,84 @@
+"""What a kernel's name says: its curve, its layout, its kind."""
+
+from pathlib import Path
+
+import pytest
+
+from flopcast.cost.kernels.classes import KINDS, class_of
+from flopcast.cost.price import MESSAGE_EXTRAPOLATION_LOG_SIGMA
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import Matmul
+
+
+@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+@pytest.mark.parametrize("curve", ["gemm", "gemm.fp8_block", "grouped_gemm", "grouped_gemm.nvfp4"])
+def test_layouts_of_a_product_share_its_curve(curve, layout):
+    found = class_of(f"{curve}.{layout}")
+
+    assert (found.curve, found.layout) == (curve, layout)
+    assert class_of(curve).curve == curve
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("gemm.forward", "products"),
+        ("gemm.fp8.forward", "narrow products"),
+        ("grouped_gemm.fp8.weight_gradient", "grouped products"),
+        ("flash_attention.backward", "attention"),
+        ("batched_gemm.scores", "attention"),
+        ("softmax.backward", "memory-bound"),
+        ("adam", "memory-bound"),
+    ],
+)
+def test_a_kernel_is_of_the_kind_that_its_name_says(kernel, kind):
+    assert class_of(kernel).kind.name == kind
+
+
+def test_a_backward_of_another_class_is_a_curve_of_its_own():
+    assert class_of("layernorm.backward").curve == "layernorm.backward"
+
+
+@pytest.mark.parametrize("operator", [Matmul, GroupedMatmul])
+def test_the_layout_of_an_operator_is_found_in_its_kernel(operator):
+    fields = dict.fromkeys(
+        ("m", "n", "k") if operator is Matmul else ("groups", "rows", "n", "k", "imbalance")
+    )
+
+    made = operator(**fields, dtype="bf16", layout="weight_gradient")
+
+    assert class_of(made.kernel).layout == "weight_gradient"
+
+
+def test_stacks_derate_what_runs_on_matrix_engines():
+    assert [class_of(name).is_matrix for name in ("gemm", "flash_attention", "gelu")] == [True, True, False]
+
+
+def test_kinds_have_names_of_their_own():
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+def steps_of_the_page():
+    """The table of sigmas in docs/accuracy/kernels.md, which `calibrate score` prints: step → log-sigma."""
+    page = Path(__file__).parents[2] / "docs" / "accuracy" / "kernels.md"
+    rows = page.read_text(encoding="utf-8").partition("| step | log-sigma |")[2].partition("##")[0]
+    cells = [line.split("|")[1:3] for line in rows.splitlines() if line.count("|") == 3]
+    return {name.strip(): float(value) for name, value in cells[1:]}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_sigmas_of_a_kind_are_those_that_the_score_measured(kind):
+    steps = steps_of_the_page()
+
+    assert kind.extrapolation_log_sigma_factor == pytest.approx(
+        steps[f"extrapolation, {kind.name}"], abs=0.006
+    )
+    assert kind.other_device_log_sigma_factor == pytest.approx(
+        steps[f"other_device, {kind.name}"], abs=0.006
+    )
+
+
+def test_the_sigma_of_messages_outside_of_their_table_is_that_of_the_score():
+    measured = steps_of_the_page()["extrapolation, messages"]
+
+    assert pytest.approx(measured, abs=0.006) == MESSAGE_EXTRAPOLATION_LOG_SIGMA
