@@ -174,6 +174,42 @@ def test_groups_of_a_batch_are_those_of_its_plans():
         assert together.nodes.ravel().tolist() == [group.nodes.item() for group in alone]
 
 
+FOLDS = [  # tp, dp, pp, etp, ep
+    (1, 8, 1, 1, 4), (2, 8, 2, 2, 4), (2, 8, 2, 1, 4), (4, 4, 2, 1, 8), (4, 4, 1, 4, 2), (8, 4, 2, 1, 32),
+]  # fmt: skip
+
+
+def folded_groups(fold, axis):
+    """Ranks of every group, from a table of the ranks of each stage, cut anew: stage, edp, ep, etp."""
+    tp, dp, pp, etp, ep = fold
+    table = np.arange(tp * dp * pp).reshape(pp, tp * dp // (etp * ep), ep, etp)
+    moved = np.moveaxis(table, {"expert_dp": 1, "ep": 2, "etp": 3}[axis], -1)
+    return moved.reshape(-1, moved.shape[-1])
+
+
+@pytest.mark.parametrize("devices", [4, 8, 32])
+@pytest.mark.parametrize("axis", ["etp", "ep", "expert_dp"])
+@pytest.mark.parametrize("fold", FOLDS)
+def test_ranks_of_experts_fold_those_of_a_stage_neighbours_first(fold, axis, devices):
+    """arXiv:2504.14960, section 3.2: tp · dp ranks of a stage are etp · ep · their replicas."""
+    tp, dp, pp, etp, ep = fold
+    plan = Plan(dp=dp, tp=tp, pp=pp, etp=etp, ep=ep, gbs=dp)
+
+    found = axis_group(axis, one_plan(plan), devices)
+
+    for ranks in folded_groups(fold, axis):
+        assert found.ranks.item() == len(ranks)
+        assert found.nodes.item() == len(set(ranks // devices))
+
+
+def test_experts_that_are_not_spread_have_the_data_parallel_ranks_as_replicas():
+    plans = one_plan(Plan(dp=8, tp=4, gbs=8))
+
+    groups_of = [axis_group(axis, plans, 8) for axis in ("dp", "expert_dp")]
+
+    assert [(g.inside.item(), g.nodes.item()) for g in groups_of] == [(2, 4), (2, 4)]
+
+
 def test_crossings_belong_to_the_plan_that_is_asked_for():
     plans = batch_plans([plan_of(ORDERS[1], each) for each in [(1, 1, 2, 4), (8, 1, 1, 4)]])
 

@@ -7,6 +7,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.base import Split
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
+from flopcast.layers.experts import Experts
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.mlp import Mlp
 
@@ -36,6 +37,22 @@ def llama(heads, kv_heads, ffn_hidden, **fields):
         feed_forward=Mlp(ffn_hidden=ffn_hidden, activation="swiglu"),
         norm="rmsnorm",
         **fields,
+    )
+
+
+def experts(num_experts, top_k, expert_hidden=96, norm_placement="before", **fields):
+    """Mixtral's block: Llama's, whose feed-forward is spread over experts; their loads are even."""
+    layer = Experts(
+        num_experts=num_experts,
+        top_k=top_k,
+        expert_hidden=expert_hidden,
+        **{"load_imbalance_ratio": 1.0} | fields,
+    )
+    return Block(
+        mixer=Attention(heads=8, kv_heads=8),
+        feed_forward=layer,
+        norm="rmsnorm",
+        norm_placement=norm_placement,
     )
 
 
@@ -82,10 +99,19 @@ BLOCKS = {
         mixer=Attention(heads=8, causal=False), feed_forward=Mlp(ffn_hidden=256, activation="relu")
     ),
 }
+MIXTURES = {
+    "mixtral": experts(num_experts=8, top_k=2),
+    "deepseek_moe": experts(num_experts=8, top_k=3, shared_experts=2, shared_hidden=32),
+    "qwen2_moe": experts(num_experts=4, top_k=1, shared_experts=1, shared_hidden=160, shared_gate=True),
+    "fp32_router": experts(num_experts=8, top_k=8, router="sigmoid", router_dtype="fp32"),
+    "experts_after": experts(num_experts=8, top_k=2, norm_placement="after"),
+}
 LAYERS = {
     **BLOCKS,
+    **MIXTURES,
     "attention": Attention(heads=8, kv_heads=2, qkv_bias=True, dropout=0.1),
     "mlp": Mlp(ffn_hidden=256, activation="silu", bias=True),
+    "experts": Experts(num_experts=16, top_k=4, expert_hidden=32, shared_experts=1),
     "embedding": Embedding(vocabulary=1000, learned_positions=32, dropout=0.1),
     "normed_embedding": Embedding(vocabulary=1000, norm="layernorm", dropout=0.1),
     "embedding_alone": Embedding(vocabulary=1000, vocabulary_multiple=1),

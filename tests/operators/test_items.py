@@ -95,11 +95,11 @@ def test_an_output_without_a_name_is_called_after_its_item():
     assert kernel("rope", memory_bound("rope"), ("q",), component="attention").output == "rope"
 
 
-def test_operators_queue_on_the_compute_stream_behind_tensor_parallel_results_and_the_host():
+def test_operators_queue_on_the_compute_stream_behind_results_of_messages_and_the_host():
     item = kernel("rope", memory_bound("rope"), component="attention")
 
     assert (item.stream, item.phase, item.when, item.count.item()) == ("compute", "forward", "every", 1)
-    assert set(item.waits) == {"compute", "tp", "host"}
+    assert set(item.waits) == {"compute", "tp", "ep", "host"}
 
 
 def test_operators_wait_for_no_gradient_reduction_and_no_pipeline_transfer():
@@ -107,7 +107,7 @@ def test_operators_wait_for_no_gradient_reduction_and_no_pipeline_transfer():
     assert not {"dp", "pp"} & set(kernel("rope", memory_bound("rope"), component="attention").waits)
 
 
-@pytest.mark.parametrize("axis", ["tp", "dp", "pp"])
+@pytest.mark.parametrize("axis", ["tp", "ep", "dp", "pp"])
 def test_a_message_queues_on_the_stream_of_its_axis_behind_what_computes_its_input(axis):
     item = blocking("leave", AllReduce(axis=axis, message_bytes=EIGHT), "partial", "sum")
 
@@ -125,7 +125,7 @@ def test_a_drained_device_has_finished_every_stream():
     item = host_work("synchronise", "backward")
 
     assert isinstance(item.work, HostWork)
-    assert set(item.waits) == set(EVERY_STREAM) == {"compute", "tp", "dp", "pp", "host"}
+    assert set(item.waits) == set(EVERY_STREAM) == {"compute", "tp", "ep", "dp", "pp", "host"}
     assert (item.work.kind, item.stream, item.phase) == ("synchronise", "host", "backward")
     assert (item.name, item.component) == ("host.synchronise", "host")
 

@@ -40,6 +40,12 @@ TRAFFIC = {
     "copy": IN_PLACE,
     "cast_to_fp32": ("x -> high low", "dhigh dlow -> dx"),
     "rope": IN_PLACE,
+    "sigmoid": FROM_OUTPUT,
+    "scale_rows": ACTIVATION,  # y = scale · x: the scale's gradient needs x
+    "top_k": ("scores ->", "-> dscores"),
+    "router_loss": ("scores ->", "scores -> dscores"),
+    "permute": IN_PLACE,
+    "unpermute": ACTIVATION,  # y = Σ weight · x: the weights' gradients need x
     "cross_entropy": ("high low ->", "-> dhigh dlow"),
     "bias_gelu": ("x -> y", "x dy -> dx ; dx ->"),
     "split_heads": ("->", "dqkv -> joined"),
@@ -64,6 +70,7 @@ MASKED = {"dropout", "bias_dropout_add"}  # one byte per element, written forwar
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
+    "permute",
 }  # fmt: skip
 FUSIONS = {  # one kernel, and those that it stands for
     "scaled_masked_softmax": ("mask_fill", "softmax"),
@@ -141,14 +148,16 @@ def test_a_linear_operator_keeps_nothing_but_a_mask(kind):
     assert kept == ({"mask": ELEMENTS} if kind in MASKED else {})
 
 
-@pytest.mark.parametrize("kind", ["layernorm", "rmsnorm", "fused_layernorm", "gelu", "silu", "bias_gelu"])
+@pytest.mark.parametrize(
+    "kind", ["layernorm", "rmsnorm", "fused_layernorm", "gelu", "silu", "bias_gelu", "unpermute"]
+)
 def test_a_derivative_that_depends_on_the_input_keeps_the_input(kind):
     kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
 
     assert kept == [("input:0", 2 * ELEMENTS)]
 
 
-@pytest.mark.parametrize("kind", ["softmax", "scaled_masked_softmax", "relu"])
+@pytest.mark.parametrize("kind", ["softmax", "scaled_masked_softmax", "relu", "sigmoid"])
 def test_a_derivative_that_the_output_tells_keeps_the_output(kind):
     kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
 

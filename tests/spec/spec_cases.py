@@ -23,6 +23,12 @@ def model(blocks=8, heads=16, ffn_hidden=4096, **mixer):
     }
 
 
+def mixture(num_experts=8, **fields):
+    """The same, whose feed-forward is eight experts, of which a token uses two."""
+    layer = {"num_experts": num_experts, "top_k": 2, "expert_hidden": 1024} | fields
+    return model() | {"blocks": [model()["blocks"][0] | {"feed_forward": layer}]}
+
+
 def parts(**changes):
     """Parts of a job; words that are no part of it change the plan."""
     nouns = {

@@ -1,7 +1,7 @@
 """Every rule is broken by an example, told as one fault with a remedy, and the remedy helps."""
 
 import pytest
-from spec_cases import DEEPSPEED, edited, edits, faults, key, model, parts
+from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, parts
 
 from flopcast.errors import Problem
 from flopcast.io import catalog
@@ -169,12 +169,54 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2,
         "1",
     ),
-    ("plan.expert_parallel", "expert parallelism is not built yet"): (parts(expert_parallel=2), 2, "1"),
-    ("plan.expert_tensor_parallel", "expert tensor parallelism is not built yet"): (
-        parts(expert_tensor_parallel=4),
-        4,
-        "1",
+    ("plan.expert_parallel", "only experts are spread over expert-parallel ranks"): (
+        parts(expert_parallel=2),
+        2,
+        "1 for a dense model",
     ),
+    ("plan.expert_parallel", "each expert-parallel rank holds equally many experts"): (
+        parts(model=mixture(num_experts=6), expert_parallel=4),
+        4,
+        "a divisor of num_experts = 6",
+    ),
+    ("plan.expert_parallel", "experts are spread over ranks of one pipeline stage"): (
+        parts(model=mixture(num_experts=16), expert_parallel=16),
+        16,
+        "a divisor of dp · tp / etp = 8",
+    ),
+    (
+        "plan.expert_tensor_parallel",
+        "experts cut over other ranks than the model's other weights are not built yet",
+    ): (
+        parts(model=mixture(), data_parallel=2, tensor_parallel=4, sp=True, expert_tensor_parallel=2),
+        2,
+        "1, or tensor_parallel = 4",
+    ),
+    ("plan.expert_tensor_parallel", "the inner width of an expert is cut evenly"): (
+        parts(model=mixture(expert_hidden=1001), data_parallel=4, tensor_parallel=2, sp=True),
+        2,
+        "a divisor of expert_hidden = 1001",
+    ),
+    ("plan.tensor_parallel", "the inner width of shared experts is cut evenly"): (
+        parts(
+            model=mixture(shared_experts=1, shared_hidden=1001), data_parallel=4, tensor_parallel=2, sp=True
+        ),
+        2,
+        "a divisor of the width of shared experts = 1001",
+    ),
+    (
+        "plan.sequence_parallel",
+        "each rank routes its own tokens: routing of the same ones on all ranks is not built yet",
+    ): (parts(model=mixture(), data_parallel=4, tensor_parallel=2), False, "true for experts"),
+    ("plan.rank_order", "experts on ranks in another order are not built yet"): (
+        parts(model=mixture(), rank_order="tp-cp-pp-dp"),
+        "tp-cp-pp-dp",
+        "tp-cp-dp-pp",
+    ),
+    (
+        "model.blocks[0].feed_forward.capacity_factor",
+        "tokens dropped at the capacity of an expert are not built yet",
+    ): (parts(model=mixture(capacity_factor=1.25)), 1.25, "0"),
     ("plan.data_shard", "sharded data parallelism (FSDP) is not built yet"): (parts(data_shard=8), 8, "1"),
     ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
     ("plan.zero", "ZeRO-2, ZeRO-3 and FSDP are not built yet"): (parts(zero=3), 3, "0 or 1"),
@@ -240,8 +282,16 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
     "unbuilt",
     [
         {"context_parallel": 2, "data_parallel": 4},
-        {"expert_parallel": 8},
-        {"expert_tensor_parallel": 2},
+        {"model": mixture(capacity_factor=1.0)},
+        {"model": mixture(), "rank_order": "tp-cp-pp-dp"},
+        {"model": mixture(), "data_parallel": 4, "tensor_parallel": 2},
+        {
+            "model": mixture(),
+            "data_parallel": 2,
+            "tensor_parallel": 4,
+            "sp": True,
+            "expert_tensor_parallel": 2,
+        },
         {"data_shard": 2},
         {"zero": 2},
         {"zero": 3},

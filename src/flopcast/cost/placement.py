@@ -19,6 +19,8 @@ from flopcast.dtypes import ONE, Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
 
+EXPERT_AXES = ("etp", "ep", "expert_dp")  # the closest ranks first
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Group:
@@ -42,7 +44,10 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
 
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
     joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the last
-    stage, "world" every rank. Which of the two pairs a hop is, `crossings` tells.
+    stage, "world" every rank.
+    Which of the two pairs a hop is, `crossings` tells. Experts fold the ranks of a stage anew: neighbours
+    share an expert ("etp"), then come those over which experts are spread ("ep"), then those that hold
+    the same ("expert_dp").
 
     Examples
     --------
@@ -57,6 +62,8 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         "dp": plans.data_parallel,
         "pp": plans.pipeline_parallel,
     }
+    if axis in EXPERT_AXES:
+        return _expert_group(axis, plans, devices_per_node)
     names = plans.structure.rank_order.split("-")
     if axis in ("pp", "pp_inside"):  # neighbours only
         pair = np.minimum(order["pp"], 2.0)
@@ -79,6 +86,16 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     if axis == "world":
         return _group(_product(order.values()), ONE, devices_per_node)
     raise InternalError(f"no axis {axis!r}")
+
+
+def _expert_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
+    """A group of the folded ranks of a stage: rank = etp + ETP · (ep + EP · expert_dp).
+
+    The ranks of a stage follow each other in the one rank order that is built for experts.
+    """
+    degrees = (plans.expert_tensor_parallel, plans.expert_parallel, plans.expert_replicas)
+    place = EXPERT_AXES.index(axis)
+    return _group(degrees[place], _product(degrees[:place]), devices_per_node)
 
 
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
@@ -93,13 +93,12 @@ def _empty(detail: ErrorDetails) -> bool:
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
     """Pydantic's finding in our words; its own first words are cut so that "allowed" reads as a value."""
-    location = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
+    told = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
+    location, _ = _walk(noun, told)
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(
-            str(location[-1]), value, _names(noun, location[:-1]), field, document.where(full)
-        )
+        return _unknown_key(str(location[-1]), value, _names(noun, told[:-1]), field, document.where(full))
     allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     missing = detail["type"] == "missing"
     return Problem(
@@ -132,11 +131,7 @@ def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
 
     Positions in lists are skipped: all entries of one list are of one kind.
     """
-    current: object = noun
-    for part in location:
-        if isinstance(part, str) and isinstance(current, type) and issubclass(current, BaseModel):
-            found = current.model_fields.get(part)
-            current = _inner(found.annotation) if found else None
+    _, current = _walk(noun, location)
     if not (isinstance(current, type) and issubclass(current, BaseModel)):
         return []
     names: list[str] = []
@@ -146,8 +141,39 @@ def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
     return names
 
 
+def _walk(noun: type[BaseModel], location: tuple[str | int, ...]) -> tuple[Path, object]:
+    """A location as a user writes it, and what stands there.
+
+    Pydantic names the kind that was chosen where there are several ("mlp" of a feed-forward): no user wrote
+    that word at this place.
+    """
+    written: list[str | int] = []
+    current: object = noun
+    for part in location:
+        kinds = _kinds(current)
+        if part in kinds:
+            current = kinds[str(part)]
+            continue
+        written.append(part)
+        if isinstance(part, str) and isinstance(current, type) and issubclass(current, BaseModel):
+            found = current.model_fields.get(part)
+            current = _inner(found.annotation) if found else None
+    return tuple(written), current
+
+
+def _kinds(annotation: object) -> dict[str, type[BaseModel]]:
+    """The models of a tagged choice by their tags, none where there is no choice."""
+    found: dict[str, type[BaseModel]] = {}
+    for argument in getattr(annotation, "__args__", ()):
+        tags = [tag.tag for tag in getattr(argument, "__metadata__", ()) if isinstance(tag, Tag)]
+        model = getattr(argument, "__origin__", None)
+        if tags and isinstance(model, type) and issubclass(model, BaseModel):
+            found[tags[0]] = model
+    return found
+
+
 def _inner(annotation: object) -> object:
-    """The model inside an annotation such as `tuple[Block, ...]` or `Site | None`."""
+    """The model inside an annotation such as `tuple[Block, ...]` or `Site | None`; a choice as it is."""
     for argument in getattr(annotation, "__args__", ()):
         if isinstance(argument, type) and issubclass(argument, BaseModel):
             return argument

@@ -10,7 +10,7 @@ head size) → `scores`, `capped`, `weights`, `dropped` (heads, tokens, tokens) 
 queries and keys are normed, `unnormed` stands between `qkv` and `q`.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -52,6 +52,7 @@ class Attention(AbstractLayer):
     """
 
     kind: Literal["attention"] = "attention"
+    in_tensor_region: ClassVar[bool] = True  # the block gathers its input and sums its result
     heads: int = Field(ge=1)
     kv_heads: int | None = Field(default=None, ge=1, description="default: as many as heads")
     head_size: int | None = Field(default=None, ge=1, description="default: hidden / heads")

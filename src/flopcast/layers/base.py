@@ -12,10 +12,10 @@ the tokens each.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, constant
+from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
 from flopcast.nouns import Noun
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
@@ -47,6 +47,8 @@ class Split:
     tensor: Counts  # tensor-parallel degree
     sequence_parallel: bool
     dtype: str
+    expert: Counts = field(default_factory=lambda: ONE)  # ranks over which experts are spread
+    expert_tensor: Counts = field(default_factory=lambda: ONE)  # ranks that share one expert
 
     @property
     def tokens(self) -> Counts:
@@ -74,7 +76,9 @@ class Weight:
     """One parameter tensor: elements on this rank, and of the whole unpadded tensor.
 
     `tied` marks a second use of a tensor that another layer owns: it is stored again only where its
-    owner is not on the same rank.
+    owner is not on the same rank. `expert` marks a tensor of experts: it is cut over expert-parallel ranks,
+    and its copies lie on other ranks than those of the model's other tensors (spec/plan.py). `active`
+    counts the elements that one token uses, where these are not all.
 
     Over all tensor-parallel ranks, `elements` add up to `total` for a cut tensor, to `total` times the
     degree for a replicated one, and to more than `total` where rows are padded or heads repeated.
@@ -84,6 +88,8 @@ class Weight:
     elements: Counts
     total: int
     tied: bool = False
+    expert: bool = False
+    active: int | None = None  # of `total`; None: all
 
 
 class AbstractLayer(Noun, ABC):

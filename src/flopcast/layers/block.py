@@ -1,7 +1,7 @@
 """A decoder block: norm, mixer, residual, norm, feed-forward, residual.
 
 Answers: how the two halves share norms, messages, biases, dropout and residual sums.
-Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py).
+Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py, layers/experts.py).
 
 Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
 one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
@@ -18,10 +18,11 @@ Norms of sequential halves stand "before" them as above, "after" (OLMo 2) or "ar
     around                 m = x + N₁'(A(N₁(x)));  y = m + N₂'(F(N₂(m)))
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import Attention
@@ -35,9 +36,22 @@ from flopcast.layers.base import (
     norm_weights,
     replicated,
 )
+from flopcast.layers.experts import Experts
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+
+
+def _kind_of_feed_forward(value: object) -> str:
+    """The word that tells feed-forwards apart; without one, whoever names experts has them."""
+    if not isinstance(value, Mapping):
+        return str(getattr(value, "kind", "mlp"))
+    return str(value.get("kind", "experts" if "num_experts" in value else "mlp"))
+
+
+FeedForward = Annotated[
+    Annotated[Mlp, Tag("mlp")] | Annotated[Experts, Tag("experts")], Discriminator(_kind_of_feed_forward)
+]
 
 
 class Block(AbstractLayer):
@@ -64,7 +78,7 @@ class Block(AbstractLayer):
 
     kind: Literal["block"] = "block"
     mixer: Attention
-    feed_forward: Mlp
+    feed_forward: FeedForward
     norm: Norm = "layernorm"
     norm_bias: bool = True
     norm_scale: bool = True
@@ -77,6 +91,12 @@ class Block(AbstractLayer):
     def _norms_of_parallel_halves_stand_before(self) -> "Block":
         if self.residual != "sequential" and self.norm_placement != "before":
             raise ValueError(f"norm_placement before, where residual is {self.residual}")
+        return self
+
+    @model_validator(mode="after")
+    def _experts_stand_alone(self) -> "Block":
+        if self.residual != "sequential" and not self.feed_forward.in_tensor_region:
+            raise ValueError("residual sequential, where feed_forward is experts")
         return self
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
@@ -118,25 +138,34 @@ class Block(AbstractLayer):
     def _half(self, part: str, source: str, output: str, hidden: int, split: Split) -> list[Item]:
         """Norms, layer, sum over ranks, then bias, dropout and residual: one half, from `source`.
 
-        A norm after the half acts on the finished sum with its bias, before dropout.
+        A norm after the half acts on the finished sum with its bias, before dropout. A half that is not in
+        the tensor-parallel region (experts) reads what a rank owns and leaves whole sums by itself.
         """
         layer = self.mixer if part == "attention" else self.feed_forward
         bias = self.mixer.out_bias if part == "attention" else self.feed_forward.bias
         norms_input, norms_output = self.norm_placement != "after", self.norm_placement != "before"
-        enter = enter_tensor_parallel(
-            f"{part}.in" if norms_input else source, f"{part}.enter", hidden, split
-        )
+        inside = layer.forward(hidden, split)
+        if layer.in_tensor_region:
+            inside = self._in_region(part, f"{part}.in" if norms_input else source, inside, hidden, split)
+        elif not norms_input:
+            inside = _reading(inside, f"{part}.in", source)
         found = f"{part}.normed" if norms_output else f"{part}.sum"
         return [
             *([self._norm(part, source, hidden, split)] if norms_input else []),
-            replace(enter, output=f"{part}.in.full"),
-            *layer.forward(hidden, split),
-            leave_tensor_parallel(f"{part}.partial", f"{part}.sum", f"{part}.leave", hidden, split),
+            *inside,
             *self._bias(part, f"{part}.sum", bias, hidden, split),
             *([self._norm_after(part, hidden, split)] if norms_output else []),
             *self._drop(part, found, hidden, split),
             _wide("residual_add", f"{part}.residual", (found, source), output, hidden, split),
         ]
+
+    def _in_region(
+        self, part: str, source: str, inside: tuple[Item, ...], hidden: int, split: Split
+    ) -> tuple[Item, ...]:
+        """A half between the messages that gather its input and sum its result over ranks."""
+        enter = enter_tensor_parallel(source, f"{part}.enter", hidden, split)
+        leave = leave_tensor_parallel(f"{part}.partial", f"{part}.sum", f"{part}.leave", hidden, split)
+        return (replace(enter, output=f"{part}.in.full"), *inside, leave)
 
     def _parallel(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Both halves of one input, joined while they are partial sums, then summed over ranks once.
@@ -184,6 +213,13 @@ class Block(AbstractLayer):
     def _drop(self, part: str, tensor: str, hidden: int, split: Split) -> list[Item]:
         """Dropout on a half's result, if there is any."""
         return [_wide("dropout", f"{part}.drop", (tensor,), tensor, hidden, split)] if self.dropout else []
+
+
+def _reading(items: tuple[Item, ...], old: str, new: str) -> tuple[Item, ...]:
+    """Items that read another tensor instead of `old`."""
+    return tuple(
+        replace(item, inputs=tuple(new if name == old else name for name in item.inputs)) for item in items
+    )
 
 
 def _wide(

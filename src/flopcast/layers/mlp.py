@@ -7,7 +7,7 @@ Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inne
 (tokens, inner) → `partial` (tokens, hidden).
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ class Mlp(AbstractLayer):
     """
 
     kind: Literal["mlp"] = "mlp"
+    in_tensor_region: ClassVar[bool] = True  # the block gathers its input and sums its result
     ffn_hidden: int = Field(ge=1)
     activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = "gelu"
     bias: bool = False
@@ -43,6 +44,11 @@ class Mlp(AbstractLayer):
         22016
         """
         return self.ffn_hidden * (2 if self.activation in GATED else 1)
+
+    @property
+    def active_columns(self) -> int:
+        """Columns of all linears beside the hidden width: one token meets them all."""
+        return self.up_columns + self.ffn_hidden
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Up and down projections; the bias of the second is the block's.

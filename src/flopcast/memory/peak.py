@@ -25,6 +25,7 @@ from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.schedules import SCHEDULES
 from flopcast.spec.cluster import Cluster
+from flopcast.workload.gradients import updated_parameters
 from flopcast.workload.program import Programs
 
 
@@ -93,15 +94,17 @@ def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
 def _resident(programs: Programs) -> dict[str, Floats]:
     """States, and the workspace of libraries: there at both moments.
 
-    ZeRO-1 shards the optimizer's states (master weight and moments) and leaves weights and gradients whole.
+    ZeRO-1 shards the optimizer's states (master weight and moments) and leaves weights and gradients whole;
+    those of experts over the ranks that hold the same experts.
     """
     plans, stack = programs.plans, programs.stack
     parameters = programs.parameters
+    updated = updated_parameters(plans, parameters, programs.expert_parameters)
     here = (programs.stages.multiplicity > 0).astype(np.float64)
     return {
         "parameters": parameters * ELEMENT_BYTES[plans.structure.precision],
         "gradients": parameters * ELEMENT_BYTES[stack.gradients.dtype],
-        "optimizer_states": parameters * stack.optimizer.state_bytes / plans.state_shards,
+        "optimizer_states": updated * stack.optimizer.state_bytes,
         "workspace": stack.memory.workspace_bytes * here,
     }
 
@@ -141,10 +144,11 @@ def _updating(programs: Programs) -> dict[str, Floats]:
     """What exists while gradients are reduced and applied: flattened buckets, fp32 copies of the shard."""
     plans, stack = programs.plans, programs.stack
     parameters = programs.parameters
+    updated = updated_parameters(plans, parameters, programs.expert_parameters)
     bucket = np.minimum(parameters, stack.gradients.bucket_elements)
     return {
         "gradient_buckets": stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype],
-        "update": parameters / plans.state_shards * stack.memory.update_bytes,
+        "update": updated * stack.memory.update_bytes,
     }
 
 
@@ -185,7 +189,14 @@ def _sent_bytes(programs: Programs) -> Floats:
 
 
 def _communicators(programs: Programs) -> Floats:
-    """How many communicators a rank opens, (plans, 1): one for each axis of more than one rank."""
+    """How many communicators a rank opens, (plans, 1): one for each axis of more than one rank.
+
+    Experts have two of their own, but where their replicas are the data-parallel ranks. An axis of ranks
+    that share an expert is the tensor-parallel one.
+    """
     plans = programs.plans
-    degrees = (plans.tensor_parallel, plans.data_parallel, plans.pipeline_parallel)
+    degrees = [plans.tensor_parallel, plans.data_parallel, plans.pipeline_parallel]
+    if programs.expert_parameters is not None:
+        replicas = plans.expert_replicas
+        degrees += [plans.expert_parallel, np.where(replicas == plans.data_parallel, 1.0, replicas)]
     return sum(((degree > 1).astype(np.float64) for degree in degrees), ZERO)

@@ -57,6 +57,12 @@ KINDS: dict[str, Kind] = {
     "copy": Kind(forward=2, backward=2),
     "cast_to_fp32": Kind(forward=3, backward=3),
     "rope": Kind(forward=2, backward=2),
+    "sigmoid": Kind(forward=2, backward=3, saves=OUT),
+    "scale_rows": Kind(forward=2, backward=3, saves=X),  # by one number a row
+    "top_k": Kind(forward=1, backward=1, reduces=True),  # what it picks is small beside what it reads
+    "router_loss": Kind(forward=1, backward=2),
+    "permute": Kind(forward=2, backward=2),  # counted in rows of the permuted tensor
+    "unpermute": Kind(forward=2, backward=3, saves=X),  # weighs rows: their gradients need them
     "cross_entropy": Kind(forward=2, backward=2, reduces=True),  # logits: spec/stack.py, Memory
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),

@@ -45,7 +45,7 @@ def as_json(report: Report) -> dict[str, object]:
         "mfu_peak": {"dtype": job.plan.precision, "flop_per_s": metrics.peak_flop_per_s},
         "flop_convention": "full",
         "model_parameters": job.model.parameters(),
-        "active_parameters": job.model.parameters(),
+        "active_parameters": job.model.active_parameters(),
         "model_flop": nine_digits(metrics.model_flop),
         "hardware_flop": nine_digits(metrics.hardware_flop),
         "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},

@@ -7,7 +7,8 @@ Elsewhere: the FLOP that flopcast itself counts (report/metrics.py), printed rat
 (validation/conventions.py).
 
 Every formula gives the FLOP of the whole cluster in one step of the job's global batch. Symbols are those
-of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabulary, N parameters.
+of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabulary, N parameters
+(of experts, those that a token uses).
 """
 
 from collections.abc import Callable
@@ -95,7 +96,7 @@ def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
     """
     length, model = job.batch.sequence_length, job.model
     tables = 0.0 if embedding else model.hidden * (model.vocabulary + model.learned_positions)
-    linear = 6.0 * (model.parameters() - tables) * length
+    linear = 6.0 * (model.active_parameters() - tables) * length
     return job.plan.global_batch * (linear + attention_passes * model.attention_flop(length))
 
 

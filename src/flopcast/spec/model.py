@@ -139,11 +139,26 @@ class Model(Noun):
             for weight in layer.weights(self.hidden, WHOLE)
         )
 
+    def active_parameters(self) -> float:
+        """Weights that one token uses: of experts, those it is routed to; embeddings count, tied ones once.
+
+        Returns
+        -------
+        float
+            The second number of a mixture of experts: 12.9e9 for Mixtral 8x7B (arXiv:2401.04088, table 1).
+        """
+        return sum(
+            count * (weight.total if weight.active is None else weight.active)
+            for layer, count in self.sequence()
+            for weight in layer.weights(self.hidden, WHOLE)
+        )
+
     def forward_flop(self, sequence_length: int, causal: bool = False) -> float:
         """Model FLOP of one forward pass over one sequence: matrix products, head included.
 
         A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
-        but none of the matrix engine's, whose peak MFU is measured against.
+        but none of the matrix engine's, whose peak MFU is measured against. Of experts, those count that a
+        token is routed to, and the router.
 
         Parameters
         ----------
@@ -180,6 +195,5 @@ class Model(Noun):
         for block in self.blocks:
             size = block.mixer.size(self.hidden)
             projections = (2 * block.mixer.heads + 2 * block.mixer.groups) * size
-            mlp = block.feed_forward.up_columns + block.feed_forward.ffn_hidden
-            elements += block.count * self.hidden * (projections + mlp)
+            elements += block.count * self.hidden * (projections + block.feed_forward.active_columns)
         return 2 * sequence_length * (elements + self.hidden * self.vocabulary)

@@ -28,6 +28,11 @@ def _degree(long_name: str, short_name: str, default: int = 1) -> int:
     return info
 
 
+def _tensor_degree(given: dict[str, int]) -> int:
+    """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
+    return given.get("tensor_parallel", 1)
+
+
 class Plan(Noun):
     """One way to run a step. Long names are the glossary's, short ones the field's.
 
@@ -42,7 +47,8 @@ class Plan(Noun):
         Ranks that cut the sequence everywhere (cp), how keys and values reach them, and which part of
         the sequence each holds: zigzag balances a causal mask. Refused so far.
     expert_parallel, expert_tensor_parallel : int
-        Ranks over which experts are spread (ep), and that share one expert (etp). Refused so far.
+        Ranks over which experts are spread (ep), and that share one expert (etp; as many as share other
+        weights, where it is not said, as in Megatron-LM). All of them are ranks of dp · tp.
     pipeline_parallel, virtual_stages : int
         Stages (pp), and chunks of layers on each of them (vpp).
     zero : int
@@ -69,7 +75,12 @@ class Plan(Noun):
     context_exchange: Literal["ring", "all_gather", "all_to_all"] = "ring"
     context_order: Literal["contiguous", "zigzag"] = "zigzag"
     expert_parallel: int = _degree("expert_parallel", "ep")
-    expert_tensor_parallel: int = _degree("expert_tensor_parallel", "etp")
+    expert_tensor_parallel: int = Field(
+        default_factory=_tensor_degree,
+        ge=1,
+        validation_alias=AliasChoices("expert_tensor_parallel", "etp"),
+        description="default: tensor_parallel",
+    )
     pipeline_parallel: int = _degree("pipeline_parallel", "pp")
     virtual_stages: int = _degree("virtual_stages", "vpp")
     zero: Literal[0, 1, 2, 3] = 0
@@ -116,9 +127,13 @@ class Plan(Noun):
             word = _short_name(name, field)
             if isinstance(value, bool):
                 modes += [word] if value else []
-            elif value != field.default or name in ALWAYS_SHOWN:
+            elif value != self._default(name, field) or name in ALWAYS_SHOWN:
                 (degrees if name in NUMERIC else modes).append(f"{word}={value}")
         return " ".join([*degrees, *modes])
+
+    def _default(self, name: str, field: FieldInfo) -> object:
+        """What a field is where it is left out."""
+        return self.tensor_parallel if name == "expert_tensor_parallel" else field.default
 
 
 def _short_name(name: str, field: FieldInfo) -> str:
@@ -180,6 +195,22 @@ class Plans:
         """
         return self.data_parallel if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
+    @property
+    def expert_replicas(self) -> Counts:
+        """Ranks of a stage that hold the same experts, shape (plans, 1): they sum these gradients.
+
+        All ranks of a stage hold each expert's columns once for every such rank, so that it is their number
+        over ep · etp: the data-parallel ranks where experts are neither spread nor cut otherwise than the
+        model's other weights (arXiv:2504.14960, section 3.2).
+        """
+        ranks = self.data_parallel * self.context_parallel * self.tensor_parallel
+        return ranks / (self.expert_parallel * self.expert_tensor_parallel)
+
+    @property
+    def expert_state_shards(self) -> Counts:
+        """Ranks that share the optimizer's states of the same experts; as `state_shards`."""
+        return self.expert_replicas if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
+
     def split(self, batch: Batch) -> Split:
         """What a layer may see: its micro-batch and its cut, nothing of replicas, stages or schedule.
 
@@ -194,6 +225,8 @@ class Plans:
             tensor=self.tensor_parallel,
             sequence_parallel=self.structure.sequence_parallel,
             dtype=self.structure.precision,
+            expert=self.expert_parallel,
+            expert_tensor=self.expert_tensor_parallel,
         )
 
 

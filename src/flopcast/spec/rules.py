@@ -1,7 +1,8 @@
 """The rules: which combinations of model, cluster, plan and batch are possible and built.
 
 Answers: what must hold, why, and which edit mends it?
-Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py).
+Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py),
+what experts ask of a plan (rules_experts.py).
 What is not built yet is refused by a rule, never accepted and ignored.
 """
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.block import Block
+from flopcast.layers.mlp import Mlp
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
@@ -59,8 +61,9 @@ def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:
 
 
 def _width_fits(block: Block, tensor: Counts) -> np.ndarray:
-    """The inner width of a feed-forward is cut evenly."""
-    kept: np.ndarray = block.feed_forward.ffn_hidden % tensor == 0
+    """The inner width of a dense feed-forward is cut evenly; for experts: rules_experts.py."""
+    width = block.feed_forward.ffn_hidden if isinstance(block.feed_forward, Mlp) else 0
+    kept: np.ndarray = width % tensor == 0
     return kept
 
 
@@ -75,6 +78,12 @@ def _uncut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> Block:
     """The first run of blocks that the first plan cannot cut."""
     tensor = case.plans.tensor_parallel[:1]
     return next(block for block in case.model.blocks if not fits(block, tensor).all())
+
+
+def _uncut_width(case: Case) -> int:
+    """The first inner width of a dense feed-forward that the first plan cannot cut."""
+    layer = _uncut(case, _width_fits).feed_forward
+    return layer.ffn_hidden if isinstance(layer, Mlp) else 0
 
 
 def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
@@ -140,7 +149,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.tensor_parallel",
         holds=lambda c: _cut(c, _width_fits),
         value=lambda c: first(c.plans.tensor_parallel),
-        allowed=lambda c: f"a divisor of ffn_hidden = {_uncut(c, _width_fits).feed_forward.ffn_hidden}",
+        allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
         because="the inner width of the MLP is cut evenly",
         fix=lambda _: "choose a tensor_parallel that divides it",
     ),
@@ -312,8 +321,6 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "describe one group",
     ),
     _not_built("plan.context_parallel", "context_parallel", 1, "context parallelism"),
-    _not_built("plan.expert_parallel", "expert_parallel", 1, "expert parallelism"),
-    _not_built("plan.expert_tensor_parallel", "expert_tensor_parallel", 1, "expert tensor parallelism"),
     _not_built("plan.data_shard", "data_shard", 1, "sharded data parallelism (FSDP)"),
     _not_built("plan.offload", "offload", False, "offload"),
     Rule(

@@ -17,8 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
 from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 
@@ -140,8 +141,9 @@ def gradients_at_work(forward: Iterable[Item]) -> Floats:
     largest = ZERO
     for item in forward:
         work = item.work
-        if isinstance(work, Matmul):
-            elements = (work.m + work.n) * work.k  # of the input, of the weight
+        if isinstance(work, (Matmul, GroupedMatmul)):
+            rows, groups = (work.m, ONE) if isinstance(work, Matmul) else (work.rows, work.groups)
+            elements = (rows + groups * work.n) * work.k  # of the input, of the weight
             largest = np.maximum(largest, elements * ELEMENT_BYTES[work.dtype])
     return largest
 

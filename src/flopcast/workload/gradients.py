@@ -29,11 +29,11 @@ from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
-from flopcast.workload.program import elements, tied_elements
+from flopcast.workload.program import elements, expert_elements, tied_elements
 
 ONE_NUMBER_BYTES = constant(8.0)
 AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
-ALL_BEFORE = ("compute", "tp", "dp", "host")  # what an item at the end of a step waits for
+ALL_BEFORE = ("compute", "tp", "ep", "dp", "host")  # what an item at the end of a step waits for
 
 
 def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
@@ -64,25 +64,36 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
         items.append(replace(item, count=constant(gradients.accumulate_passes)))
     if gradients.overlap:
         held = owned + np.where(plans.pipeline_parallel > 1, tied, 0.0)
-        bucket = np.minimum(gradients.bucket_elements, held)
         copies = (name for name in gradients.copies if name not in AFTER_REDUCTION)
         items += [_over_gradients(stack, name, held, phase="backward", when="last") for name in copies]
-        items.append(
-            Item(
-                name="gradients.reduce",
-                work=_reduction(stack, bucket),
-                component="dp_communication",
-                phase="backward",
-                when="last",
-                stream="dp",
-                count=held / np.maximum(bucket, 1.0),
-            )
-        )
+        experts = expert_elements(weights)
+        items.append(_beside(stack, "reduce", "dp", held - experts))
+        if any(weight.expert for weight in weights):
+            items.append(_beside(stack, "reduce_experts", "expert_dp", experts))
     return tuple(items)
 
 
+def _beside(stack: Stack, name: str, axis: str, held: Counts) -> Item:
+    """The reduction of one layer's `held` gradients under the backward of the layers below."""
+    bucket = np.minimum(stack.gradients.bucket_elements, held)
+    return Item(
+        name=f"gradients.{name}",
+        work=_reduction(stack, bucket, axis),
+        component="dp_communication",
+        phase="backward",
+        when="last",
+        stream="dp",
+        count=held / np.maximum(bucket, 1.0),
+    )
+
+
 def reduce_items(
-    stack: Stack, plans: Plans, parameters: Counts, tied: Counts, replicated: Counts
+    stack: Stack,
+    plans: Plans,
+    parameters: Counts,
+    tied: Counts,
+    replicated: Counts,
+    experts: Counts | None = None,
 ) -> tuple[Item, ...]:
     """From the last backward to the common synchronisation; (plans, stage classes).
 
@@ -95,6 +106,8 @@ def reduce_items(
     replicated : array of shape (plans, stage classes)
         Elements that all tensor-parallel ranks hold. With sequence parallelism each has seen its own tokens
         only, so their gradients are summed (arXiv:2205.05198, section 4.2.2).
+    experts : array of shape (plans, stage classes), or None
+        Those of `parameters` that are experts' and summed over the ranks that hold the same ones.
 
     Returns
     -------
@@ -113,18 +126,38 @@ def reduce_items(
     items.append(_message("tied_embeddings", tables))
     copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
     if not gradients.overlap:
-        buckets = np.ceil(parameters / gradients.bucket_elements)
-        bucket = parameters / np.maximum(buckets, 1.0)
         items += [item for name, item in copies if name not in AFTER_REDUCTION]
-        items.append(replace(_message("reduce", _reduction(stack, bucket)), count=buckets))
+        for name, axis, held in _by_axis(parameters, experts):
+            buckets, bucket = _buckets(stack, held)
+            items.append(replace(_message(f"reduce{name}", _reduction(stack, bucket, axis)), count=buckets))
     items += [item for name, item in copies if name in AFTER_REDUCTION]
-    shard = parameters / plans.state_shards
+    shard = updated_parameters(plans, parameters, experts)
     items += [
         _over_gradients(stack, "gradient_norm", shard, f"overflow_check_{check}")
         for check in range(gradients.overflow_checks)
     ]
     items += [_over_gradients(stack, "gradient_norm", shard, "norm"), host_work("step", "step")]
     return tuple(items)
+
+
+def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None) -> Counts:
+    """Parameters whose optimizer states a rank holds, (plans, stage classes): its shards of both kinds."""
+    if experts is None:
+        return parameters / plans.state_shards
+    return (parameters - experts) / plans.state_shards + experts / plans.expert_state_shards
+
+
+def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str, Counts]]:
+    """Ending of a name, axis and elements of each group of ranks that hold the same parameters."""
+    if experts is None:
+        return [("", "dp", parameters)]
+    return [("", "dp", parameters - experts), ("_experts", "expert_dp", experts)]
+
+
+def _buckets(stack: Stack, held: Counts) -> tuple[Counts, Counts]:
+    """How many equal buckets `held` elements fill, and the elements of each."""
+    buckets = np.ceil(held / stack.gradients.bucket_elements)
+    return buckets, held / np.maximum(buckets, 1.0)
 
 
 def synchronise_items(stack: Stack) -> tuple[Item, ...]:
@@ -138,7 +171,9 @@ def synchronise_items(stack: Stack) -> tuple[Item, ...]:
     return tuple(_message(name, number) for name in (*names, "norm"))
 
 
-def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
+def update_items(
+    stack: Stack, plans: Plans, parameters: Counts, experts: Counts | None = None
+) -> tuple[Item, ...]:
     """From the synchronisation to the next step; (plans, stage classes).
 
     ZeRO-1: each data-parallel rank updates its share of the parameters and all gather the result.
@@ -147,6 +182,8 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
     ----------
     parameters : array of shape (plans, stage classes)
         Elements that a rank holds, its share or not.
+    experts : array of shape (plans, stage classes), or None
+        Those of them that are experts'.
 
     References
     ----------
@@ -162,7 +199,7 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
     >>> items[1].work.parameters.tolist()
     [[250000.0]]
     """
-    shard = parameters / plans.state_shards
+    shard = updated_parameters(plans, parameters, experts)
     update = OptimizerUpdate(
         parameters=shard, bytes_per_parameter=constant(stack.optimizer.moved_bytes), dtype="fp32"
     )
@@ -171,17 +208,18 @@ def update_items(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, 
         _step_kernel("update", update, "optimizer"),
     ]
     if plans.structure.zero >= 1:
-        buckets = np.ceil(parameters / stack.gradients.bucket_elements)
         size = ELEMENT_BYTES[plans.structure.precision]
-        gather = AllGather(axis="dp", message_bytes=parameters / np.maximum(buckets, 1.0) * size)
-        items.append(replace(_message("gather_parameters", gather), count=buckets))
+        for name, axis, held in _by_axis(parameters, experts):
+            buckets, bucket = _buckets(stack, held)
+            gather = AllGather(axis=axis, message_bytes=bucket * size)
+            items.append(replace(_message(f"gather_parameters{name}", gather), count=buckets))
     return tuple(items)
 
 
-def _reduction(stack: Stack, bucket: Counts) -> AbstractMessage:
+def _reduction(stack: Stack, bucket: Counts, axis: str) -> AbstractMessage:
     """The sum of one bucket over the replicas; the message is the whole bucket of one rank."""
     kind = ReduceScatter if stack.gradients.collective == "reduce_scatter" else AllReduce
-    return kind(axis="dp", message_bytes=_sized(stack, bucket))
+    return kind(axis=axis, message_bytes=_sized(stack, bucket))
 
 
 def _sized(stack: Stack, count: Counts) -> Counts:

@@ -148,6 +148,7 @@ class Programs:
     synchronise: tuple[Item, ...]  # all stages of a pipeline together
     update: tuple[Item, ...]  # until the next step may begin, per stage class
     parameters: Counts  # per rank, (plans, stage classes)
+    expert_parameters: Counts | None  # of these, experts'; None where the model has no experts
     accounting: tuple[Accounting, ...]
 
     @property
@@ -176,11 +177,31 @@ def tied_elements(weights: tuple[Weight, ...]) -> Counts:
     return sum((weight.elements for weight in weights if weight.tied), ZERO)
 
 
+def expert_elements(weights: tuple[Weight, ...]) -> Counts:
+    """Elements of experts of one instance on one rank."""
+    return sum((weight.elements for weight in weights if weight.expert), ZERO)
+
+
+def expert_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:
+    """Parameters of experts on a rank of each stage class, (plans, stage classes); None without experts."""
+    if not any(weight.expert for layer in layers for weight in layer.weights):
+        return None
+    held = np.zeros(stage_counts.shape[:2])
+    for part, layer in enumerate(layers):
+        held = held + stage_counts[:, :, part] * expert_elements(layer.weights)
+    return held
+
+
 def replicated_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Parameters that every tensor-parallel rank holds whole, by stage class: norms, biases after a sum."""
+    """Parameters that every tensor-parallel rank holds whole, by stage class: norms, biases after a sum.
+
+    Experts are none of them: whole or cut, their gradients are summed over ranks of their own.
+    """
     held = np.zeros(stage_counts.shape[:2])
     for part, layer in enumerate(layers):
         for weight in layer.weights:
+            if weight.expert:
+                continue
             held = held + stage_counts[:, :, part] * np.where(
                 weight.elements == weight.total, weight.elements, 0.0
             )

@@ -37,6 +37,7 @@ from flopcast.workload.program import (
     Programs,
     Segment,
     Workload,
+    expert_parameters,
     held_parameters,
     replicated_parameters,
 )
@@ -58,6 +59,7 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     counts = tuple(layer.count for layer in workload.layers)
     stages = divide_all(counts, workload.plans, stack.pipeline)
     parameters = held_parameters(workload.layers, stages.stage_counts)
+    experts = expert_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans
     return Programs(
         workload=workload,
@@ -76,10 +78,12 @@ def realise(workload: Workload, stack: Stack) -> Programs:
             parameters,
             _tied(workload, stages),
             replicated_parameters(workload.layers, stages.stage_counts),
+            experts,
         ),
         synchronise=synchronise_items(stack),
-        update=update_items(stack, plans, parameters),
+        update=update_items(stack, plans, parameters, experts),
         parameters=parameters,
+        expert_parameters=experts,
         accounting=tuple(accounting),
     )
 

@@ -23,7 +23,10 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "reduce_scatter": "all_gather",
     "all_to_all": "all_gather",
     "send_receive": "all_gather",
+    "dispatch": "all_to_all",
+    "combine": "dispatch",
 }
+PERSONAL = ("dispatch", "combine")  # each rank's own bytes for each other: no rank passes them on
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -120,12 +123,25 @@ def _on_tier(
         size_bytes = np.maximum(size_bytes, 2.0 ** curve.axes[0][0])
         latency_s = np.full(size_bytes.shape, curve.launch_s)
     lanes = np.where(nodes > 1, inside, 1.0) if collective != "send_receive" else np.ones_like(nodes)
+    if collective in PERSONAL:
+        lanes = _lanes_of_own(ranks, nodes)
     bus_bytes_per_s = np.minimum(lanes * link.bytes_per_s, inner_bytes_per_s)
     bound_s = formula.share(ranks) * size_bytes / bus_bytes_per_s
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
     alone_s: Floats = latency_s + bound_s / efficiency
     return alone_s
+
+
+def _lanes_of_own(ranks: Counts, nodes: Counts) -> Counts:
+    """Cards that one rank's own traffic seems to use: those bytes that leave its domain use its own alone.
+
+    Of n ranks in m domains, (n - 1) / n of what a rank sends goes to others and (m - 1) / m leaves; their
+    ratio is what the bandwidth of one card is multiplied by. What stays inside is hidden behind it.
+    """
+    outside = np.where(nodes > 1, (nodes - 1) / nodes, 1.0)
+    lanes: Counts = np.where(nodes > 1, (ranks - 1) / ranks / outside, 1.0)
+    return lanes
 
 
 def _curve(collective: str, link: Tier, book: CurveBook) -> Curve | None:

@@ -23,7 +23,7 @@ class Relative:
     log_sigma_factor: float
 
 
-GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap")  # an elementwise function
+GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
 STREAMING = Relative(name="residual_add", log_sigma_factor=0.08)
 
 RELATIVES: dict[str, Relative] = {
@@ -46,6 +46,7 @@ RELATIVES: dict[str, Relative] = {
             "rope",
             "alibi",
             "rope_join",
+            "scale_rows",
             "split_heads",
             "residual_add.backward",
             "copy.backward",
@@ -57,11 +58,24 @@ RELATIVES: dict[str, Relative] = {
             "fused_layernorm.backward",
             "rope.backward",
             "rope_join.backward",
+            "scale_rows.backward",
             "split_heads.backward",
             "adam",
         ),
         STREAMING,
     ),
+    # rows gathered from, or scattered to, places all over a tensor: an estimate, as no row was measured
+    **dict.fromkeys(
+        ("permute", "permute.backward", "unpermute", "unpermute.backward"),
+        Relative(name="residual_add", log_sigma_factor=0.25),
+    ),
+    # short rows of a router's scores: an estimate, as no row was measured
+    **dict.fromkeys(
+        ("top_k", "top_k.backward", "router_loss", "router_loss.backward"),
+        Relative(name="residual_add", log_sigma_factor=0.3),
+    ),
+    # experts' products as one product of all rows: the sigma is what stands between two devices
+    "grouped_gemm": Relative(name="gemm", log_sigma_factor=0.19),
     # reductions over tokens
     **dict.fromkeys(
         ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),

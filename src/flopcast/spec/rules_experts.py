@@ -1,0 +1,139 @@
+"""The rules about experts: how they may be spread over ranks and cut, and what of them is not built.
+
+Answers: what must hold between a model with experts and a plan, why, and which edit mends it?
+Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
+(layers/experts.py).
+A model without experts breaks none of these but the first.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.layers.experts import Experts
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import divisors, listed, nearest_divisor
+
+
+def _experts(case: Case) -> tuple[tuple[int, Experts], ...]:
+    """Feed-forwards that are experts, each with the place of its run of blocks."""
+    layers = ((place, block.feed_forward) for place, block in enumerate(case.model.blocks))
+    return tuple((place, layer) for place, layer in layers if isinstance(layer, Experts))
+
+
+def _common(numbers: list[int]) -> int:
+    """What a degree must divide, as it cuts all runs of blocks alike; 0, which all divide, for none."""
+    return int(np.gcd.reduce(numbers)) if numbers else 0
+
+
+def _num_experts(case: Case) -> int:
+    return _common([layer.num_experts for _, layer in _experts(case)])
+
+
+def _expert_width(case: Case) -> int:
+    return _common([layer.expert_hidden for _, layer in _experts(case)])
+
+
+def _shared_width(case: Case) -> int:
+    return _common([layer.shared_width for _, layer in _experts(case)])
+
+
+def _ranks(case: Case) -> Counts:
+    """Ranks of a stage that experts may be spread over, whole experts or the columns of one each."""
+    plans = case.plans
+    ranks = plans.data_parallel * plans.context_parallel * plans.tensor_parallel
+    return ranks / plans.expert_tensor_parallel
+
+
+def _dropping(case: Case) -> list[tuple[int, Experts]]:
+    """Experts of a limited capacity."""
+    return [(place, layer) for place, layer in _experts(case) if layer.capacity_factor > 0]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.expert_parallel",
+        holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c)),
+        value=lambda c: first(c.plans.expert_parallel),
+        allowed=lambda _: "1 for a dense model",
+        because="only experts are spread over expert-parallel ranks",
+        fix=lambda _: "set expert_parallel to 1",
+    ),
+    Rule(
+        field="plan.expert_parallel",
+        holds=lambda c: not _experts(c) or _num_experts(c) % c.plans.expert_parallel == 0,
+        value=lambda c: first(c.plans.expert_parallel),
+        allowed=lambda c: (
+            f"a divisor of num_experts = {_num_experts(c)}: {listed(divisors(_num_experts(c)))}"
+        ),
+        because="each expert-parallel rank holds equally many experts",
+        fix=lambda c: (
+            f"set expert_parallel to {nearest_divisor(_num_experts(c), first(c.plans.expert_parallel))}"
+        ),
+    ),
+    Rule(
+        field="plan.expert_parallel",
+        holds=lambda c: not _experts(c) or _ranks(c) % c.plans.expert_parallel == 0,
+        value=lambda c: first(c.plans.expert_parallel),
+        allowed=lambda c: f"a divisor of dp · tp / etp = {_ranks(c)[0, 0]:g}",
+        because="experts are spread over ranks of one pipeline stage",
+        fix=lambda c: (
+            f"set expert_parallel to {_common([first(_ranks(c)), first(c.plans.expert_parallel)])}"
+        ),
+    ),
+    Rule(
+        field="plan.expert_tensor_parallel",
+        holds=lambda c: (
+            not _experts(c)
+            or (c.plans.expert_tensor_parallel == 1)
+            | (c.plans.expert_tensor_parallel == c.plans.tensor_parallel)
+        ),
+        value=lambda c: first(c.plans.expert_tensor_parallel),
+        allowed=lambda c: f"1, or tensor_parallel = {first(c.plans.tensor_parallel)}",
+        because="experts cut over other ranks than the model's other weights are not built yet",
+        fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
+    ),
+    Rule(
+        field="plan.expert_tensor_parallel",
+        holds=lambda c: not _experts(c) or _expert_width(c) % c.plans.expert_tensor_parallel == 0,
+        value=lambda c: first(c.plans.expert_tensor_parallel),
+        allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
+        because="the inner width of an expert is cut evenly",
+        fix=lambda _: "set expert_tensor_parallel to 1",
+    ),
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
+        value=lambda c: first(c.plans.tensor_parallel),
+        allowed=lambda c: f"a divisor of the width of shared experts = {_shared_width(c)}",
+        because="the inner width of shared experts is cut evenly",
+        fix=lambda c: (
+            f"set tensor_parallel to {nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))}"
+        ),
+    ),
+    Rule(
+        field="plan.sequence_parallel",
+        holds=lambda c: (
+            not _experts(c) or c.plans.structure.sequence_parallel or c.plans.tensor_parallel == 1
+        ),
+        value=lambda _: False,
+        allowed=lambda _: "true for experts with tensor_parallel above 1",
+        because="each rank routes its own tokens: routing of the same ones on all ranks is not built yet",
+        fix=lambda _: "set sequence_parallel to true",
+    ),
+    Rule(
+        field="plan.rank_order",
+        holds=lambda c: not _experts(c) or c.plans.structure.rank_order == "tp-cp-dp-pp",
+        value=lambda c: c.plans.structure.rank_order,
+        allowed=lambda _: "tp-cp-dp-pp",
+        because="experts on ranks in another order are not built yet",
+        fix=lambda _: "choose tp-cp-dp-pp",
+    ),
+    Rule(
+        field=lambda c: f"model.blocks[{_dropping(c)[0][0]}].feed_forward.capacity_factor",
+        holds=lambda c: not _dropping(c),
+        value=lambda c: _dropping(c)[0][1].capacity_factor,
+        allowed=lambda _: "0",
+        because="tokens dropped at the capacity of an expert are not built yet",
+        fix=lambda _: "change capacity_factor to 0: no token is dropped",
+    ),
+)
