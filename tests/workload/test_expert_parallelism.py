@@ -114,7 +114,7 @@ def test_whole_experts_on_every_tensor_parallel_rank_are_no_copies_that_it_sums(
 
 
 def test_spreading_experts_saves_their_share_of_weights_gradients_and_states():
-    """Of experts a rank keeps 1 / ep; their states, shared by all eight ranks before, stay what they are."""
+    """Of experts a rank keeps 1 / ep; states, shared by all eight ranks before, stay what they are."""
     whole, spread = (
         peak_memory(realised(MIXTURE, MEGATRON, f"dp=8 ep={ep} zero=1 gbs=8 recompute=full precision=bf16"))
         for ep in (1, 8)

@@ -96,7 +96,7 @@ class Block(AbstractLayer):
     @model_validator(mode="after")
     def _experts_stand_alone(self) -> "Block":
         if self.residual != "sequential" and not self.feed_forward.in_tensor_region:
-            raise ValueError("residual sequential, where feed_forward is experts")
+            raise ValueError(f"residual sequential, where feed_forward is {self.feed_forward.kind}")
         return self
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

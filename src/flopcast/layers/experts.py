@@ -1,8 +1,8 @@
 """The feed-forward layer of many experts, of which a router picks a few for each token.
 
 Answers: fields, weights, sharding and forward items of a mixture of experts, shared experts included.
-Elsewhere: dense feed-forwards (layers/mlp.py), the products of several experts
-(operators/grouped_matmul.py), which ranks hold which experts (cost/placement.py).
+Elsewhere: dense feed-forwards (layers/mlp.py), how uneven loads are (layers/expert_load.py), the products
+of several experts (operators/grouped_matmul.py), which ranks hold which experts (cost/placement.py).
 
 Ranks follow Megatron-LM's folded layout: experts are spread over `Split.expert` ranks and each is cut over
 `Split.expert_tensor` ranks, all of them ranks that data and tensor parallelism count already. A rank routes
@@ -34,6 +34,7 @@ from flopcast.layers.base import (
     leave_tensor_parallel,
     replicated,
 )
+from flopcast.layers.expert_load import fullest_by_chance, fullest_rank
 from flopcast.layers.mlp import GATED, Mlp
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -132,12 +133,6 @@ class Experts(AbstractLayer):
     def imbalance(self, split: Split) -> tuple[Counts, Counts]:
         """Load of the fullest rank over the mean rank, and of its fullest expert over that rank's mean.
 
-        Chance: n rows fall on each expert in the mean, with a standard deviation of sqrt(n), and the
-        largest of E such numbers lies about sqrt(2 ln E) of them above it (an upper bound of its mean); no
-        expert gets more than every token. A rank's share of experts varies less than one expert does, by
-        sqrt((ep - 1) / (E - 1)): the standard deviation of a mean that is drawn without replacement. All of
-        them on one rank is no draw.
-
         Returns
         -------
         pair of arrays of shape (plans, 1)
@@ -145,10 +140,11 @@ class Experts(AbstractLayer):
         """
         experts = constant(self.num_experts)
         rows = split.own_tokens * split.expert * split.expert_tensor * self.top_k / experts
-        drawn = np.minimum(1.0 + np.sqrt(2.0 * np.log(experts) / rows), experts / self.top_k)
-        fullest = drawn if self.load_imbalance_ratio is None else constant(self.load_imbalance_ratio)
-        part = np.sqrt((split.expert - 1.0) / np.maximum(experts - 1.0, 1.0))
-        of_rank = 1.0 + (fullest - 1.0) * part
+        if self.load_imbalance_ratio is None:
+            fullest = fullest_by_chance(experts, constant(self.top_k), rows)
+        else:
+            fullest = constant(self.load_imbalance_ratio)
+        of_rank = fullest_rank(fullest, experts, split.expert)
         return of_rank, fullest / of_rank
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

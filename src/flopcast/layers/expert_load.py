@@ -1,0 +1,61 @@
+"""How uneven the loads of experts are, where routing is even but for chance, and what ranks make of it.
+
+Answers: how many rows has the fullest expert, over the mean one; how many the fullest rank?
+Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/views.py).
+
+All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are estimates from below: a
+trained router follows its data, and what falls on an expert in one batch is less even than chance.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+
+
+def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
+    """Rows of the fullest expert over the mean, where every token picks by lot.
+
+    With n rows on each expert in the mean, the rows of one have a standard deviation of sqrt(n); the
+    largest of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as
+    much. As a token goes to an expert once, the ratio is at most E / top_k.
+
+    Parameters
+    ----------
+    rows : of the mean expert, from all ranks whose tokens it takes
+
+    References
+    ----------
+    The bound of the largest of E normal numbers: Boucheron, Lugosi, Massart, "Concentration Inequalities",
+    Oxford 2013, section 2.5.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> [fullest_by_chance(constant(e), constant(1), constant(800)).round(3).item() for e in (1, 128)]
+    [1.0, 1.11]
+    """
+    drawn = 1.0 + np.sqrt(2.0 * np.log(experts) / rows)
+    ratio: Counts = np.minimum(drawn, experts / top_k)
+    return ratio
+
+
+def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
+    """Rows of the fullest rank over the mean, where each holds experts / ranks of them.
+
+    A rank's mean is one of E / n numbers that are drawn without replacement: its standard deviation is that
+    of one number times sqrt((n - 1) / (E - 1)). All experts on one rank are no draw; one on each rank is
+    the expert's own load.
+
+    Parameters
+    ----------
+    fullest : load of the fullest expert over the mean one
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> fullest, experts = constant(1.5), constant(8)
+    >>> [fullest_rank(fullest, experts, constant(ranks)).round(3).item() for ranks in (1, 4, 8)]
+    [1.0, 1.327, 1.5]
+    """
+    ratio: Counts = 1.0 + (fullest - 1.0) * np.sqrt((ranks - 1.0) / np.maximum(experts - 1.0, 1.0))
+    return ratio
