@@ -11,6 +11,7 @@ import json
 import pytest
 from hf_cases import CONFIGS, NAMES, imported, published, read
 
+from flopcast.errors import SpecError
 from flopcast.io import catalog
 from flopcast.io.hugging_face.config import model_from_config
 from flopcast.io.hugging_face.families import FAMILIES
@@ -33,6 +34,9 @@ HUB = {  # tensors of the published checkpoint, as the hub or a library that loa
     "qwen2.5-32b": 32_763_876_352,
     "qwen3-0.6b": 751_632_384 - 151936 * 1024,  # the checkpoint stores the tied table twice
     "qwen3-8b": 8_190_735_360,
+    "mixtral-8x7b": 46_702_792_704,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "qwen3-30b-a3b": 30_532_122_624,
     "gemma-2b": 2_506_172_416,
     "gemma-7b": 8_537_680_896,
     "gemma-2-9b": 9_241_705_984,
@@ -257,6 +261,40 @@ def test_a_key_changes_the_parameters_by_what_it_stands_for(name, changes, param
     before, after = imported(name), imported(published(name) | changes)
 
     assert after.parameters() - before.parameters() == parameters
+
+
+EXPERT = 3 * 2048 * 768  # of Qwen3-30B-A3B, gated
+LAYER_OF_EXPERTS = 128 * EXPERT + 128 * 2048  # and their router
+DENSE = 3 * 2048 * 6144
+
+
+@pytest.mark.parametrize(
+    ("changes", "dense", "runs"),
+    [
+        ({"mlp_only_layers": [0, 1]}, 2, [2, 46]),
+        ({"mlp_only_layers": [47, 0]}, 2, [1, 46, 1]),
+        ({"decoder_sparse_step": 2}, 24, [1] * 48),
+        ({"mlp_only_layers": []}, 0, [48]),
+    ],
+    ids=str,
+)
+def test_layers_without_experts_are_dense_and_stand_where_the_config_says(changes, dense, runs):
+    before, after = imported("qwen3-30b-a3b"), imported(published("qwen3-30b-a3b") | changes)
+
+    assert before.parameters() - after.parameters() == dense * (LAYER_OF_EXPERTS - DENSE)
+    assert [block.count for block in after.blocks] == runs
+    assert sum(b.count for b in after.blocks if b.feed_forward.kind == "mlp") == dense
+
+
+def test_a_coefficient_of_nothing_leaves_the_router_without_its_loss():
+    (block,) = imported(published("mixtral-8x7b") | {"router_aux_loss_coef": 0}).blocks
+
+    assert not block.feed_forward.auxiliary_loss
+
+
+def test_layers_that_are_no_list_are_told():
+    with pytest.raises(SpecError, match="mlp_only_layers"):
+        imported(published("qwen3-30b-a3b") | {"mlp_only_layers": "first"})
 
 
 @pytest.mark.parametrize(("learned", "rows"), [(True, 2048), (False, 0)])

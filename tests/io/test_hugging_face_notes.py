@@ -104,8 +104,8 @@ def test_layers_and_names_of_gpt_neox_that_do_nothing_are_told():
 
 
 REFUSED = {
-    "mixtral": "mixtures of experts",
-    "qwen3_moe": "mixtures of experts",
+    "dbrx": "mixtures of experts",
+    "olmoe": "mixtures of experts",
     "deepseek_v3": "latent attention",
     "deepseek_v2": "latent attention",
     "t5": "encoder-decoders",

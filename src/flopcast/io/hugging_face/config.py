@@ -16,6 +16,7 @@ from typing import Any
 
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
+from flopcast.io.hugging_face.experts import runs
 from flopcast.io.hugging_face.families import FAMILIES, Family, Given
 from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, LEFT_OUT, OTHERWISE, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
@@ -42,10 +43,11 @@ TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """The facts of one dense decoder, as a family's table and a config give them.
+    """The facts of one decoder, as a family's table and a config give them.
 
     None follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
-    MLP is 4 · hidden wide. Soft caps and windows are none.
+    MLP is 4 · hidden wide. Soft caps and windows are none. `experts` are those of all layers but the
+    `dense_layers`.
     """
 
     hidden: int
@@ -80,6 +82,8 @@ class Architecture:
     hidden_dropout: Probability = 0.0
     embedding_dropout: Probability = 0.0
     window: int | None = None
+    experts: dict[str, object] | None = None
+    dense_layers: tuple[int, ...] = ()
 
 
 def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str, ...]]:
@@ -170,7 +174,7 @@ def _family(reader: Reader) -> str:
 
 
 def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
-    """Experts, latent attention and encoders inside a family of dense decoders by name.
+    """Latent attention and encoders inside a family of decoders by name, experts inside a dense one.
 
     Raises
     ------
@@ -179,8 +183,9 @@ def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
     """
     found = [
         (key, because)
-        for keys, because in ((EXPERTS, ELSEWHERE["mixtral"]), (LATENT, ELSEWHERE["deepseek_v3"]))
+        for keys, because in ((EXPERTS, ELSEWHERE["dbrx"]), (LATENT, ELSEWHERE["deepseek_v3"]))
         for key in keys
+        if not (keys is EXPERTS and "experts" in FAMILIES[name].facts)
         if reader.raw(key) not in (None, 0, 1, False)
     ]
     found += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
@@ -275,18 +280,12 @@ def _slides(reader: Reader) -> bool:
 def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object]:
     """The facts as a Model has them, its defaults left out."""
     block = {
-        "count": found.layers,
         "norm": found.norm,
         "norm_bias": found.norm_bias or found.norm == "rmsnorm",  # which has none, whatever is said
         "norm_scale": found.norm_scale,
         "norm_placement": found.norm_placement,
         "residual": found.residual,
         "mixer": _mixer(found),
-        "feed_forward": {
-            "ffn_hidden": found.ffn_hidden or 4 * found.hidden,
-            "activation": ACTIVATIONS[found.activation][found.gated],
-            "bias": found.mlp_bias,
-        },
         "dropout": found.hidden_dropout,
     }
     whole = {
@@ -301,7 +300,10 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
         "embedding_dropout": found.embedding_dropout,
         "head_bias": found.head_bias,
         "logit_softcap": found.logit_softcap is not None,
-        "blocks": [block],
+        "blocks": [
+            block | {"count": count, "feed_forward": _feed_forward(found, sparse)}
+            for sparse, count in runs(found.layers, found.dense_layers)
+        ],
     }
     file = reader.document.name.replace("\\", "/").rpartition("/")[2]
     source = {"title": f"{file}, a Hugging Face config of the {name} family"}
@@ -324,6 +326,15 @@ def _mixer(found: Architecture) -> dict[str, object]:
         "alibi": found.alibi,
         "softcap": found.softcap is not None,
     }
+
+
+def _feed_forward(found: Architecture, sparse: bool) -> dict[str, object]:
+    """The dense MLP, or experts where the family has them and the layer is `sparse`."""
+    activation = ACTIVATIONS[found.activation][found.gated]
+    if sparse and found.experts is not None:
+        return found.experts | {"kind": "experts", "activation": activation}
+    width = found.ffn_hidden or 4 * found.hidden
+    return {"ffn_hidden": width, "activation": activation, "bias": found.mlp_bias}
 
 
 def _name(reader: Reader, family: str) -> str:

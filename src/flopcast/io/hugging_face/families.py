@@ -1,4 +1,4 @@
-"""Dense decoder families of Hugging Face: which facts their configs give, and which are fixed.
+"""Decoder families of Hugging Face: which facts their configs give, and which are fixed.
 
 Answers: for one `model_type`, what is read, with which default, and what is always so?
 Elsewhere: keys of facts (reader.py), the mapping that they make (config.py).
@@ -13,6 +13,7 @@ is the code of the model beside it. A new family is one table here.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from flopcast.io.hugging_face.experts import dense_layers, mixtral_experts, qwen2_experts, qwen3_experts
 from flopcast.io.hugging_face.reader import Reader
 
 
@@ -252,6 +253,14 @@ BAICHUAN: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 64000, 4096) | {
     "kv_heads": _given(None), "qkv_bias": False, "out_bias": False, "mlp_bias": False,
     "alibi": _baichuan_alibi,
 }  # fmt: skip
+MIXTRAL: dict[str, Rule] = MISTRAL | {"experts": mixtral_experts, "window": _given(None)}
+QWEN2_MOE: dict[str, Rule] = QWEN2 | _sizes(2048, 24, 16, 5632, 151936, 32768) | {
+    "kv_heads": _given(16), "experts": qwen2_experts, "dense_layers": dense_layers,
+}  # fmt: skip
+QWEN3_MOE: dict[str, Rule] = QWEN3 | _sizes(2048, 24, 32, 6144, 151936, 32768) | {
+    "kv_heads": _given(4), "head_size": _given(None), "experts": qwen3_experts,
+    "dense_layers": dense_layers,
+}  # fmt: skip
 NEMOTRON: dict[str, Rule] = LLAMA | _sizes(6144, 32, 48, 24576, 256000, 4096) | {
     "activation": _given("relu2"), "gated": False, "norm": "layernorm", "norm_bias": True,
     "rotary_fraction": _given(0.5, "partial_rotary_factor", "partial_rotary_percent", "rope_percent"),
@@ -265,7 +274,8 @@ FAMILIES: dict[str, Family] = {
             "llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma": GEMMA,
             "gemma2": GEMMA2, "gemma3_text": GEMMA3, "gpt2": GPT2, "gpt_neo": GPT_NEO,
             "gpt_neox": GPT_NEOX, "gptj": GPTJ, "olmo2": OLMO2, "internlm2": INTERNLM2,
-            "baichuan": BAICHUAN, "nemotron": NEMOTRON,
+            "baichuan": BAICHUAN, "nemotron": NEMOTRON, "mixtral": MIXTRAL, "qwen2_moe": QWEN2_MOE,
+            "qwen3_moe": QWEN3_MOE,
         }.items()
     },
     "opt": Family(

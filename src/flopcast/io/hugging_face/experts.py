@@ -1,0 +1,73 @@
+"""Experts in Hugging Face configs: how many, how wide, in which layers.
+
+Answers: what do Mixtral's and Qwen's keys say of experts, and which layers stay dense?
+Elsewhere: the other facts of these families (families.py), the layer that they become (layers/experts.py).
+
+Whether picked scores are scaled to add up to 1 (`norm_topk_prob`) changes no time that is counted.
+"""
+
+from itertools import groupby
+
+from flopcast.io.hugging_face.reader import Reader
+
+
+def mixtral_experts(read: Reader) -> dict[str, object]:
+    """Experts as wide as `intermediate_size`, in every layer."""
+    return {
+        "num_experts": read.count("num_local_experts", 8),
+        "top_k": read.count("num_experts_per_tok", 2),
+        "expert_hidden": read.size("ffn_hidden", 14336),
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def qwen2_experts(read: Reader) -> dict[str, object]:
+    """Experts of a width of their own, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
+    return _qwen(read, 60, 4, 1408) | {
+        "shared_experts": 1,
+        "shared_hidden": read.count("shared_expert_intermediate_size", 5632),
+        "shared_gate": True,
+    }
+
+
+def qwen3_experts(read: Reader) -> dict[str, object]:
+    """Experts of a width of their own, none shared; defaults of Qwen3-30B-A3B."""
+    return _qwen(read, 128, 8, 768)
+
+
+def _qwen(read: Reader, experts: int, top_k: int, width: int) -> dict[str, object]:
+    """Keys that both of Qwen's families have."""
+    return {
+        "num_experts": read.count("num_experts", experts),
+        "top_k": read.count("num_experts_per_tok", top_k),
+        "expert_hidden": read.count("moe_intermediate_size", width),
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def _has_loss(read: Reader) -> bool:
+    """Whether the router has a loss that keeps loads even: its coefficient is above 0."""
+    return read.raw("router_aux_loss_coef") != 0
+
+
+def dense_layers(read: Reader) -> tuple[int, ...]:
+    """Layers without experts: those that `mlp_only_layers` lists, and all but every so many-th.
+
+    Layer i has experts where `decoder_sparse_step` divides i + 1 (Qwen2MoeConfig of transformers).
+    """
+    listed, step = read.raw("mlp_only_layers") or [], read.count("decoder_sparse_step", 1)
+    if not isinstance(listed, list) or not all(type(layer) is int for layer in listed):
+        read.fault("mlp_only_layers", "a list of numbers of layers", "they stay dense", "mend it")
+        listed = []
+    layers = range(read.size("layers", 24))
+    return tuple(layer for layer in layers if layer in listed or (layer + 1) % step)
+
+
+def runs(layers: int, dense: tuple[int, ...]) -> list[tuple[bool, int]]:
+    """Layers in a row that are alike: whether they have experts, and how many.
+
+    >>> runs(6, (0, 4))
+    [(False, 1), (True, 3), (False, 1), (True, 1)]
+    """
+    kinds = (layer not in dense for layer in range(layers))
+    return [(sparse, len(list(row))) for sparse, row in groupby(kinds)]
