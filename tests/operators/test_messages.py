@@ -1,22 +1,48 @@
 """Messages as linear maps over what ranks hold, and their bytes against rings that are played out."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.dtypes import constant
-from flopcast.operators.messages import MESSAGES
+from flopcast.operators.messages import MESSAGES, expected_copies
 
 RANKS = 4
+TOKENS = [  # token t of rank r, two elements, goes to two ranks: who gets which
+    [(r, t) for r in range(RANKS) for t in range(RANKS) if rank in ((r + t) % RANKS, (r + t + 1) % RANKS)]
+    for rank in range(RANKS)
+]
+
+
+def dispatched(tokens):
+    """Copies of the tokens of all ranks, at the ranks that they go to."""
+    rows = [held.reshape(RANKS, 2) for held in tokens]
+    return [np.concatenate([rows[r][t] for r, t in TOKENS[rank]]) for rank in range(RANKS)]
+
+
+def combined(copies):
+    """Each token's copies summed where it came from."""
+    rows = np.zeros((RANKS, RANKS, 2))
+    for rank, held in enumerate(copies):
+        for (r, t), copy in zip(TOKENS[rank], held.reshape(-1, 2), strict=True):
+            rows[r, t] += copy
+    return [home.ravel() for home in rows]
+
+
 MAPS = {  # from the list of arrays before to the list after; an array that all share stands once
     "all_reduce": lambda parts: [np.sum(parts, axis=0)],
     "replicate": lambda shared: shared * RANKS,
     "all_gather": lambda shards: [np.concatenate(shards)] * RANKS,
     "reduce_scatter": lambda parts: np.split(np.sum(parts, axis=0), RANKS),
     "send_receive": lambda sent: sent,
+    "dispatch": dispatched,
+    "combine": combined,
 }
 HELD_BEFORE = {"all_reduce": (RANKS, 8), "replicate": (1, 8), "all_gather": (RANKS, 2)}
 HELD_BEFORE |= {"reduce_scatter": (RANKS, 8), "send_receive": (1, 8)}
+HELD_BEFORE |= {"dispatch": (RANKS, 8), "combine": (RANKS, 16)}
 NAME_OF = {kind: name for name, kind in MESSAGES.items()}
 
 
@@ -132,3 +158,51 @@ def test_a_gather_and_a_scatter_send_what_an_all_reduce_sends(ranks):
     share = {name: FORMULAS[name].share(constant(ranks)).item() for name in RINGS}
 
     assert share["all_gather"] + share["reduce_scatter"] == pytest.approx(share["all_reduce"])
+
+
+def counted_copies(experts, top_k, ranks):
+    """Every set of experts in turn, and on how many ranks it lies: the mean."""
+    each = experts // ranks
+    sets = list(combinations(range(experts), top_k))
+    return sum(len({expert // each for expert in chosen}) for chosen in sets) / len(sets)
+
+
+@pytest.mark.parametrize(
+    ("experts", "top_k", "ranks"), [(8, 2, 4), (8, 2, 8), (12, 3, 4), (8, 8, 4), (16, 4, 2), (8, 5, 1)]
+)
+def test_copies_of_a_token_are_those_counted_over_every_set_of_experts(experts, top_k, ranks):
+    found = expected_copies(constant(experts), constant(top_k), constant(ranks)).item()
+
+    assert found == pytest.approx(counted_copies(experts, top_k, ranks), rel=1e-12)
+
+
+def test_copies_of_many_plans_are_those_of_each():
+    experts, top_k, ranks = (
+        np.array([[float(v)] for v in values]) for values in ((8, 256), (2, 8), (4, 8))
+    )
+
+    together = expected_copies(experts, top_k, ranks)
+
+    alone = [
+        expected_copies(constant(e), constant(k), constant(n)).item()
+        for e, k, n in ((8, 2, 4), (256, 8, 8))
+    ]
+    assert together.ravel().tolist() == alone
+
+
+def test_a_dispatch_sends_what_drawn_routes_send():
+    """20 000 tokens of one of eight ranks choose 8 of 256 experts each, drawn without replacement."""
+    rng = np.random.default_rng(5)
+    chosen = rng.random((20_000, 256)).argpartition(8, axis=1)[:, :8] // 32
+    sent = sum(len(np.unique(row[row != 3])) for row in chosen)  # by rank 3: its own copy stays
+
+    copies = expected_copies(constant(256), constant(8), constant(8)).item()
+
+    share = FORMULAS["dispatch"].share(constant(8)).item()
+    assert 20_000 * copies * share == pytest.approx(sent, rel=0.005)
+
+
+def test_no_more_ranks_than_experts_are_chosen_hold_a_token():
+    one = np.ones(1)
+
+    assert expected_copies(64 * one, one, np.array([1.0, 2.0, 64.0])).tolist() == pytest.approx([1, 1, 1])

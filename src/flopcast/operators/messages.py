@@ -4,8 +4,9 @@ Answers: which collective, over which axis of the plan, with how many bytes?
 Elsewhere: how long it takes (cost/collectives), which ranks and links form the axis (cost/placement).
 
 Conventions, as in nccl-tests: `message_bytes` is the array that every rank holds for an all-reduce,
-the gathered result for an all-gather, the full input of one rank for a reduce-scatter, and what is
-sent for a point-to-point message. A collective over one rank costs nothing, by its formula.
+the gathered result for an all-gather, the full input of one rank for a reduce-scatter, what is sent for a
+point-to-point message, and all copies of one rank's tokens for a dispatch or a combine, the one that stays
+included, as in an all-to-all. A collective over one rank costs nothing, by its formula.
 
 A dual is an adjoint: seen as a linear map from what ranks hold before to what they hold after, the
 message's transpose carries gradients back. `axis` names the ranks that take part (operators/base.py).
@@ -13,7 +14,9 @@ message's transpose carries gradients back. `axis` names the ranks that take par
 
 from dataclasses import dataclass
 
-from flopcast.dtypes import Floats
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats
 from flopcast.operators.base import AbstractMessage
 
 
@@ -105,10 +108,76 @@ class SendReceive(AbstractMessage):
         return self
 
 
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Dispatch(AbstractMessage):
+    """Every token goes to the ranks that hold its experts: once to each, however many it uses there.
+
+    `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`. Tokens may have narrow
+    elements, and scales beside them, on the way out, and wide ones on the way back.
+    """
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as a dispatch."""
+        return "dispatch"
+
+    def dual(self) -> "Combine":
+        """Gradients of the copies come home and are summed."""
+        return Combine(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Combine(AbstractMessage):
+    """What the ranks made of a token's copies comes back to its own rank, and is summed there."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as a combine."""
+        return "combine"
+
+    def dual(self) -> Dispatch:
+        """The gradient of the sum goes to every rank that gave a summand."""
+        return Dispatch(axis=self.axis, message_bytes=self.message_bytes)
+
+
+def expected_copies(experts: Counts, top_k: Counts, ranks: Counts) -> Counts:
+    """How many ranks a token goes to, its own included, where routing is uniform; arrays broadcast.
+
+    Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank is
+    left out where all k lie among the other E − E / n: with probability C(E − E/n, k) / C(E, k), the
+    product over i < k of (E − E/n − i) / (E − i). The expectation is n times the rest. As all ranks are
+    alike, 1 / n of the copies stays at home: (n − 1) / n crosses the links, as in an all-to-all.
+
+    Limits on the ranks or nodes of a token (group-limited routing) make it smaller, and are not here.
+
+    Examples
+    --------
+    DeepSeek-V3's eight of 256 over one node, and one rank, which keeps its tokens:
+
+    >>> one = np.ones(1)
+    >>> expected_copies(256 * one, 8 * one, np.array([1.0, 8.0])).round(2).tolist()
+    [1.0, 5.29]
+    """
+    elsewhere = experts - experts / ranks
+    missed: Counts = np.ones(np.broadcast_shapes(experts.shape, top_k.shape, ranks.shape))
+    for pick in range(int(np.max(top_k, initial=0))):
+        again = np.maximum(elsewhere - pick, 0.0) / np.maximum(experts - pick, 1.0)
+        missed = np.where(pick < top_k, missed * again, missed)
+    return ranks * (1.0 - missed)
+
+
 MESSAGES: dict[str, type[AbstractMessage]] = {
     "all_reduce": AllReduce,
     "replicate": Replicate,
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
     "send_receive": SendReceive,
+    "dispatch": Dispatch,
+    "combine": Combine,
 }

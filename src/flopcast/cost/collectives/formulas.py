@@ -45,10 +45,18 @@ def _tree(n: Counts) -> Counts:
     return np.ceil(np.log2(n))
 
 
+def _direct(n: Counts) -> Counts:
+    """One hop to however many ranks: each writes into the buffers of all others."""
+    return np.minimum(n - 1, 1.0)
+
+
 FORMULAS: dict[str, Formula] = {
     "all_reduce": Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n)),
     "all_gather": Formula(share=lambda n: (n - 1) / n, hops=_tree),
     "reduce_scatter": Formula(share=lambda n: (n - 1) / n, hops=_tree),
     "all_to_all": Formula(share=lambda n: (n - 1) / n, hops=_tree),
-    "send_receive": Formula(share=lambda n: np.minimum(n - 1, 1.0), hops=lambda n: np.minimum(n - 1, 1.0)),
+    "send_receive": Formula(share=_direct, hops=_direct),
+    # copies of tokens, one of n ranks' worth of which stays (operators/messages.py, expected_copies)
+    "dispatch": Formula(share=lambda n: (n - 1) / n, hops=_direct),
+    "combine": Formula(share=lambda n: (n - 1) / n, hops=_direct),
 }
