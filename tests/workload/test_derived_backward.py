@@ -38,6 +38,8 @@ DUALS = {  # a linear map's gradient is its transpose: a gather's is a reduce-sc
     "all_gather": "reduce_scatter",
     "reduce_scatter": "all_gather",
     "send_receive": "send_receive",
+    "dispatch": "combine",
+    "combine": "dispatch",
 }
 
 
