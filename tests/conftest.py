@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from flopcast.io import catalog
 from flopcast.io.curves import load_book
 from flopcast.io.jobs import job_of
 from flopcast.io.yaml_text import Document
 
+settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
+settings.load_profile("untimed")
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"

@@ -163,7 +163,7 @@ def test_memory_alone_refuses_the_same_jobs():
     [
         {"zero": 3},
         {"context_parallel": 2},
-        {"schedule": "zero_bubble"},
+        {"schedule": "zb_h1", "recompute": "full"},
         {"offload": True},
         {"data_shard": 2},
     ],
@@ -187,3 +187,11 @@ def test_the_job_is_part_of_its_report_unchanged():
 
     assert report.job == job
     assert report.job.plan == Plan(dp=4, tp=2, gbs=16, precision="fp16")
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "zb_h1", "zb_h2"])
+def test_a_report_of_every_pipeline_schedule_adds_up(schedule):
+    report = flopcast.predict(make_job(plan=f"dp=2 pp=4 gbs=16 precision=fp16 schedule={schedule}"))
+
+    assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
+    assert sum(report.memory.by_category.values()) == pytest.approx(report.memory.allocated_bytes, rel=1e-9)

@@ -133,6 +133,56 @@ def test_two_fits_write_the_same_bytes(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
+def broken_off(folder, out):
+    """A fit that is interrupted while the second system's curves are told."""
+
+    def say(line):
+        if line.startswith("gh200"):
+            raise KeyboardInterrupt
+
+    for system in SYSTEMS:
+        write_system(folder, system)
+    with pytest.raises(KeyboardInterrupt):
+        fit_all(folder, out, say)
+
+
+def test_a_fit_that_was_broken_off_goes_on_where_it_stopped(tmp_path):
+    broken_off(tmp_path, tmp_path / "out")
+    first = tmp_path / "out" / "a100-sxm4-80gb.json"
+    written_ns = first.stat().st_mtime_ns
+
+    fit_all(tmp_path, tmp_path / "out", lambda _: None)
+    fit_all(tmp_path, tmp_path / "whole", lambda _: None)
+
+    assert first.stat().st_mtime_ns == written_ns
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "out").iterdir())
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_broken_fit_of_other_measurements_is_begun_again(tmp_path):
+    broken_off(tmp_path, tmp_path / "out")
+    first = tmp_path / "out" / "a100-sxm4-80gb.json"
+    written_ns = first.stat().st_mtime_ns
+    table = tmp_path / "operators" / "perlmutter-a100-sxm4-80gb" / "layernorm.csv"
+    table.write_text(table.read_text(encoding="utf-8") + "1,4,1024,2048,16,500,900\n", encoding="utf-8")
+
+    fit_all(tmp_path, tmp_path / "out", lambda _: None)
+
+    assert first.stat().st_mtime_ns != written_ns
+
+
+def test_a_ledger_that_cannot_be_read_counts_for_nothing(tmp_path):
+    write_system(tmp_path, "vista-gh200")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "unfinished-fit.json").write_text("{", encoding="utf-8")
+
+    fit_all(tmp_path, tmp_path / "out", lambda _: None)
+
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gh200-96gb.json"]
+
+
 @pytest.mark.parametrize("name", SYSTEMS.values())
 def test_made_up_kernels_at_a_fifth_of_their_bound_are_found_again(tmp_path, name):
     """Launches of 2 and 3 us are taken off times of 25 us and more."""

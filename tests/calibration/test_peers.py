@@ -284,7 +284,7 @@ def test_a_curve_without_gradients_takes_the_ratios_of_the_first_relative_that_h
 
 
 def test_narrow_products_say_that_they_are_of_serving_kernels():
-    for name in MEASURED_GEMMS:
+    for name in sorted(set(MEASURED_GEMMS) - {"arc-pro-b60-24gb"}):  # which has no narrow engines
         narrow = [curve for (_, key), curve in load_owner(name).items() if key.startswith("gemm.")]
         assert narrow
         assert all("slower than training sustains" in curve.evidence.source for curve in narrow)
@@ -442,7 +442,9 @@ def test_each_collective_of_an_a100_reads_its_own_rows_in_half_precision(collect
     assert entry.keep(words).tolist() == [True, False, False, False]
 
 
-@pytest.mark.parametrize("entry", WITH_LATENCY, ids=lambda f: f"{f.fabric}:{f.collective}")
+@pytest.mark.parametrize(
+    "entry", [f for f in WITH_LATENCY if f.path == NCCL_TABLE], ids=lambda f: f"{f.fabric}:{f.collective}"
+)
 def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, entry):
     rows = entry.keep(nccl)
 
@@ -493,7 +495,7 @@ def test_curves_of_messages_with_latency_count_no_hops(nccl):
 
     first, second = (fit_fabric([(entry, nccl)], t, own_latency=True)["all_reduce"] for t in (tier, slow))
 
-    assert first.launch_s == second.launch_s == pytest.approx(5.8e-6 / 2, rel=0.02)
+    assert first.launch_s == second.launch_s == pytest.approx(0.8 * 5.8e-6, rel=0.02)
     np.testing.assert_array_equal(first.table, second.table)
 
 

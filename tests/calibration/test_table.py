@@ -12,6 +12,9 @@ from flopcast.calibration.table import (
     MOST_VALUES,
     NODE_SPACING,
     Rows,
+    _normal_equations,
+    _penalty,
+    _solve,
     corners,
     fit_once,
     fit_table,
@@ -195,6 +198,26 @@ def test_a_node_that_no_row_touches_moves_no_other():
 
     assert level[[0, 2, 3]] == pytest.approx([-1.0, -1.0, -1.0], abs=1e-3)
     assert level[1] == pytest.approx(-1.0 + np.log(2.0), abs=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [(5, 6, 7), (4, 8, 5), (2, 40, 1), (3, 2, 2)])
+def test_elimination_by_blocks_is_the_solution_of_the_whole(sizes):
+    """Second differences along three axes, some rows, and a border of two terms."""
+    draw = np.random.default_rng(7)
+    axes = tuple(np.arange(float(size)) for size in sizes)
+    rows = Rows(
+        log2=draw.uniform(0, 1, (3, 300)) * (np.array(sizes)[:, None] - 1),
+        log_efficiency=draw.normal(size=300),
+        terms=-draw.random((300, 2)),
+    )
+    index, weight, size = corners(axes, rows.log2)
+    normal, right = _normal_equations(index, weight, size, rows.terms, rows.log_efficiency, np.ones(300))
+    normal[:size, :size] += _penalty(axes)
+    normal += 1e-6 * np.eye(len(normal))
+
+    found = _solve(normal, right, size, size // sizes[0])
+
+    np.testing.assert_allclose(found, np.linalg.solve(normal, right), rtol=1e-6, atol=1e-8)
 
 
 def test_terms_that_may_add_up_to_a_sum_are_held_in_proportion():

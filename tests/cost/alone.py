@@ -30,6 +30,7 @@ DEVICES = {  # device → a cluster of it
     "a100-sxm4-40gb": "perlmutter-40gb",
     "a100-sxm4-80gb": "dgx-a100",
     "a40-48gb": "delta-a40",
+    "arc-pro-b60-24gb": "arc-pro-b60-8",
     "b200-sxm-180gb": "dgx-b200",
     "b300-sxm-288gb": "dgx-b300",
     "gb200-192gb": "gb200-nvl72",
@@ -47,6 +48,7 @@ DEVICES = {  # device → a cluster of it
     "mi355x-288gb": "mi355x-8",
     "rtx-4090-24gb": "rtx-4090-8",
     "rtx-pro-6000-96gb": "rtx-pro-6000-8",
+    "v100-pcie-16gb": "v100-pcie-16gb-4",
     "v100-sxm2-16gb": "dgx-1",
     "v100-sxm2-32gb": "aws-p3dn",
 }
@@ -139,7 +141,9 @@ def _batched(role):
     return make
 
 
-def _flash(is_gradient):
+def _flash(is_gradient, latent=False):
+    """Attention; values of latent one have two thirds of the elements, as DeepSeek's."""
+
     def make(tokens, head_size, batch):
         return FlashAttention(
             batch=batch,
@@ -149,6 +153,7 @@ def _flash(is_gradient):
             causal=False,
             dtype="fp16",
             is_gradient=is_gradient,
+            value_head_size=head_size * 2 / 3 if latent else None,
         )
 
     return make
@@ -177,6 +182,8 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
     "batched_gemm.context": (_batched("context"), (TOKENS, HEAD, (2.0, 10.0))),
     "flash_attention": (_flash(False), (TOKENS, HEAD, (2.0, 10.0))),
     "flash_attention.backward": (_flash(True), (TOKENS, HEAD, (2.0, 10.0))),
+    "flash_attention.latent": (_flash(False, latent=True), (TOKENS, HEAD, (2.0, 10.0))),
+    "flash_attention.latent.backward": (_flash(True, latent=True), (TOKENS, HEAD, (2.0, 10.0))),
     "embedding": (_embedding(False), (TOKENS, (12.0, 17.0), WIDTH)),
     "embedding.backward": (_embedding(True), (TOKENS, (12.0, 17.0), WIDTH)),
     "adam": (

@@ -128,3 +128,18 @@ def test_formulas_keep_the_shape_of_their_ranks(name):
 
     assert FORMULAS[name].share(ranks).shape == (3, 2)
     assert FORMULAS[name].hops(ranks).shape == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["dispatch", "combine"])
+def test_copies_of_tokens_reach_any_number_of_ranks_in_one_hop_and_one_rank_in_none(name):
+    hops = FORMULAS[name].hops(np.array([1.0, 2.0, 8.0, 72.0]))
+
+    assert hops.tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["dispatch", "combine"])
+def test_of_evenly_spread_copies_all_but_the_ranks_own_cross_its_links(name):
+    """As in an all-to-all, whose shares are printed by nccl-tests."""
+    share = FORMULAS[name].share(np.array([2.0, 4.0, 8.0]))
+
+    assert tuple(share) == BUS_FACTORS["all_to_all"]

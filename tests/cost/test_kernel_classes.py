@@ -26,6 +26,7 @@ def test_layouts_of_a_product_share_its_curve(curve, layout):
         ("gemm.fp8.forward", "narrow products"),
         ("grouped_gemm.fp8.weight_gradient", "grouped products"),
         ("flash_attention.backward", "attention"),
+        ("flash_attention.latent.backward", "attention"),
         ("batched_gemm.scores", "attention"),
         ("softmax.backward", "memory-bound"),
         ("adam", "memory-bound"),

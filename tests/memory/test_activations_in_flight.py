@@ -228,3 +228,60 @@ def test_a_stage_s_layer_at_work_is_the_largest_that_it_holds():
     assert working[0, first] == max(by_kind["embedding"], by_kind["block"])
     assert working[0, last] == max(by_kind["block"], by_kind["final_norm"], by_kind["head"])
     assert by_kind["head"] > by_kind["block"]  # the gradients of a table of 51 200 rows
+
+
+@pytest.mark.parametrize(("stages", "micro"), [(2, 3), (4, 16)])
+def test_gpipe_keeps_the_activations_of_all_micro_batches(stages, micro):
+    text = f"tp=2 sp recompute=selective pp={stages} gbs={micro}"
+
+    kept = Kept(f"{text} schedule=gpipe").category("activations")[0]
+
+    # arXiv:2205.05198, table 2: 34 s b h / t a layer; L / p layers of all m micro-batches
+    layers = BLOCKS / stages * micro * 34 * LENGTH * HIDDEN / 2
+    assert kept == pytest.approx(layers + micro * IDS, rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "depth"), [("zb_h1", 1), ("zb_h2", 2)])
+def test_zero_bubble_keeps_the_paper_s_sum_of_both_kinds_of_activations(name, depth):
+    kept = Kept(f"pp=4 gbs=16 schedule={name}")
+
+    # arXiv:2401.10241, section 2.3, stages i = 1 and 2 of p = 4: (p - i + 1) M_B + (i - 1) M_W for ZB-H1,
+    # (2 p - 2 i + 1) M_B + (2 i - 2) M_W for ZB-H2; arXiv:2205.05198, equation 2: M_B; 32 s b h: M_W
+    layers = BLOCKS / 4
+    before = layers * (34 * LENGTH * HIDDEN + 5 * HEADS * LENGTH**2)
+    waiting = layers * 32 * LENGTH * HIDDEN
+    ids = (3 * depth + 1) * IDS  # the first stage's alone
+    assert kept.category("activations")[:2] == pytest.approx(
+        [(3 * depth + 1) * before + ids, (2 * depth + 1) * before], rel=1e-12
+    )
+    assert kept.category("weight_gradients_waiting")[:2] == pytest.approx([0.0, depth * waiting], rel=1e-12)
+
+
+def test_without_a_split_backward_nothing_waits_for_weight_gradients():
+    kept = Kept("pp=4 gbs=16 schedule=1f1b")
+
+    assert "weight_gradients_waiting" not in kept.memory.by_category
+
+
+def test_zb_h1_keeps_no_more_of_the_layers_than_1f1b_keeps_on_its_first_stage():
+    plain, split = (Kept(f"pp=4 gbs=16 schedule={name}") for name in ("1f1b", "zb_h1"))
+
+    held = [
+        a + w
+        for a, w in zip(*map(split.category, ("activations", "weight_gradients_waiting")), strict=True)
+    ]
+
+    assert (
+        max(held[:-1]) <= plain.category("activations")[0]
+    )  # the last stage also holds gradients of logits
+
+
+def test_with_sequence_parallelism_the_latest_of_equal_stages_keeps_most_under_zb_h1():
+    kept = Kept("tp=8 sp recompute=selective pp=4 gbs=16 schedule=zb_h1")
+
+    # by hand, in s b h: M_B = 34 / 8 (arXiv:2205.05198, table 2); M_W = (14 + 6 + 8) / 8 + 2 + 2, as the
+    # gradients of attention's and the feed-forward's outputs are gathered; stages i = 2 and 3 are one class
+    unit = BLOCKS / 4 * LENGTH * HIDDEN
+    assert kept.category("activations")[1] == pytest.approx(2 * 34 / 8 * unit, rel=1e-12)
+    fuller = kept.category("weight_gradients_waiting")[1] - 2 * 7.5 * unit
+    assert 0.0 <= fuller < 3.25 * unit

@@ -46,6 +46,9 @@ def examples(rows=slice(None), dtype="bf16"):
         "context": BatchedMatmul(role="context", dtype=dtype, **square),
         "flash_attention": FlashAttention(causal=False, dtype=dtype, **flash),
         "flash_attention_causal": FlashAttention(causal=True, dtype=dtype, **flash),
+        "latent_attention": FlashAttention(
+            causal=True, dtype=dtype, **flash, value_head_size=2 * HEAD_SIZE[rows] / 3
+        ),
         "embedding": EmbeddingLookup(
             tokens=TOKENS[rows], hidden=HIDDEN[rows], vocabulary=10 * INNER[rows], dtype=dtype
         ),

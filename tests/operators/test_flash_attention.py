@@ -25,6 +25,12 @@ def flash(queries, heads=16, kv_heads=None, head_size=128, sequences=1, causal=F
     )
 
 
+def latent(queries, heads=16, causal=True):
+    """DeepSeek-V3's heads: 128 + 64 elements of queries and keys, 128 of values (arXiv:2412.19437, 4.2)."""
+    equal = flash(queries, heads=heads, head_size=192, causal=causal)
+    return replace(equal, value_head_size=constant(128))
+
+
 def materialised(fused):
     """The two products of the same attention with written scores."""
     scores = BatchedMatmul(
@@ -185,3 +191,68 @@ def test_the_two_passes_have_curves_of_their_own():
 
     assert forward.kernel == "flash_attention"
     assert backward(forward).kernel == "flash_attention.backward"
+
+
+@given(queries=lengths)
+@settings(max_examples=40, deadline=None)
+def test_latent_heads_multiply_scores_over_one_size_and_values_over_the_other(queries):
+    """Per head: queries · keys · 192 for the scores and · 128 for the output, 2 FLOP each."""
+    scores, _ = materialised(latent(queries, causal=False))
+    _, context = materialised(flash(queries, head_size=128))
+
+    flop = latent(queries, causal=False).work().flop.item()
+
+    assert flop == scores.work().flop.item() + context.work().flop.item()
+
+
+def test_the_backward_of_latent_heads_repeats_the_scores_and_adds_the_gradients_of_both_products():
+    fused = latent(1024, causal=False)
+    scores, _ = materialised(fused)
+    _, context = materialised(flash(1024, head_size=128))
+    gradients = [g for product in (scores, context) for _, g in product.gradients()]
+
+    apart = scores.work().flop.item() + sum(gradient.work().flop.item() for gradient in gradients)
+
+    assert backward(fused).work().flop.item() == apart
+
+
+def test_a_causal_layer_of_deepseek_needs_the_flop_that_its_report_lets_count():
+    """128 heads over 4096 tokens: 128 · 4096² · (192 + 128) = 687 GFLOP, half of the square's."""
+    assert latent(4096, heads=128).work().flop.item() == pytest.approx(6.872e11, rel=1e-4)
+
+
+def test_latent_heads_move_and_keep_arrays_of_two_sizes():
+    wide, narrow = (np.zeros((1, 40, 16, size), np.float16) for size in (192, 128))
+    log_sums = np.zeros((1, 16, 40), np.float32)
+
+    forward = latent(40)
+
+    moved = 2 * wide.nbytes + 2 * narrow.nbytes  # q and k, v and the output
+    assert forward.work().moved_bytes.item() == moved
+    assert backward(forward).work().moved_bytes.item() == 2 * moved
+    assert {tensor.role: tensor.size_bytes.item() for tensor in forward.saves()} == {
+        "input:0": wide.nbytes,
+        "input:1": wide.nbytes,
+        "input:2": narrow.nbytes,
+        "output": narrow.nbytes,
+        "log_sum": log_sums.nbytes,
+    }
+
+
+def test_values_as_wide_as_keys_need_what_heads_of_one_size_need():
+    plain = flash(512, kv_heads=4)
+    told = replace(plain, value_head_size=constant(128))
+
+    for one, other in ((plain, told), (backward(plain), backward(told))):
+        assert one.work().flop == other.work().flop
+        assert one.work().moved_bytes == other.work().moved_bytes
+        assert one.coordinates() == other.coordinates()
+
+
+def test_latent_heads_are_looked_up_at_the_mean_of_their_sizes_in_curves_of_their_own():
+    forward = latent(4096)
+
+    assert forward.coordinates()[1].item() == (192 + 128) / 2
+    assert forward.kernel == "flash_attention.latent"
+    assert backward(forward).kernel == "flash_attention.latent.backward"
+    assert backward(forward).value_head_size is forward.value_head_size

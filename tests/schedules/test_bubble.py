@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_cases import CASES, INTERLEAVED, PLAIN, simulated_s
+from order_cases import CASES, CHUNKED, INTERLEAVED, PLAIN, SPLIT, simulated_s
 
 from flopcast.schedules import SCHEDULES
 
-EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
+WHOLE = [case for case in CASES if case[0] not in SPLIT]  # test_zero_bubble.py has the others
+EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), WHOLE)
 STAGES_S = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=6)
 
 
@@ -29,13 +30,13 @@ def test_equal_stages_take_exactly_the_closed_form(name, stages, virtual, micro)
     assert played == pytest.approx(closed_form_s(name, virtual, micro, [3.0] * stages), rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
 @pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
-def test_the_bubble_of_1f1b_is_p_minus_1_over_m(stages, virtual, micro):
-    played = simulated_s("1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
+def test_the_bubble_without_chunks_is_p_minus_1_over_m(name, stages, virtual, micro):
+    played = simulated_s(name, virtual, micro, [1.0] * stages, [2.0] * stages)
 
-    assert played / (3.0 * micro) - 1 == pytest.approx(
-        (stages - 1) / micro
-    )  # arXiv:2104.04473, section 2.2.1
+    # arXiv:2104.04473, section 2.2.1, of GPipe and of 1F1B
+    assert played / (3.0 * micro) - 1 == pytest.approx((stages - 1) / micro)
 
 
 @pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
@@ -81,7 +82,7 @@ def test_a_slow_first_stage_hides_its_neighbour_so_the_closed_form_is_no_lower_b
     chunks=st.integers(2, 3),
 )
 def test_a_step_is_never_shorter_than_the_busiest_stage_s_own_work(name, stages, groups, chunks):
-    micro, virtual = groups * len(stages), 1 if name == "1f1b" else chunks
+    micro, virtual = groups * len(stages), chunks if name in CHUNKED else 1
     forward, backward = zip(*stages, strict=True)
 
     played = simulated_s(name, virtual, micro, forward, backward)

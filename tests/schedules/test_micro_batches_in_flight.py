@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_cases import CASES, INTERLEAVED, PLAIN, rows
+from order_cases import CASES, CHUNKED, INTERLEAVED, PLAIN, rows
 
 from flopcast.schedules import SCHEDULES
 
@@ -16,7 +16,7 @@ def counted(order, virtual):
     flying = np.zeros((len(order) + 1, virtual), dtype=int)
     for at, (kind, chunk, _) in enumerate(order):
         flying[at + 1] = flying[at]
-        flying[at + 1, chunk] += 1 if kind == "F" else -1
+        flying[at + 1, chunk] += {"F": 1, "B": -1, "W": 0}[kind]
     return flying
 
 
@@ -64,6 +64,13 @@ def test_1f1b_keeps_as_many_as_stages_are_left(stages, virtual, micro):
     ]  # arXiv:2104.04473, section 2.2.1
 
 
+@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+def test_gpipe_keeps_every_micro_batch_on_every_stage(stages, virtual, micro):
+    kept = [in_flight("gpipe", stage, stages, virtual, micro)[0] for stage in range(stages)]
+
+    assert kept == [micro] * stages  # arXiv:2104.04473, section 2.2.1: activations of all m
+
+
 @pytest.mark.parametrize(("stages", "virtual", "micro"), [c for c in INTERLEAVED if c[2] > c[0]])
 def test_interleaving_keeps_more_by_korthikanti_s_factor(stages, virtual, micro):
     chunks = sum(in_flight("interleaved_1f1b", 0, stages, virtual, micro))
@@ -83,7 +90,7 @@ def test_a_later_stage_never_keeps_more(name, stages, virtual, micro):
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", [1, 2, 5])
 def test_no_chunk_keeps_more_micro_batches_than_there_are(name, stages):
-    virtual = 1 if name == "1f1b" or stages == 1 else 3
+    virtual = 3 if name in CHUNKED and stages > 1 else 1
 
     for micro in (stages, 2 * stages):
         for stage in range(stages):
@@ -92,7 +99,7 @@ def test_no_chunk_keeps_more_micro_batches_than_there_are(name, stages):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_chunk_that_a_plan_does_not_have_is_empty(name):
-    virtual = 1 if name == "1f1b" else 2
+    virtual = 2 if name in CHUNKED else 1
 
     beyond = SCHEDULES[name].in_flight(column(0), column(4), column(virtual), column(8), virtual)
 
@@ -108,7 +115,7 @@ def test_a_chunk_that_a_plan_does_not_have_is_empty(name):
     chunk=st.integers(0, 4),
 )
 def test_arrays_over_plans_and_stages_give_what_their_elements_give(name, shapes, chunk):
-    plans = [(p, 1 if name == "1f1b" else v, p * groups) for p, v, groups in shapes]
+    plans = [(p, v if name in CHUNKED else 1, p * groups) for p, v, groups in shapes]
     deepest = max(p for p, *_ in plans)
     stage = np.arange(deepest, dtype=float)[None, :]
     stages, virtual, micro = (np.array([[float(plan[n])] for plan in plans]) for n in range(3))

@@ -1,13 +1,15 @@
 """Orders: laws of every schedule, and the warm-ups that the papers and Megatron-LM state."""
 
 from itertools import takewhile
+from typing import get_args
 
 import numpy as np
 import pytest
-from order_cases import CASES, INTERLEAVED, PLAIN, input_of, rows, simulated_s
+from order_cases import CASES, INTERLEAVED, PLAIN, SPLIT, input_of, rows, simulated_s
 
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD, alternate
+from flopcast.spec.plan import Plan
 
 EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
 
@@ -23,7 +25,8 @@ def test_every_schedule_has_cases():
 
 @EACH_CASE
 def test_every_stage_runs_each_task_exactly_once(name, stages, virtual, micro):
-    tasks = {(kind, c, m) for kind in "FB" for c in range(virtual) for m in range(micro)}
+    kinds = "FBW" if name in SPLIT else "FB"
+    tasks = {(kind, c, m) for kind in kinds for c in range(virtual) for m in range(micro)}
 
     for order in rows(name, stages, virtual, micro):
         assert len(order) == len(tasks)
@@ -54,7 +57,8 @@ def test_each_chunk_takes_micro_batches_first_come_first_served(name, stages, vi
         for kind in "FB":
             for chunk in range(virtual):
                 served = [m for k, c, m in order if (k, c) == (kind, chunk)]
-                assert served == list(range(micro))
+                backwards = name == "gpipe" and kind == "B"  # arXiv:1811.06965, figure 2c
+                assert served == sorted(range(micro), reverse=backwards)
 
 
 @EACH_CASE
@@ -107,6 +111,25 @@ def test_1f1b_on_four_stages_is_the_order_of_the_paper_s_figure():
         "F1 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 F8 B7 B8",
         "F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7 F8 B8",
     ]
+
+
+def test_gpipe_on_four_stages_is_the_order_of_the_paper_s_figure():
+    orders = rows("gpipe", 4, 1, 4)
+
+    drawn = {" ".join(f"{kind}{m}" for kind, _, m in order) for order in orders}
+    # arXiv:1811.06965, figure 2c: the same row of tasks for every stage
+    assert drawn == {"F0 F1 F2 F3 B3 B2 B1 B0"}
+
+
+@EACH_CASE
+def test_turns_count_the_tasks_of_one_kind_and_chunk_from_0(name, stages, virtual, micro):
+    turns = SCHEDULES[name].order(stages, virtual, micro).turn.tolist()
+
+    for order, turn in zip(rows(name, stages, virtual, micro), turns, strict=True):
+        ran = []
+        for (kind, chunk, _), number in zip(order, turn, strict=True):
+            assert number == ran.count((kind, chunk))
+            ran.append((kind, chunk))
 
 
 @pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
@@ -164,3 +187,9 @@ def test_forward_and_backward_may_come_in_orders_of_their_own():
 
     assert kind.tolist() == [FORWARD, FORWARD, BACKWARD, BACKWARD]
     assert index.tolist() == [5, 7, 9, 8]
+
+
+def test_every_schedule_that_a_plan_may_name_is_built():
+    named = set(get_args(Plan.model_fields["schedule"].annotation)) - {"auto"}
+
+    assert named == set(SCHEDULES)

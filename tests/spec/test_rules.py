@@ -21,6 +21,7 @@ BFLOAT_NODES = {
     "groups": [{"node": {"device": BFLOAT_ONLY, "devices": 8, "host": "epyc-7763"}, "count": 1}],
 }
 
+ZERO_BUBBLE_BLOCKS = "zero bubble schedules send while weight gradients run, and blocking messages do not"
 BROKEN = {  # (field, because) → the job that breaks this rule alone, its value, a part of what is allowed
     ("plan.tensor_parallel", "each tensor-parallel rank holds whole attention heads"): (
         parts(model=model(heads=12, kv_heads=4), data_parallel=1, tensor_parallel=8),
@@ -220,7 +221,16 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ("plan.data_shard", "sharded data parallelism (FSDP) is not built yet"): (parts(data_shard=8), 8, "1"),
     ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
     ("plan.zero", "ZeRO-2, ZeRO-3 and FSDP are not built yet"): (parts(zero=3), 3, "0 or 1"),
-    ("plan.schedule", "the schedule is not built yet"): (parts(schedule="gpipe"), "gpipe", "auto, 1f1b"),
+    ("plan.schedule", ZERO_BUBBLE_BLOCKS): (
+        parts(schedule="zb_h1", stack="gpt-neox-deepspeed"),
+        "zb_h1",
+        "auto, 1f1b, gpipe",
+    ),
+    ("plan.recompute", "zero bubble schedules with linears that are recomputed are not built yet"): (
+        parts(schedule="zb_h2", recompute="full"),
+        "full",
+        "none, or selective",
+    ),
     ("plan.precision", "8-bit recipes are not built yet"): (
         parts(cluster="vista:8", precision="fp8"),
         "fp8",
@@ -295,9 +305,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
         {"data_shard": 2},
         {"zero": 2},
         {"zero": 3},
-        {"schedule": "gpipe"},
-        {"schedule": "zero_bubble"},
-        {"schedule": "zero_bubble", "pipeline_parallel": 2, "data_parallel": 4},
+        {"schedule": "zb_h1", "recompute": "full"},
         {"offload": True},
         {"precision": "fp8", "cluster": "vista:8"},
         {"batch": {"seq": 1024, "packed": True}},
@@ -324,7 +332,7 @@ def test_all_faults_of_a_job_are_told_at_once():
         global_batch=17,
         zero=2,
         offload=True,
-        schedule="gpipe",
+        schedule="interleaved_1f1b",
         partition_activations=True,
     )
 
@@ -501,3 +509,10 @@ def test_a_problem_shows_only_the_beginning_of_a_huge_value():
     problem = Problem(field="f", value="x" * 10_000, allowed="less", because="of its size", fix="cut it")
 
     assert len(str(problem).splitlines()[0]) < 120
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb_h1", "zb_h2"])
+def test_schedules_without_chunks_are_refused_by_name_with_virtual_stages(name):
+    told = faults(parts(schedule=name, pipeline_parallel=4, virtual_stages=2, data_parallel=2))
+
+    assert [(problem.field, problem.value) for problem in told] == [("plan.schedule", name)]

@@ -27,6 +27,8 @@ MODES = [
     {"partition_activations": True},
     {"zero": 2},
     {"schedule": "gpipe"},
+    {"schedule": "zb_h1"},
+    {"schedule": "zb_h2", "recompute": "selective"},
     {"schedule": "1f1b"},
     {"schedule": "interleaved_1f1b"},
     {"precision": "fp8"},

@@ -36,6 +36,19 @@ def test_equal_stages_with_free_transfers_are_exact(style, micro_batches, degree
     assert screened == pytest.approx(played, rel=1e-9)
 
 
+@pytest.mark.parametrize("style", STACKS)
+@pytest.mark.parametrize(("degrees", "stages"), [("dp=8", 1), ("dp=2 pp=4", 4), ("pp=8", 8)])
+def test_gpipe_on_equal_stages_takes_m_plus_p_minus_1_turns(style, degrees, stages):
+    replicas = 8 // stages
+    plan = f"{degrees} gbs={6 * replicas} precision=fp16 schedule=gpipe"
+
+    screened, played = both(repriced(priced_job(make_job(stack=STACKS[style], plan=plan)), only(BLOCK)))
+
+    # arXiv:2104.04473, section 2.2.1: bubble (p - 1) / m; 8 / p blocks of 1 s and 2 s a stage
+    assert played == pytest.approx((6 + stages - 1) * 3.0 * 8 / stages)
+    assert screened == pytest.approx(played, rel=1e-9)
+
+
 @pytest.mark.parametrize("style", ["batched", "overlapped"])
 @pytest.mark.parametrize("micro_batches", [8, 16, 64])
 @pytest.mark.parametrize("virtual", [2, 4])

@@ -154,6 +154,18 @@ def test_the_first_micro_batch_adds_to_no_gradient():
     assert timeline.step_time_s == pytest.approx(4 * 11.0)
 
 
+def test_under_gpipe_the_backward_that_runs_first_adds_to_no_gradient_and_the_last_one_reduces():
+    overlapping = {"base": "megatron-2021", "gradients": {"overlap": True}}
+    plan = "dp=2 tp=4 gbs=10 precision=fp16 schedule=gpipe"
+    timeline = run_step(priced_job(make_job(stack=overlapping, plan=plan)))
+
+    backwards = np.flatnonzero(timeline.kind == BACKWARD)
+
+    assert timeline.micro_batch[backwards].tolist() == [4, 3, 2, 1, 0]
+    told = [POSITIONS[at] for at in timeline.position[backwards]]
+    assert told == ["first", "middle", "middle", "middle", "last"]
+
+
 def test_a_reduction_under_the_last_backward_sticks_out_by_what_is_not_hidden():
     # eight blocks whose backward takes 2 s, whose gradients take 3 s to reduce: the first reduction
     # starts after the first block's backward, then one follows the other: 2 + 8 · 3, of which 8 · 2 hidden

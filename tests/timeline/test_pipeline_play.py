@@ -10,6 +10,8 @@ from slow_pipeline import DOWN, SIMULATIONS, UP, Pipe, Task, deepspeed_instructi
 
 from flopcast.errors import InternalError
 from flopcast.schedules import SCHEDULES
+from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.spec.plan import Plan
 from flopcast.timeline.pipeline import MESSAGE, TASK, critical_path, graph, hop_index, play
 
 STYLES = tuple(SIMULATIONS)
@@ -332,21 +334,29 @@ def test_hops_are_numbered_by_sender_and_direction_and_zero_means_none():
 @pytest.mark.parametrize("name", SCHEDULES)  # conformance: a new schedule is played unasked
 @pytest.mark.parametrize("style", INTERLEAVED_STYLES)
 def test_every_schedule_runs_each_task_once_after_its_input(name, style):
-    pipe = Pipe(stages=4, virtual=2 if name == "interleaved_1f1b" else 1, micro_batches=8)
-    g = graph(name, *pipe, style)
+    split = Plan(schedule=name).splits_backward
+    virtual, style = (2 if name == "interleaved_1f1b" else 1, "overlapped" if split else style)
+    g = graph(name, 4, virtual, 8, style)
 
     run = play(g, np.ones(g.order.kind.size), np.zeros(9), np.zeros(4))
 
-    _, end = starts_and_ends(pipe, run)
+    stage = np.repeat(np.arange(4), g.order.kind.shape[1])
+    columns = (g.order.kind.ravel(), stage, g.order.chunk.ravel(), g.order.micro_batch.ravel())
+    end = dict(zip(zip(*columns, strict=True), run.end_s[g.node_of_task], strict=True))
     assert (g.kind[g.node_of_task] == TASK).all()
-    assert len(set(g.node_of_task.tolist())) == 4 * 8 * 2 * pipe.virtual
-    for chunk in range(pipe.virtual):
+    assert len(set(g.node_of_task.tolist())) == len(end) == 4 * 8 * virtual * (3 if split else 2)
+    for chunk in range(virtual):
         for micro_batch in range(8):
-            way = [end[Task(DOWN, stage, chunk, micro_batch)] for stage in range(4)]
-            back = [end[Task(UP, stage, chunk, micro_batch)] for stage in range(4)]
+            way = [end[FORWARD, at, chunk, micro_batch] for at in range(4)]
+            back = [end[BACKWARD, at, chunk, micro_batch] for at in range(4)]
             assert way == sorted(way)
             assert back == sorted(back, reverse=True)
             assert back[3] > way[3]
+
+
+def test_zb_h2_would_deadlock_if_the_messages_of_a_gap_were_posted_together():
+    with pytest.raises(InternalError, match="4 of 4 stages wait for each other"):
+        graph("zb_h2", 4, 1, 8, "batched")
 
 
 @pytest.mark.parametrize("style", INTERLEAVED_STYLES)

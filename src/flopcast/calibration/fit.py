@@ -1,7 +1,6 @@
 """Samples → curves: one per kernel class and device, one per collective and fabric.
 
 Answers: which curve do these samples give?
-
 A sample's log-efficiency is log(bound / (time - launch)): the roofline bound carries what is known of a
 device, so that a small table can hold the rest, and shapes outside of the sampled range stay sensible.
 Elsewhere: rows (samples.py), tables (table.py), derived curves (broken.py), files (cli/fitting.py).

@@ -4,12 +4,19 @@ Answers: which of their rows belong to which fabric, in which unit is a size, wh
 Sources: data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0), NCCL on one node of 2 to 8
 devices, messages of 512 bytes to half a gigabyte; data/peers/vtrain (GitHub VIA-Research/vTrain, MIT), of
 eight V100.
+The dispatch and combine of experts: data/peers/aiconfigurator too, DeepEP (GitHub deepseek-ai/DeepEP).
 Elsewhere: the paper's own collectives and the all-reduce of A100 (collective_files.py), fitting (fit.py).
 
 `num_elements` counts elements of 2 bytes: of the gathered result (all-gather), of one rank's whole input
 (reduce-scatter, all-to-all), of the array of every rank (all-reduce), as in operators/messages.py. One
 version of NCCL serves each fabric, the newest that was measured on all of them; the other versions differ
 from it by 2 to 3 % and stay aside, to check the curve by.
+
+Rows of DeepEP count tokens; bytes follow from their routing, which is uniform (`expected_copies`). Tokens
+go out in 8 bits, with a scale of 4 bytes for 128 elements, and come back in 16; who gets how many is known
+before (collector/wideep/sglang of aiconfigurator). All devices of a node take part: 8, or 4 with Grace.
+Such kernels have their rate by the token as much as by the byte: a curve over bytes fits the middle of the
+models measured, 4096 elements for 6 and more experts a token, which its error tells.
 """
 
 from collections.abc import Callable
@@ -17,6 +24,8 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.calibration.collective_files import Columns, FabricFile, vtrain_file
+from flopcast.dtypes import Floats
+from flopcast.operators.messages import expected_copies
 
 NCCL_TABLE = "peers/aiconfigurator/nccl_collectives.csv.gz"
 BYTES_PER_ELEMENT = 2.0  # dtype half
@@ -62,12 +71,59 @@ SYSTEMS = (  # fabric, cluster whose tier it is, tier, the table's name of the s
     ("rtx-pro-6000-pcie", "rtx-pro-6000-8", "pcie", "rtx_pro_6000_server"),
 )
 
+DEEPEP_TABLE = "peers/aiconfigurator/deepep_normal.csv.gz"
+DEEPEP_VERSION = "ver=0.5.12"  # of sglang, around it
+MULTIPROCESSORS = 20.0  # that it takes from the kernels beside it: Buffer.num_sms of DeepEP, unless told
+FEWEST_TOKENS = 512.0  # of a rank: with fewer one serves and does not train
+TOKEN_BYTES: dict[str, Callable[[Columns], Floats]] = {
+    "dispatch": lambda r: r["hidden_size"] * (1.0 + 4.0 / 128.0),
+    "combine": lambda r: r["hidden_size"] * 2.0,
+}
+
+
+def exchange_file(
+    fabric: str, cluster: str, tier: str, system: str, collective: str, ranks: int
+) -> FabricFile:
+    """The rows of a dispatch or a combine over all `ranks` of one node of a system."""
+
+    def copied_bytes(r: Columns) -> Floats:
+        """Of all copies of one rank's tokens, its own included."""
+        copies = expected_copies(r["num_experts"], r["num_topk"], np.full_like(r["num_topk"], ranks))
+        return np.asarray(r["num_token"] * TOKEN_BYTES[collective](r) * copies)
+
+    def belongs(r: Columns) -> np.ndarray:
+        """Rows of one system and version inside a node, at the multiprocessors of a training run."""
+        here = (r[f"system={system}"] == 1) & (r[DEEPEP_VERSION] == 1) & (r["node_num"] == 1)
+        here &= r["num_token"] >= FEWEST_TOKENS
+        return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))
+
+    return FabricFile(
+        fabric=fabric,
+        cluster=cluster,
+        tier=tier,
+        collective=collective,
+        path=DEEPEP_TABLE,
+        size_bytes=copied_bytes,
+        inside=lambda r: np.full_like(r["num_token"], ranks),
+        nodes=lambda r: np.ones_like(r["num_token"]),
+        seconds=lambda r: (r[f"{collective}_transmit_us"] + r[f"{collective}_notify_us"]) * 1e-6,
+        keep=belongs,
+    )
+
+
+EXCHANGES = tuple(
+    exchange_file(*system, collective, ranks=4 if system[0].startswith("gb") else 8)
+    for system in SYSTEMS
+    if system[0] != "rtx-pro-6000-pcie"  # DeepEP needs NVLink
+    for collective in TOKEN_BYTES
+)
 WITH_LATENCY: tuple[FabricFile, ...] = (  # small messages were measured: the curve holds its own latency
     *(nccl_file(*system, collective) for system in SYSTEMS for collective in COLLECTIVES),
     *(
         nccl_file("a100-nvswitch", "dgx-a100", "nvlink", "a100_sxm", collective, "2.27.3")
         for collective in ("all_gather", "reduce_scatter", "all_to_all")
     ),
+    *EXCHANGES,
 )
 
 # Messages of 1 MiB and more: their hops are the tier's. The V100 machine is not named: 134 GB/s over eight
@@ -77,13 +133,19 @@ WITHOUT_LATENCY = (vtrain_file("v100-nvlink-mesh", "dgx-1", "v100"),)
 LEFT_OUT = {
     "aiconfigurator/l40s": "two sockets without peer access between them, 1 to 2 GB/s over eight devices:"
     " no cluster of the catalogue is wired so; the tier's attained fraction is used instead",
-    "aiconfigurator/b60": "no device of the catalogue",
     "aiconfigurator/int8": "the same bytes as half; kept aside",
     "aiconfigurator/NCCL before 2.29": "kept aside: the curves are tested on these rows",
     "aiconfigurator/custom_allreduce": "kernels of serving frameworks; training frameworks call NCCL",
-    "aiconfigurator/deepep": "dispatch and combine of another library, by tokens and not by bytes",
+    "aiconfigurator/deepep_normal, 4 to 16 and 24 multiprocessors": "a training run leaves the library's"
+    " default of 20; up to five times as long, or a seventh shorter",
+    "aiconfigurator/deepep_normal, several nodes": "of H100, and the same rows again under H200's name; the"
+    " network between the nodes is not stated",
+    "aiconfigurator/deepep_normal, fewer than 512 tokens": "serving: they take their latency alone, and as"
+    " many as they are, they would hide how far larger ones scatter",
+    "aiconfigurator/deepep_normal, 0.5.6": "one shape, which the newer version measured too",
+    "aiconfigurator/deepep_low_latency": "serving only: a few hundred tokens at most, kernels for decoding",
     "vidur/network_collectives": "times rounded to a microsecond of a serving framework's process groups",
-    "apex/nccl_collectives": "the same devices as aiconfigurator's, times rounded to a microsecond; V100 of"
-    " the PCIe kind are in no cluster of the catalogue",
+    "apex/nccl_collectives": "the same devices as aiconfigurator's, times rounded to a microsecond; of V100"
+    " on PCIe, the cluster v100-pcie-16gb-4 states what they attain",
     "simumax/collective_efficiency": "fitted constants, not measurements",
 }

@@ -4,8 +4,8 @@ Answers: which curve do several sources of one device give, and do they agree?
 The first source of a class with rows makes the curve; another joins it only where both agree to AGREEMENT
 (median) on the shapes that they share, and is told either way. Fewer than FEWEST_ROWS make no curve: a
 relative knows more.
-Elsewhere: what the tables hold (peer_operators.py, peer_grouped.py), tables and terms (table.py), curves
-(fit.py).
+Elsewhere: what the tables hold (peer_operators.py, peer_attention.py, peer_grouped.py), tables and terms
+(table.py), curves (fit.py).
 
 These sweeps are large and dense, so their tables are finer than those of fit.py, and one fifth of the rows
 is kept aside for the error instead of five folds.
@@ -19,8 +19,9 @@ import numpy as np
 
 from flopcast.calibration.conformal import log_sigma
 from flopcast.calibration.fit import SMALLEST_COEFFICIENT, curve_of_table, rows_of
+from flopcast.calibration.peer_attention import ATTENTION_FILES
 from flopcast.calibration.peer_grouped import GROUPED_FILES
-from flopcast.calibration.peer_operators import DENSE_FILES
+from flopcast.calibration.peer_operators import PRODUCT_FILES
 from flopcast.calibration.peer_tables import Columns, PeerFile, samples_of
 from flopcast.calibration.samples import Samples, join
 from flopcast.calibration.table import FOLDS, Rows, Table, fit_once
@@ -31,7 +32,7 @@ from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import Counts, Floats, Logs
 from flopcast.spec.cluster import Device
 
-PEER_FILES: tuple[PeerFile, ...] = (*DENSE_FILES, *GROUPED_FILES)
+PEER_FILES: tuple[PeerFile, ...] = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
 GROUPED_NODES = (8, 6, 5)  # whole layers scatter more: a finer table follows their noise
 FEW_NODES = (6, 4, 3)  # where they are few

@@ -204,8 +204,7 @@ def _of_serving(phase: str, product: str) -> PeerFile:
 
 LEFT_OUT = {
     "aiconfigurator/moe_fused_experts, fp8 of H100 and H200": "at 0.1 of the fp8 peak, slower than the"
-    " 16-bit rows: a fallback that no training runs; fp8_block has a kernel",
-    "aiconfigurator/moe_fused_experts, b60": "no device of the catalogue",
+    " 16-bit rows: a fallback that no training runs; fp8_block has a kernel"
 }
 GROUPED_FILES: tuple[PeerFile, ...] = (
     *(_of_training(layout) for layout in LAYOUTS),

@@ -1,27 +1,24 @@
-"""What other projects' tables of kernels measure, as operators on the devices of the catalogue.
+"""What other projects' tables of dense products measure, on the devices of the catalogue.
 
-Answers: one entry per table: which operator of which device, in which precision, how long it took, which
+Answers: one entry per table: which products of which device, in which precision, how long it took, which
 rows are left out and why?
 Sources: data/peers; on GitHub aiconfigurator (ai-dynamo/aiconfigurator, Apache-2.0), simumax
 (MooreThreads/SimuMax, Apache-2.0), infersim (alibaba/InferSim, Apache-2.0), llmservingsim
-(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT). Forward kernels of serving stacks, except
-simumax's, which are of training.
-Elsewhere: what an entry is (peer_tables.py), products of experts (peer_grouped.py), fitting, and what
-happens where sources differ (peer_fit.py); the paper's (operator_files.py).
+(casys-kaist/LLMServingSim, MIT), vidur (microsoft/vidur, MIT), apex (microsoft/apex_plus, MIT). Forward
+kernels of serving stacks, except simumax's, which are of training.
+Elsewhere: what an entry is (peer_tables.py), products of experts (peer_grouped.py), attention
+(peer_attention.py), fitting, and what happens where sources differ (peer_fit.py); the paper's
+(operator_files.py).
 
 Sources stand in the order in which they are trusted: sweeps over shapes before tables of one model.
 """
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from flopcast.calibration.peer_tables import (
-    SMALLEST,
     Columns,
     PeerFile,
     all_of,
-    attention,
     is_word,
     matmul,
     microseconds,
@@ -43,8 +40,9 @@ SYSTEMS = {
     "system=gb300": "gb300-288gb",
     "system=l40s": "l40s-48gb",
     "system=rtx_pro_6000_server": "rtx-pro-6000-96gb",
+    "system=b60": "arc-pro-b60-24gb",
 }
-NARROW = {mark: name for mark, name in SYSTEMS.items() if name != "a100-sxm4-80gb"}
+NARROW = {mark: name for mark, name in SYSTEMS.items() if not name.startswith("a")}
 BLACKWELL = {
     mark: name for mark, name in NARROW.items() if name[:2] in ("b2", "b3", "gb") or name.startswith("rtx")
 }
@@ -83,18 +81,6 @@ AICONFIGURATOR = (
         },
         remark="bf16",
     ),
-    PeerFile(
-        source="aiconfigurator",
-        path="aiconfigurator/attention_prefill_bf16.csv.gz",
-        name="flash_attention",
-        devices=SYSTEMS,
-        operator=attention("batch_size", "seq_len", "num_heads", "num_kv_heads", "head_dim"),
-        measured_s=milliseconds,
-        belongs=all_of(
-            is_word("framework_name=vllm"), not_small("seq_len"), lambda r: r["head_dim"] <= 256
-        ),
-        remark="bf16, causal",
-    ),
     _narrow("fp8", NARROW, "fp8"),
     _narrow("fp8_block", BLOCKED, "fp8"),
     _narrow("nvfp4", BLACKWELL, "fp4"),
@@ -121,41 +107,7 @@ def _simumax_gemm(layout: str) -> PeerFile:
     )
 
 
-def _simumax_attention(which: str) -> PeerFile:
-    """Causal attention whose efficiency counts the whole square; heads of one size only (no latent ones).
-
-    Values above 1 at half of the square's work show that the square is counted.
-    """
-    make = attention(
-        "batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", is_gradient=which == "sdp_bwd"
-    )
-    return PeerFile(
-        source="simumax",
-        path="simumax/attention_efficiency.csv",
-        name="flash_attention.backward" if which == "sdp_bwd" else "flash_attention",
-        devices=SIMUMAX,
-        operator=make,
-        measured_s=lambda r: of_efficiency(r, make(r), counted_ratio=2.0),
-        belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] == r["v_head_dim"]),
-        remark="bf16, causal, of training",
-    )
-
-
 INFERSIM = {"gpu=h20": "h20-96gb", "gpu=h800": "h800-sxm-80gb"}
-
-
-def _part_of_shape(r: Columns, number: int) -> Counts:
-    """One number of a word such as "32-8-128": heads, key/value heads, head size."""
-    words = [name for name in r if name.startswith("shape=")]
-    numbers = [float(name.removeprefix("shape=").split("-")[number]) for name in words]
-    return np.asarray(sum(r[name] * value for name, value in zip(words, numbers, strict=True)))
-
-
-def _infersim_attention(r: Columns) -> AbstractOperator:
-    """One causal sequence: the table's fractions of peak count half of the square."""
-    heads, kv_heads, head_size = (_part_of_shape(r, number) for number in range(3))
-    shape = {"one": np.ones_like(heads), "heads": heads, "kv": kv_heads, "size": head_size}
-    return attention("one", "seq_len", "heads", "kv", "size")({**r, **shape})
 
 
 LLAMA_8B = {  # outputs, inputs of each linear layer: arXiv:2407.21783, table 3
@@ -219,7 +171,6 @@ def _vidur_layer(name: str) -> PeerFile:
 
 OTHERS = (
     *(_simumax_gemm(layout) for layout in LAYOUTS),
-    *(_simumax_attention(which) for which in ("sdp_fwd", "sdp_bwd")),
     PeerFile(
         source="infersim",
         path="infersim/gemm.csv",
@@ -230,29 +181,31 @@ OTHERS = (
         belongs=not_small("m"),
         remark="fp8: its fractions are of that peak",
     ),
-    PeerFile(
-        source="infersim",
-        path="infersim/mha_prefill.csv",
-        name="flash_attention",
-        devices={"gpu=h20": "h20-96gb"},
-        operator=_infersim_attention,
-        measured_s=microseconds,
-        belongs=lambda r: r["seq_len"] >= SMALLEST,
-        remark="bf16, causal, one sequence",
-    ),
     *(_llama_layer(layer) for layer in LLAMA_8B),
     *(_vidur_layer(name) for name in VIDUR),
+    PeerFile(
+        source="apex",
+        path="apex/gemm_v100_fp16.csv.gz",
+        name="gemm",
+        devices={"gpu=V100-PCIE-16GB": "v100-pcie-16gb"},
+        operator=matmul("fp16"),
+        measured_s=lambda r: r["time_us"] * 1e-6,
+        belongs=not_small("m", "n", "k"),
+        remark="fp16, times in whole microseconds",
+    ),
 )
-DENSE_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
+PRODUCT_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
 
+UNBUILT = "sub-kernels of layers without an operator"
 LEFT_OUT = {
-    "aiconfigurator/b60, apex/V100-PCIe": "no device of the catalogue",
     "aiconfigurator/gemm_bf16, trtllm rows of A100": "the other framework's rows cover the same shapes",
-    "aiconfigurator/attention, heads of 512": "another kernel, for models that nobody trains with it",
-    "aiconfigurator/mla_prefill, simumax heads of 192 and 128": "two head sizes: no operator of"
-    " that class yet",
-    "aiconfigurator/mamba2, gated_deltanet; infersim/gdn": "sub-kernels of layers without an operator",
-    "aiconfigurator/attention_decode, infersim/*_decode": "serving only",
-    "vidur/attn_pre_proj, mlp_up_proj": "fused products whose bias and reshaping are in the time",
-    "llmservingsim, other models": "shapes per degree are not stated in the table",
+    **dict.fromkeys(("aiconfigurator/mamba2", "aiconfigurator/gated_deltanet_prefill"), UNBUILT),
+    **dict.fromkeys(("infersim/gdn_decode", "infersim/gdn_prefill"), UNBUILT),
+    "vidur/layer_ops, attn_pre_proj, mlp_up_proj": "fused products: bias and reshaping are in the time",
+    "aiconfigurator/gemm_low_precision, b60": "its data sheet states no peak of fp8",
+    "llmservingsim/vllm_dense, other models": "shapes per degree are not stated in the table",
+    "llmservingsim/layers_h100_tpuv6e": "layers by name, degree and tokens: no shapes are stated",
+    "llmservingsim/vllm_moe": "a few tokens of one model: serving only",
+    "llmservingsim/vllm_per_sequence": "sampling and logits: serving only",
+    "simumax/memory_bandwidth_efficiency": "one fraction for each kind of kernel, fitted and not measured",
 }

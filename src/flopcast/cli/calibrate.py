@@ -22,7 +22,7 @@ def command() -> None:
     "--data",
     type=click.Path(path_type=Path),
     required=True,
-    help="Folder with operators/ and collectives/.",
+    help="Folder with operators/, peers/ and collectives/.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the curve files.")
 @click.option("--device", help="The device of the catalogue that a sample pack was measured on.")
@@ -31,7 +31,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 
     Writes one JSON file for each device and fabric into OUT, equal bytes for equal measurements, and
     prints rows, rejected rows and error of every curve. DATA is a folder of published tables, or a
-    sample pack that `flopcast measure` wrote.
+    sample pack that `flopcast measure` wrote. A fit that was broken off goes on where it stopped.
 
     \b
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves

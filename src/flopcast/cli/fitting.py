@@ -10,16 +10,17 @@ which give the classes that it has not measured and are compared with the others
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from flopcast.calibration.broken import replacements
 from flopcast.calibration.fit import fit_fabric, fit_operators, samples_by_class
 from flopcast.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
+from flopcast.cli.fit_ledger import open_ledger
 from flopcast.cli.published import SYSTEMS, Measured, Published, by_latency, tier_of
 from flopcast.cost.kernels.classes import LAYOUTS_SHARE_A_CURVE
 from flopcast.cost.kernels.curve import Curve
 from flopcast.io import catalog
-from flopcast.io.curves import write_owner
 
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
@@ -27,6 +28,8 @@ Curves = dict[str, Curve]  # of one owner, by class
 
 def fit_all(data: Path, out: Path, say: Say) -> None:
     """Fit every curve that `data` has measurements for; one file per device and fabric.
+
+    A fit that was broken off goes on where it stopped (fit_ledger.py).
 
     Parameters
     ----------
@@ -43,18 +46,31 @@ def fit_all(data: Path, out: Path, say: Say) -> None:
         The folder holds none of the measurements that are known.
     """
     published = Published(data, say)
-    out.mkdir(parents=True, exist_ok=True)
+    ledger = open_ledger(out, published.digest())
     fitted: dict[str, Curves] = {}
-    for system in published.systems:
-        fitted[SYSTEMS[system]] = _fit_own(published, system, fitted)
-    for name in peer_devices(published.peers):
-        curves = _fit_peers(published, name, fitted, say)
-        if curves:
-            fitted[name] = curves
-    for name, curves in fitted.items():
-        write_curves(out, name, curves, say)
+
+    def finish(owner: str, fit: Callable[[], Curves]) -> Curves:
+        """The owner's curves as its file has them, fitted now where it is not finished."""
+        found = ledger.finished(owner)
+        if found is None:
+            found = ledger.write(owner, fit())
+        tell(owner, found, say)
+        return found
+
+    own = {SYSTEMS[system]: system for system in published.systems}
+    for name in dict.fromkeys((*own, *peer_devices(published.peers))):
+        fitted[name] = finish(name, partial(_fit_device, published, name, own.get(name), fitted, say))
     for fabric, files in published.fabrics.items():
-        write_curves(out, fabric, _fit_fabric(files), say)
+        finish(fabric, partial(_fit_fabric, files))
+    ledger.close()
+
+
+def _fit_device(
+    published: Published, name: str, system: str | None, fitted: dict[str, Curves], say: Say
+) -> Curves:
+    """All curves of a device: its own, and those of classes that only other projects measured."""
+    own = {} if system is None else _fit_own(published, system, fitted)
+    return _fit_peers(published, name, system, own, fitted, say)
 
 
 def _fit_own(published: Published, system: str, fitted: dict[str, Curves]) -> Curves:
@@ -65,12 +81,12 @@ def _fit_own(published: Published, system: str, fitted: dict[str, Curves]) -> Cu
     return curves | replacements(system, device, curves, relative)
 
 
-def _fit_peers(published: Published, name: str, fitted: dict[str, Curves], say: Say) -> Curves:
-    """All curves of a device: its own, and those of classes that only other projects measured."""
+def _fit_peers(
+    published: Published, name: str, system: str | None, own: Curves, fitted: dict[str, Curves], say: Say
+) -> Curves:
+    """A device's own curves, and those of the classes that it lacks; sources are compared aloud."""
     device = catalog.device(name)
-    systems = [system for system in published.systems if SYSTEMS[system] == name]
-    samples = samples_by_class(systems[0], device, published.systems[systems[0]]) if systems else {}
-    own = fitted.get(name, {})
+    samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     found = fit_peers(device, published.peers, frozenset((*samples, *own)))
     for line in (*compared_with_own(samples, device, published.peers), *found.told):
         say(line)
@@ -89,9 +105,8 @@ def _fit_fabric(files: Measured) -> Curves:
     return fit_fabric(large, tier) | fit_fabric(small, tier, own_latency=True)
 
 
-def write_curves(out: Path, owner: str, curves: Curves, say: Say) -> None:
-    """One file, and one line for each curve in it: rows used, rows rejected, error."""
-    write_owner(out / f"{owner}.json", owner, list(curves.values()))
+def tell(owner: str, curves: Curves, say: Say) -> None:
+    """One line for each curve of an owner: rows used, rows rejected, error."""
     for name, curve in sorted(curves.items()):
         evidence = curve.evidence
         say(

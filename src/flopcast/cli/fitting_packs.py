@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flopcast.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
-from flopcast.cli.fitting import write_curves
+from flopcast.cli.fitting import tell
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
+from flopcast.io.curves import write_owner
 from flopcast.io.samples.packs import MANIFEST, read_pack
 
 Say = Callable[[str], None]
@@ -50,7 +51,8 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
     if not curves:
         raise SpecError([_nothing_usable(data)])
     out.mkdir(parents=True, exist_ok=True)
-    write_curves(out, device, curves, say)
+    write_owner(out / f"{device}.json", device, list(curves.values()))
+    tell(device, curves, say)
     few = [name for name, rows in pack_samples(pack.samples, known, source).items() if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:

@@ -2,9 +2,10 @@
 
 Answers: which systems, tables of peers and tables of collectives lie in a data folder, with which columns?
 Elsewhere: what the columns mean (calibration/operator_files.py, collective_files.py, peer_operators.py,
-peer_grouped.py, peer_collectives.py), what is made of them (fitting.py, scoring.py).
+peer_attention.py, peer_grouped.py, peer_collectives.py), what is made of them (fitting.py, scoring.py).
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,6 +78,15 @@ class Published:
         for file in self._fabric_files:
             by_fabric[file.fabric].append((file, columns[file.path]))
         return dict(by_fabric)
+
+    def digest(self) -> str:
+        """Of the names and bytes of every file that is read: equal folders give equal digests."""
+        found = hashlib.sha256()
+        own = [p for s in SYSTEMS for p in sorted((self.data / "operators" / s).glob("*.csv"))]
+        peers = [self.data / "peers" / path for path in self._peer_paths]
+        for path in (*own, *peers, *sorted({self.data / file.path for file in self._fabric_files})):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+        return found.hexdigest()
 
     @property
     def _peer_paths(self) -> list[str]:

@@ -36,7 +36,7 @@ FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
 HOST_LOG_SIGMA = 0.3
-MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.35  # docs/accuracy/kernels.md: what the 30 % largest messages need
+MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.33  # docs/accuracy/kernels.md: what the 30 % largest messages need
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

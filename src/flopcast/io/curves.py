@@ -42,10 +42,12 @@ def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
     Kept in memory after the first call: callers must not change the mapping.
     """
     place = folder("curves") / f"{owner}.json"
-    if not place.is_file():
-        return {}
-    entries = json.loads(place.read_text(encoding="utf-8"))["curves"]
-    return {(owner, entry["name"]): curve_of(owner, entry) for entry in entries}
+    return read_owner(place.read_text(encoding="utf-8"), owner) if place.is_file() else {}
+
+
+def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
+    """The curves of a file's text, by (owner, name)."""
+    return {(owner, entry["name"]): curve_of(owner, entry) for entry in json.loads(text)["curves"]}
 
 
 def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]

@@ -7,7 +7,7 @@ Two moments can be the fullest: the start of a backward pass at full depth ("bac
 all activations in flight, one layer's recomputed tensors, logits), and the end of the step ("update":
 activations are gone, gradients are copied and applied). All arrays: (plans, stage classes).
 
-Conventions. Stages with equal layers form one class, and count as the earliest, fullest of them. Four sizes
+Conventions. Stages with equal layers form one class, and count as the fullest of them. Four sizes
 of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
 *reserved* by the allocator with its cache, *used* as the driver sees it, with the context and the buffers
 of communicators. A plan fits if the last one does.
@@ -24,6 +24,7 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.schedules import SCHEDULES
+from flopcast.schedules.base import AbstractSplitSchedule
 from flopcast.spec.cluster import Cluster
 from flopcast.workload.gradients import updated_parameters
 from flopcast.workload.program import Programs
@@ -132,11 +133,12 @@ def _in_flight(programs: Programs) -> dict[str, Floats]:
         ],
         axis=0,
     )
-    return {
+    logits = _logits(programs) * holds_head * stack.memory.logit_bytes
+    return _weights_waiting(programs, kept[0], working + logits) | {
         "activations": sum((f * k for f, k in zip(flying, kept, strict=True)), ZERO),
         "stage_outputs": stack.memory.stage_outputs * _sent_bytes(programs) * sum(flying, ZERO),
         "layer_at_work": working,
-        "logits": _logits(programs) * holds_head * stack.memory.logit_bytes,
+        "logits": logits,
     }
 
 
@@ -155,20 +157,57 @@ def _updating(programs: Programs) -> dict[str, Floats]:
 def chunks_in_flight(programs: Programs) -> list[Counts]:
     """Micro-batches in flight at the fullest moment, for every chunk; (plans, stage classes) each.
 
-    Asked for the earliest stage of every class, which keeps most. Chunks that a plan does not have count 0.
+    Asked for the fullest stage of every class. Chunks that a plan does not have count 0.
     """
     plans, stages = programs.plans, programs.stages
     schedule = SCHEDULES[plans.structure.pipeline_schedule]
+    stage = _fullest_stage(programs)
     return [
         schedule.in_flight(
-            stages.earliest_stage,
-            plans.pipeline_parallel,
-            plans.virtual_stages,
-            plans.num_micro_batches,
-            chunk,
+            stage, plans.pipeline_parallel, plans.virtual_stages, plans.num_micro_batches, chunk
         )
         for chunk in range(stages.stage_chunk_counts.shape[2])
     ]
+
+
+def _waiting_bytes(programs: Programs) -> Floats:
+    """What a stage keeps of one micro-batch between its B and its W (workload/split.py)."""
+    held = programs.stages.stage_counts
+    return sum((held[:, :, part] * layer.waiting_bytes for part, layer in enumerate(programs.layers)), ZERO)
+
+
+def _fullest_stage(programs: Programs) -> Counts:
+    """The stage of every class that keeps most, (plans, stage classes): the earliest.
+
+    Later stages of zero bubble schedules keep as many micro-batches, but more of them for their W only.
+    Where W needs more than the whole backward, the latest stage is fullest: with sequence parallelism W
+    needs gradients that were gathered.
+    """
+    stages = programs.stages
+    kept = sum(
+        (stages.stage_counts[:, :, part] * layer.kept_bytes for part, layer in enumerate(programs.layers)),
+        ZERO,
+    )
+    latest = stages.earliest_stage + np.maximum(stages.multiplicity - 1, 0)
+    return np.where(_waiting_bytes(programs) > kept, latest, stages.earliest_stage)
+
+
+def _weights_waiting(programs: Programs, kept_bytes: Floats, working_bytes: Floats) -> dict[str, Floats]:
+    """What stays of micro-batches whose input gradients are done and whose weight gradients are not.
+
+    Inputs of linears and gradients of their outputs. Where a micro-batch needs more of them than of all
+    that it kept before (`kept_bytes`) and what exists during its B (`working_bytes`) together, the end of a
+    B is fuller than its start, by the difference. Without a split backward there is no such category.
+    """
+    plans = programs.plans
+    schedule = SCHEDULES[plans.structure.pipeline_schedule]
+    if not isinstance(schedule, AbstractSplitSchedule):
+        return {}
+    stage = _fullest_stage(programs)
+    waiting = schedule.weights_waiting(stage, plans.pipeline_parallel, plans.num_micro_batches)
+    each_bytes = _waiting_bytes(programs)
+    fuller = np.maximum(each_bytes - kept_bytes - working_bytes, 0.0)
+    return {"weight_gradients_waiting": waiting * each_bytes + fuller}
 
 
 def _logits(programs: Programs) -> Counts:

@@ -2,6 +2,11 @@
 
 Answers: FLOP, bytes, what is kept.
 Convention: a causal kernel skips the upper triangle, so it needs half of the FLOP.
+
+Latent attention (arXiv:2405.04434, section 2.1) trains and prefills with this kernel too: keys and values
+of every head are written out of the latents before. Its queries and keys have more elements than its
+values, as rotated ones come on top (DeepSeek: 128 + 64, and 128). Such kernels are a class of their own.
+Decoding multiplies with the latents themselves: that is serving, and not here.
 """
 
 from dataclasses import dataclass, replace
@@ -28,59 +33,78 @@ class FlashAttention(AbstractOperator):
     True
     >>> (head.gradients()[0][1].work().flop / head.work().flop).item()
     2.5
+
+    Heads of 192 and 128 take as long forward as equal ones of 160, a little longer backward:
+
+    >>> latent = replace(head, head_size=constant(192), value_head_size=constant(128))
+    >>> (latent.work().flop / head.work().flop).item(), latent.kernel
+    (1.25, 'flash_attention.latent')
+    >>> (latent.gradients()[0][1].work().flop / latent.work().flop).item()
+    2.6
     """
 
     batch: Counts  # sequences · query heads
     kv_batch: Counts  # sequences · key/value heads
     queries: Counts  # tokens of one sequence
-    head_size: Counts
+    head_size: Counts  # of queries and keys
     causal: bool
     dtype: str
     is_gradient: bool = False
+    value_head_size: Counts | None = None  # of values and the output; None: that of queries and keys
 
     @property
     def kernel(self) -> str:
-        """One curve per pass."""
-        return "flash_attention.backward" if self.is_gradient else "flash_attention"
+        """One curve per pass, for equal heads and for others."""
+        latent = "" if self.value_head_size is None else ".latent"
+        return f"flash_attention{latent}{'.backward' if self.is_gradient else ''}"
+
+    @property
+    def _value_size(self) -> Counts:
+        return self.head_size if self.value_head_size is None else self.value_head_size
 
     def work(self) -> Work:
         """Two products forward, five backward (the scores are computed again).
 
-        Forward reads q, k, v and writes the output; backward reads these and the output's gradient and
-        writes three gradients.
+        Over elements of queries and keys go the scores, and backward the gradients of both; over elements
+        of values the output, and backward the gradients of values and of the weights. Forward reads q, k, v
+        and writes the output; backward reads these and the output's gradient and writes three gradients.
 
         References
         ----------
         arXiv:2205.14135, algorithms 1 and 4; the factor 2.5: arXiv:2307.08691, section 4.1.
         """
-        products = 5.0 if self.is_gradient else 2.0
+        wide, narrow = self.head_size, self._value_size
+        elements = 3.0 * wide + 2.0 * narrow if self.is_gradient else wide + narrow
         triangle = 0.5 if self.causal else 1.0
-        rows = (self.batch + self.kv_batch) * self.queries * self.head_size
-        tensors = 4.0 if self.is_gradient else 2.0  # q, o (and their gradients); likewise k, v
+        rows = (self.batch + self.kv_batch) * self.queries * (wide + narrow)  # q, o and k, v
+        passes = 2.0 if self.is_gradient else 1.0  # each tensor, and its gradient
         return Work(
-            flop=products * 2 * self.batch * self.queries**2 * self.head_size * triangle,
-            moved_bytes=tensors * rows * ELEMENT_BYTES[self.dtype],
+            flop=2 * self.batch * self.queries**2 * elements * triangle,
+            moved_bytes=passes * rows * ELEMENT_BYTES[self.dtype],
             unit=self.dtype,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Mean length of a query's keys, head size, number of heads over all sequences.
 
+        The size is the mean of the two, which forward work is proportional to.
+
         A causal kernel works on ragged rows: its speed is that of a square of 0.7 of the length
         (the root of a half), as measured on A100 (docs/accuracy/kernels.md).
         """
         length = self.queries * (0.5**0.5 if self.causal else 1.0)
-        return length, self.head_size, self.batch
+        return length, 0.5 * (self.head_size + self._value_size), self.batch
 
     def saves(self) -> tuple[Saved, ...]:
         """q, k, v, the output and one fp32 log-sum per row."""
-        size = self.queries * self.head_size * ELEMENT_BYTES[self.dtype]
+        row = self.queries * ELEMENT_BYTES[self.dtype]
+        wide, narrow = row * self.head_size, row * self._value_size
         log_sums = self.batch * self.queries * ELEMENT_BYTES["fp32"]
         return (
-            Saved(role="input:0", size_bytes=size * self.batch),
-            Saved(role="input:1", size_bytes=size * self.kv_batch),
-            Saved(role="input:2", size_bytes=size * self.kv_batch),
-            Saved(role="output", size_bytes=size * self.batch),
+            Saved(role="input:0", size_bytes=wide * self.batch),
+            Saved(role="input:1", size_bytes=wide * self.kv_batch),
+            Saved(role="input:2", size_bytes=narrow * self.kv_batch),
+            Saved(role="output", size_bytes=narrow * self.batch),
             Saved(role="log_sum", size_bytes=log_sums),
         )
 

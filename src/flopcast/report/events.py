@@ -15,9 +15,9 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.report.report import Report
-from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.schedules.base import FORWARD
 from flopcast.timeline.inside import Inside, lay_out
-from flopcast.workload.program import MIDDLE, positions
+from flopcast.workload.program import MIDDLE
 
 MOST_INSIDE = 60_000  # rows of operators, so that a trace stays a few megabytes
 
@@ -63,30 +63,28 @@ def events(report: Report) -> Iterator[Event]:
 
     @cache
     def inside(kind: int, chunk_class: int, position: int) -> Inside:
-        segments = programs.backward if kind == BACKWARD else programs.forward
-        return lay_out(segments, report.priced, 0, chunk_class, position)
+        return lay_out(programs.passes[kind], report.priced, 0, chunk_class, position)
 
     reduced_s = dict.fromkeys(range(int(timeline.stage.max()) + 1), 0.0)
     shown = _shown_in_full(timeline.micro_batch, micro, len(inside(FORWARD, 0, MIDDLE).items))
-    position = positions(timeline.micro_batch, micro)
     for task in range(len(timeline.stage)):
         stage, chunk = int(timeline.stage[task]), int(timeline.chunk[task])
         micro_batch, kind = int(timeline.micro_batch[task]), int(timeline.kind[task])
-        phase = "backward" if kind == BACKWARD else "forward"
+        phase = "forward" if kind == FORWARD else "backward"
         start = float(timeline.start_s[task])
         yield Event(
             stage=stage,
             chunk=chunk,
             micro_batch=micro_batch,
             layer=-1,
-            operator=f"{phase[0].upper()}{micro_batch}" + (f".{chunk}" if chunk else ""),
+            operator=f"{'FBW'[kind]}{micro_batch}" + (f".{chunk}" if chunk else ""),
             phase=phase,
             stream="tasks",
             start_s=start,
             end_s=float(timeline.end_s[task]),
         )
         if shown[task]:
-            at = inside(kind, int(division.chunk_class[stage, chunk]), int(position[task]))
+            at = inside(kind, int(division.chunk_class[stage, chunk]), int(timeline.position[task]))
             yield from _inside_events(at, stage, chunk, micro_batch, start, reduced_s)
     yield from _phase_events(report, "reduce")
 
@@ -172,6 +170,8 @@ def _inside_events(
 def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     """Moments (s) and allocated bytes of a stage: activations come with forwards, go with backwards.
 
+    Where the backward is split, what weight gradients need goes with these.
+
     A forward's activations count from its start, for they are there when it ends at the latest; a backward
     frees them at its end. The peak of one layer at work (recomputed tensors, logits) is not in the curve.
 
@@ -189,10 +189,10 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     division = programs.stages.of(0)
     mine = timeline.stage == stage
     kept = np.array([float(layer.kept_bytes[0, 0]) for layer in programs.layers])
-    per_chunk = division.chunk_counts @ kept
-    size = per_chunk[division.chunk_class[stage, timeline.chunk[mine]]]
-    backward = timeline.kind[mine] == BACKWARD
-    moments = np.where(backward, timeline.end_s[mine], timeline.start_s[mine])
+    waiting = np.array([float(layer.waiting_bytes[0, 0]) for layer in programs.layers])
+    changes = division.chunk_counts @ np.stack([kept, waiting - kept, -waiting], axis=1)
+    size = changes[division.chunk_class[stage, timeline.chunk[mine]], timeline.kind[mine]]
+    moments = np.where(timeline.kind[mine] == FORWARD, timeline.start_s[mine], timeline.end_s[mine])
     order = np.argsort(moments, kind="stable")
     base = report.memory.per_stage[stage].standing_bytes
-    return moments[order], base + np.cumsum(np.where(backward, -size, size)[order])
+    return moments[order], base + np.cumsum(size[order])

@@ -8,15 +8,12 @@ light or dark scheme; the drawing is SVG and scales with the page.
 
 from html import escape
 
-import numpy as np
-
 from flopcast.report.report import Report
-from flopcast.schedules.base import BACKWARD
 from flopcast.units import show, show_seconds
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8886; }
-:root { --forward: #3572b0; --backward: #c2662d; --update: #8a8a8a; }
+:root { --forward: #3572b0; --backward: #c2662d; --weight: #5c9a4c; --update: #8a8a8a; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .5rem; text-align: left; }
@@ -95,19 +92,19 @@ def _breakdown(report: Report) -> str:
 
 
 def _pipeline(report: Report) -> str:
-    """One row a stage; forward and backward tasks, update and reduction as boxes.
+    """One row a stage; forward, backward and weight tasks, update and reduction as boxes.
 
     Time runs from left to right over the step without jitter; white is waiting. The synchronisation at the
     end of the step is too short to draw.
     """
     timeline = report.timeline
     stages = len(timeline.update_s)
-    end = report.clean_step_time_s
+    end = max(report.clean_step_time_s, float((timeline.reduce_start_s + timeline.reduce_s).max()))
     if len(timeline.stage) > MOST_BOXES:
         return (
             f"<p>{len(timeline.stage)} tasks on {stages} stages: too many to draw; see the trace file.</p>"
         )
-    names = np.where(timeline.kind == BACKWARD, "backward", "forward").tolist()
+    names = [("forward", "backward", "weight")[kind] for kind in timeline.kind]
     rows = [
         *zip(
             timeline.stage.tolist(), names, timeline.start_s.tolist(), timeline.end_s.tolist(), strict=True
@@ -123,7 +120,7 @@ def _pipeline(report: Report) -> str:
     boxes = "".join(_box(stage, colour, start / end, stop / end) for stage, colour, start, stop in rows)
     label = (
         f"{stages} stage{'s' if stages > 1 else ''} over {show_seconds(end)}: update and reduction grey,"
-        " forward blue, backward orange"
+        " forward blue, backward orange" + (", weight gradients green" if timeline.weight else "")
     )
     return (
         f'<div class="scroll"><svg role="img" aria-label="{label}"'

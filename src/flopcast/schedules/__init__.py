@@ -1,10 +1,15 @@
 """The schedules that a plan may name: one file and one line each."""
 
 from flopcast.schedules.base import AbstractSchedule
+from flopcast.schedules.gpipe import GPipe
 from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
 from flopcast.schedules.one_forward_one_backward import OneForwardOneBackward
+from flopcast.schedules.zero_bubble import ZeroBubble
 
 SCHEDULES: dict[str, AbstractSchedule] = {
     "1f1b": OneForwardOneBackward(),
     "interleaved_1f1b": InterleavedOneForwardOneBackward(),
+    "gpipe": GPipe(),
+    "zb_h1": ZeroBubble(1),
+    "zb_h2": ZeroBubble(2),
 }

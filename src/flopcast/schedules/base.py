@@ -15,20 +15,34 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
 
-FORWARD, BACKWARD = 0, 1
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the input's gradient only
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Order:
     """Tasks of every stage in the order they run; arrays of shape (stages, tasks).
 
-    Every stage has 2 · chunks · micro-batches tasks. Messages between two stages are sent and received in
-    this order: no tag tells one from another.
+    Every stage has 2 · chunks · micro-batches tasks, or 3 · where the backward is split. Messages between
+    two stages are sent and received in this order: no tag tells one from another.
     """
 
-    kind: Integers  # FORWARD or BACKWARD
+    kind: Integers  # FORWARD, BACKWARD or WEIGHT
     chunk: Integers  # virtual stage
     micro_batch: Integers
+
+    @property
+    def turn(self) -> Integers:
+        """How many tasks of its kind and chunk the stage has run before each task.
+
+        Gradients are set by the turn 0 of a chunk and complete with its last turn, whichever micro-batches
+        these are: GPipe's backwards begin with the last one.
+        """
+        of = self.kind * (self.chunk.max() + 1) + self.chunk
+        turn = np.zeros(of.shape, dtype=np.intp)
+        for value in np.unique(of):
+            same = of == value
+            turn[same] = (same.cumsum(axis=1) - 1)[same]
+        return turn
 
 
 class AbstractSchedule(ABC):
@@ -79,6 +93,25 @@ class AbstractSchedule(ABC):
         arXiv:2104.04473, section 2.2: bubble over ideal time (p - 1) / (v m).
         """
         return micro_batches * busiest_s + (sum_s - busiest_s) / virtual
+
+
+class AbstractSplitSchedule(AbstractSchedule):
+    """A schedule whose weight gradients are tasks of their own: F, B and W (arXiv:2401.10241, section 2).
+
+    B hands the input's gradient to the stage before; nothing but the stage's own W waits for what it leaves
+    behind. A plan that names such a schedule has its programs split (workload/split.py).
+    """
+
+    @abstractmethod
+    def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
+        """Micro-batches between their B and their W while `in_flight` others are before their B."""
+
+    @abstractmethod
+    def weights_in_bubble(self) -> int:
+        """How many W of every other stage lie where 1F1B of F and B alone would wait.
+
+        The bubble is (p - 1)(F + B) less that many times (p - 1) min(F, W), and no less than nothing.
+        """
 
 
 def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Integers, Integers]:

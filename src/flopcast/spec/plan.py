@@ -86,7 +86,7 @@ class Plan(Noun):
     zero: Literal[0, 1, 2, 3] = 0
     micro_batch: int = _degree("micro_batch", "mbs")
     global_batch: int = _degree("global_batch", "gbs")
-    schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zero_bubble"] = "auto"
+    schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2"] = "auto"
     recompute: Literal["none", "selective", "full"] = "none"
     partition_activations: bool = Field(
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
@@ -111,6 +111,20 @@ class Plan(Noun):
         if self.schedule != "auto":
             return self.schedule
         return "interleaved_1f1b" if self.virtual_stages > 1 else "1f1b"
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether weight gradients are tasks of their own (arXiv:2401.10241)."""
+        return self.schedule in ("zb_h1", "zb_h2")
+
+    @property
+    def skews_steps(self) -> bool:
+        """Whether a stage begins its next step before the others have ended theirs.
+
+        Norms and overflow flags are then agreed on behind the update, which is taken back in the rare case
+        that they forbid it (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
+        """
+        return self.schedule == "zb_h2"
 
     def short(self) -> str:
         """The plan in words, defaults left out: what `--plan` reads back as this plan.

@@ -13,8 +13,11 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.layers.block import Block
 from flopcast.layers.mlp import Mlp
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
+from flopcast.spec.model import WHOLE
 
 BUILT_PRECISIONS = ("fp16", "bf16")
 
@@ -104,6 +107,19 @@ def _groups_divide(block: Block, _: Case) -> bool:
 def _precisions(case: Case) -> list[str]:
     """Precisions that the device computes in and that are built."""
     return [name for name in BUILT_PRECISIONS if name in case.cluster.node.device.peak_flop_per_s]
+
+
+def _recomputes_linears(case: Case) -> bool:
+    """Whether a linear's input is recomputed: its weight gradient would have to wait beside it."""
+    mode, groups = case.plans.structure.recompute, set(case.stack.selective_groups)
+    return mode == "full" or (
+        mode == "selective"
+        and any(
+            item.group in groups and isinstance(item.work, Matmul | GroupedMatmul)
+            for layer, _ in case.model.sequence()
+            for item in layer.forward(case.model.hidden, WHOLE)
+        )
+    )
 
 
 def _devices(case: Case) -> Counts:
@@ -333,11 +349,19 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.schedule",
-        holds=lambda c: c.plans.structure.pipeline_schedule in ("1f1b", "interleaved_1f1b"),
+        holds=lambda c: not c.plans.structure.splits_backward or c.stack.pipeline.transfers != "sequential",
         value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "auto, 1f1b, interleaved_1f1b",
-        because="the schedule is not built yet",
-        fix=lambda _: "set schedule to auto",
+        allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
+        because="zero bubble schedules send while weight gradients run, and blocking messages do not",
+        fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
+    ),
+    Rule(
+        field="plan.recompute",
+        holds=lambda c: not (c.plans.structure.splits_backward and _recomputes_linears(c)),
+        value=lambda c: c.plans.structure.recompute,
+        allowed=lambda _: "none, or selective with groups that hold no linear layer",
+        because="zero bubble schedules with linears that are recomputed are not built yet",
+        fix=lambda _: "set schedule to auto, or recompute to none",
     ),
     Rule(
         field="batch.packed",

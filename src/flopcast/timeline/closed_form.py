@@ -14,8 +14,9 @@ import numpy as np
 
 from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
-from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import SCHEDULES
+from flopcast.schedules.base import AbstractSplitSchedule
 from flopcast.timeline.program import NEVER, Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
 from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Hop
@@ -45,22 +46,34 @@ def step_seconds(priced: Priced) -> Floats:
     programs = priced.programs
     plans, stages = programs.plans, programs.stages
     here = stages.multiplicity > 0
-    forward = simulate(programs.forward, priced, attribute=False)
-    backward = simulate(programs.backward, priced, attribute=False)
+    passes = [simulate(segments, priced, attribute=False) for segments in programs.passes]
+    seconds = [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
     micro = plans.num_micro_batches
     hops = _hops(priced)
-    each = _of_stages(forward.duration_s[MIDDLE], priced) + _of_stages(backward.duration_s[MIDDLE], priced)
-    each = np.where(here, each + hops, 0.0)
+    each = np.where(here, sum(seconds, hops), 0.0)
     busiest = each.max(axis=1, keepdims=True)
     total = (each * stages.multiplicity).sum(axis=1, keepdims=True)
     schedule = SCHEDULES[plans.structure.pipeline_schedule]
     pipeline = schedule.closed_form_s(busiest, total, plans.virtual_stages, micro)
-    pipeline = pipeline + _ends(backward, priced, micro)
+    if isinstance(schedule, AbstractSplitSchedule):
+        weight, filling = seconds[2], np.minimum(seconds[0], seconds[2])
+        filled = weight + schedule.weights_in_bubble() * filling
+        others = _of_others(filled, each.argmax(axis=1), stages.multiplicity)
+        pipeline = np.maximum(pipeline - others, micro * busiest)
+    pipeline = pipeline + _ends(passes[-1], priced, micro)
     around = [serial_seconds(items, priced) for items in (programs.update, programs.reduce)]
     outside = np.where(here, around[0] + around[1], 0.0).max(axis=1, keepdims=True)
     agreed = serial_seconds(programs.synchronise, priced).max(axis=1, keepdims=True)
     step_s: Floats = pipeline + outside + agreed
     return step_s[:, 0]
+
+
+def _of_others(each_s: Floats, busiest: Integers, multiplicity: Counts) -> Floats:
+    """Seconds of stage classes summed over all stages but the busiest one, (plans, 1)."""
+    here_s = each_s * (multiplicity > 0)
+    own_s = np.take_along_axis(here_s, busiest[:, None], axis=1)
+    others_s: Floats = (here_s * multiplicity).sum(axis=1, keepdims=True) - own_s
+    return others_s
 
 
 def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
@@ -75,18 +88,19 @@ def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
     return total_s
 
 
-def _ends(backward: Simulated, priced: Priced, micro: Counts) -> Floats:
+def _ends(last: Simulated, priced: Priced, micro: Counts) -> Floats:
     """What the first and last micro-batches take less or more than the others, and exposed reductions.
 
     The first micro-batch accumulates no gradient; the last may carry the reduction, which costs the
-    pipeline nothing until it runs on behind the last backward. (plans, 1), in seconds.
+    pipeline nothing until it runs on behind the last backward. Both are in the last kind of pass: the
+    backward, or weight gradients of their own. (plans, 1), in seconds.
     """
-    middle = _of_stages(backward.duration_s[MIDDLE], priced)
-    only = _of_stages(backward.duration_s[ONLY], priced) - middle
-    ends = sum((_of_stages(backward.duration_s[at], priced) - middle for at in (FIRST, LAST)), ZERO)
+    middle = _of_stages(last.duration_s[MIDDLE], priced)
+    only = _of_stages(last.duration_s[ONLY], priced) - middle
+    ends = sum((_of_stages(last.duration_s[at], priced) - middle for at in (FIRST, LAST)), ZERO)
     change = np.where(micro > 1, ends, only)
-    used = backward.tail_s[LAST] > NEVER
-    tail = np.where(used, backward.tail_s[LAST], 0.0)
+    used = last.tail_s[LAST] > NEVER
+    tail = np.where(used, last.tail_s[LAST], 0.0)
     exposed = np.maximum(tail, 0.0)
     here = priced.programs.stages.multiplicity > 0
     longest = np.where(here, change, NEVER).max(axis=1, keepdims=True)
@@ -107,7 +121,7 @@ def _hops(priced: Priced) -> Floats:
     both_s = np.where(_on_one_node(priced), inside, across)
     both_s = np.where(programs.plans.pipeline_parallel > 1, both_s, 0.0)
     chunks = programs.plans.virtual_stages
-    style = programs.stack.pipeline.transfers
+    style = programs.transfers
     if style == "sequential":
         counts = programs.stages.stage_counts
         ends = np.minimum(counts[:, :, 0], 1.0) + np.minimum(counts[:, :, -1], 1.0)

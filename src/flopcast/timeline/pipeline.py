@@ -24,7 +24,7 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
 from flopcast.schedules import SCHEDULES
-from flopcast.schedules.base import BACKWARD, FORWARD, Order
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.schedules.interleaved import warm_up
 
 TASK, MESSAGE, MARK = 0, 1, 2
@@ -59,7 +59,8 @@ def hop_index(kind: Integers, stage: Integers) -> Integers:
     >>> hop_index(np.array([FORWARD, BACKWARD]), np.array([0, 3])).tolist()
     [1, 8]
     """
-    return 1 + 2 * stage + kind
+    hop: Integers = 1 + 2 * stage + (kind == BACKWARD)
+    return hop
 
 
 @lru_cache(maxsize=64)
@@ -90,19 +91,20 @@ def _flows(order: Order) -> tuple[Integers, Integers]:
     """Producer and consumer of every task's message, as flat task indices; -1 where there is none.
 
     A forward takes the activation of the stage before it; the first stage, that of the last stage one
-    chunk earlier. A backward takes its gradient the other way round. One stage alone sends nothing.
+    chunk earlier. A backward takes its gradient the other way round. One stage alone sends nothing, nor do
+    weight gradients.
     """
     stages, tasks = order.kind.shape
     virtual, micro = int(order.chunk.max()) + 1, int(order.micro_batch.max()) + 1
     stage = np.repeat(np.arange(stages)[:, None], tasks, axis=1)
     flat = np.arange(stages * tasks).reshape(stages, tasks)
-    at = np.full((2, stages + 1, virtual + 1, micro), -1)
+    at = np.full((3, stages + 1, virtual + 1, micro), -1)
     at[order.kind, stage, order.chunk, order.micro_batch] = flat
     forward = order.kind == FORWARD
     down = np.where(forward, stage - 1, stage + 1)  # the neighbour that a task's input comes from
     wraps = (down < 0) | (down >= stages)
     source_chunk = np.where(wraps, order.chunk + np.where(forward, -1, 1), order.chunk)
-    none = (source_chunk < 0) | (source_chunk >= virtual)
+    none = (source_chunk < 0) | (source_chunk >= virtual) | (order.kind == WEIGHT)
     producer = at[order.kind, down % stages, np.clip(source_chunk, 0, virtual - 1), order.micro_batch]
     producer = np.where(none | (down % stages == stage), -1, producer).ravel()
     consumer = np.full(stages * tasks, -1)

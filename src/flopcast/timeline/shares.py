@@ -29,7 +29,8 @@ SHORTEST_S = 1e-15  # keeps a division by no time at all away
 class Share:
     """Seconds of the step that one item takes; no item: launches by the host.
 
-    `path_s` counts all executions that the view looks at: on the critical path, or on one stage.
+    `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
+    below 0 where a skewed step leaves out what came before it.
     """
 
     item: Item | None
@@ -51,6 +52,7 @@ class Run:
     position: Integers  # (stages · tasks,): index into POSITIONS
     forward: Simulated
     backward: Simulated
+    weight: Simulated | None  # where the backward is split
     leaves: Integers  # by hop index: 1 where the hop leaves its node
     update_s: Floats  # (stages,)
     chain_start: Integers  # (stages,): task that reductions running on waited for; -1: none run on
@@ -59,14 +61,32 @@ class Run:
     synchronise_s: float
 
     @property
+    def passes(self) -> tuple[Simulated, ...]:
+        """Programs by kind of task; gradients are complete, and reduced, in the last kind."""
+        return (self.forward, self.backward, *([self.weight] if self.weight else []))
+
+    @property
+    def begin_s(self) -> Floats:
+        """When the step of each stage begins, (stages,): at 0, unless steps are skewed.
+
+        A skewed step begins just before its update, which ends as the first input arrives; so every stage
+        may be as late in the next step as it was in this one.
+        """
+        if not self.programs.plans.structure.skews_steps:
+            return np.zeros(len(self.update_s))
+        g = self.played.graph
+        first = g.node_of_task[:: g.order.kind.shape[1]]
+        return self.played.start_s[first] - self.update_s
+
+    @property
     def last(self) -> int:
-        """The stage that the synchronisation waits for; the first of equally late ones."""
-        return int(np.argmax(self.reduce_start_s + self.reduce_s))
+        """The stage whose step is the longest, on which the others wait; the first of equal ones."""
+        return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
 
     @property
     def step_time_s(self) -> float:
-        """From one synchronisation to the next: the slowest stage, then the synchronisation itself."""
-        return float((self.reduce_start_s + self.reduce_s).max()) + self.synchronise_s
+        """The period of repeated steps: the longest step of a stage, then the synchronisation itself."""
+        return float((self.reduce_start_s + self.reduce_s - self.begin_s).max()) + self.synchronise_s
 
     @property
     def programs(self) -> Programs:
@@ -92,7 +112,24 @@ def path_shares(run: Run) -> tuple[Share, ...]:
     shares = [*_task_shares(run, tasks), *_hop_shares(run, path, hops)]
     shares += _chain_shares(run, begun) if begun >= 0 else []
     shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
+    shares += _skew_shares(run) if run.programs.plans.structure.skews_steps else []
     return (*shares, *_end_shares(run, run.last))
+
+
+def _skew_shares(run: Run) -> list[Share]:
+    """What the path to a stage's end holds of the time before its step begins: negative shares.
+
+    The step is the difference of two moments, so its shares are those of the path to the end less those of
+    the path to the first task, the stage's own update kept.
+    """
+    g, last = run.played.graph, run.last
+    path, hops = critical_path(run.played, int(g.node_of_task[last * g.order.kind.shape[1]]))
+    before = path[1:]  # the first task itself belongs to the step
+    tasks = g.task[before[g.kind[before] == TASK]]
+    taken = [*_task_shares(run, tasks), *_hop_shares(run, path[:0], hops)]
+    taken += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
+    kept = _phase_shares(run, run.programs.update, last)
+    return kept + [Share(item=share.item, path_s=-share.path_s) for share in taken]
 
 
 def _chain_shares(run: Run, begun: int) -> list[Share]:
@@ -103,14 +140,15 @@ def _chain_shares(run: Run, begun: int) -> list[Share]:
     """
     tasks = run.played.graph.order.kind.shape[1]
     later = np.arange(begun + 1, (begun // tasks + 1) * tasks)
-    later = later[run.played.graph.order.kind.ravel()[later] == BACKWARD]
+    reducing = len(run.passes) - 1
+    later = later[run.played.graph.order.kind.ravel()[later] == reducing]
     found: list[Share] = []
     for counts, chosen in (
-        (run.backward.tail_counts, np.array([begun])),
-        (run.backward.reduction_counts, later),
+        (run.passes[reducing].tail_counts, np.array([begun])),
+        (run.passes[reducing].reduction_counts, later),
     ):
         executions = of_plan(counts, run.plan)[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
-        found += _executed(run, run.backward, executions)
+        found += _executed(run, run.passes[reducing], executions)
     return found
 
 
@@ -158,9 +196,10 @@ def _task_shares(run: Run, tasks: Integers) -> list[Share]:
 
     Tasks of one chunk class and position are equal, so their counts are added before they are priced.
     """
-    is_backward = run.played.graph.order.kind.ravel()[tasks] == BACKWARD
+    kind = run.played.graph.order.kind.ravel()[tasks]
     found: list[Share] = []
-    for simulated, chosen in ((run.forward, tasks[~is_backward]), (run.backward, tasks[is_backward])):
+    for number, simulated in enumerate(run.passes):
+        chosen = tasks[kind == number]
         if len(chosen):
             counts = of_plan(simulated.counts, run.plan)
             executions = counts[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
@@ -203,7 +242,8 @@ def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
     transfers lags of the task that waits for them.
     """
     played, g = run.played, run.played.graph
-    before = np.concatenate([[run.update_s[stage]], played.end_s[nodes[:-1]]])
+    begin_s = run.begin_s[stage] + run.update_s[stage]
+    before = np.concatenate([[begin_s], played.end_s[nodes[:-1]]])
     gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
     longest = played.hop_s[g.lag[nodes]].argmax(axis=1)
     mine = np.flatnonzero((g.stage == stage) & (g.kind != TASK))[1:]  # without the source

@@ -15,7 +15,7 @@ import numpy as np
 from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
-from flopcast.schedules.base import BACKWARD, FORWARD
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.timeline.pipeline import Graph, Played, graph, hop_index, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
@@ -36,7 +36,7 @@ class Timeline:
     """Columns of tasks, flat, stage after stage; and what the step is made of. Of one plan.
 
     Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
-    entry a task: `kind` is FORWARD or BACKWARD, `chunk` the virtual stage. `shares` and
+    entry a task: `kind` is FORWARD, BACKWARD or WEIGHT, `chunk` the virtual stage. `shares` and
     `bottleneck_shares` are the two views of shares.py: what the step hangs on, what one stage does.
     """
 
@@ -45,6 +45,7 @@ class Timeline:
     chunk: Integers
     micro_batch: Integers
     kind: Integers
+    position: Integers  # index into POSITIONS, by the turn at which the stage runs the task
     start_s: Floats
     end_s: Floats
     shares: tuple[Share, ...]  # along the critical path; sum to the step
@@ -52,6 +53,7 @@ class Timeline:
     bottleneck_waits_s: float  # and how long it waits: together the step
     forward: Simulated
     backward: Simulated
+    weight: Simulated | None  # where the backward is split
     update_s: Floats  # (stages,): from the step's start
     reduce_start_s: Floats  # (stages,): after the last backward and what runs on beside it
     reduce_s: Floats  # (stages,)
@@ -88,6 +90,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
         chunk=g.order.chunk.ravel(),
         micro_batch=g.order.micro_batch.ravel(),
         kind=g.order.kind.ravel(),
+        position=run.position,
         start_s=run.played.start_s[g.node_of_task],
         end_s=run.played.end_s[g.node_of_task],
         shares=path_shares(run),
@@ -95,6 +98,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
         bottleneck_waits_s=waits_s,
         forward=run.forward,
         backward=run.backward,
+        weight=run.weight,
         update_s=run.update_s,
         reduce_start_s=run.reduce_start_s,
         reduce_s=run.reduce_s,
@@ -109,23 +113,23 @@ def _run(priced: Priced, plan: int) -> Run:
     division = programs.stages.of(plan)
     stages, virtual = division.chunk_class.shape
     micro = int(programs.plans.num_micro_batches[plan, 0])
-    forward = simulate(programs.forward, priced, attribute=True)
-    backward = simulate(programs.backward, priced, attribute=True)
-    pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.stack.pipeline.transfers)
+    passes = tuple(simulate(segments, priced, attribute=True) for segments in programs.passes)
+    pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.transfers)
     update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
     rows = _rows(pipeline, division.chunk_class, micro)
-    task_s = _task_seconds(pipeline, rows, forward, backward, plan)
+    task_s = _task_seconds(pipeline, rows, passes, plan)
     leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
     played = play(pipeline, task_s, _hop_seconds(priced, plan, leaves), update_s)
-    reduced_s, chain_start = _reduced(played, rows, backward, plan)
+    reduced_s, chain_start = _reduced(played, rows, passes, plan)
     return Run(
         priced=priced,
         plan=plan,
         played=played,
         chunk_class=rows[0],
         position=rows[1],
-        forward=forward,
-        backward=backward,
+        forward=passes[FORWARD],
+        backward=passes[BACKWARD],
+        weight=passes[WEIGHT] if len(passes) > WEIGHT else None,
         update_s=update_s,
         leaves=leaves,
         reduce_start_s=reduced_s,
@@ -139,17 +143,16 @@ def _rows(pipeline: Graph, chunk_class: Integers, micro: int) -> tuple[Integers,
     """Chunk class and position (index into POSITIONS) of every task, flat."""
     order = pipeline.order
     stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
-    return chunk_class[stage, order.chunk].ravel(), positions(order.micro_batch, micro).ravel()
+    return chunk_class[stage, order.chunk].ravel(), positions(order.turn, micro).ravel()
 
 
 def _task_seconds(
-    pipeline: Graph, rows: tuple[Integers, Integers], forward: Simulated, backward: Simulated, plan: int
+    pipeline: Graph, rows: tuple[Integers, Integers], passes: tuple[Simulated, ...], plan: int
 ) -> Floats:
     """Seconds of every task of the order, (stages · tasks,), looked up by chunk class and position."""
     chunk, position = rows
-    of = [of_plan(simulated.duration_s, plan) for simulated in (forward, backward)]
-    is_backward = pipeline.order.kind.ravel() == BACKWARD
-    return np.where(is_backward, of[1][position, chunk], of[0][position, chunk])
+    of = [of_plan(simulated.duration_s, plan)[position, chunk] for simulated in passes]
+    return np.choose(pipeline.order.kind.ravel(), of)
 
 
 def hop_leaves(leaves: Integers) -> Integers:
@@ -186,15 +189,18 @@ def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
 
 
 def _reduced(
-    played: Played, rows: tuple[Integers, Integers], backward: Simulated, plan: int
+    played: Played, rows: tuple[Integers, Integers], passes: tuple[Simulated, ...], plan: int
 ) -> tuple[Floats, Integers]:
     """When each stage has finished its tasks and the reductions beside them, and which task began the wait.
+
+    Gradients are complete in the last kind of pass: the backward, or weight gradients of their own.
 
     Reductions of a stage queue on one stream: those of a program start after its own gradients are there,
     `tail_s` before they end, and after those of the programs before it, whichever is later. The task is the
     one whose gradients the queue last waited for; -1 where the tasks themselves end last. (stages,) each.
     """
     g = played.graph
+    kind, backward = len(passes) - 1, passes[-1]
     done = played.end_s[g.last].copy()
     chain = np.full(len(done), -1)
     if not (backward.tail_s > NEVER).any():
@@ -206,7 +212,7 @@ def _reduced(
         free, start = NEVER, -1
         for task in range(stage * tasks, (stage + 1) * tasks):
             at = position[task], chunk[task]
-            if g.order.kind.ravel()[task] == BACKWARD and tail[at] > NEVER and reduction[at] > 0:
+            if g.order.kind.ravel()[task] == kind and tail[at] > NEVER and reduction[at] > 0:
                 ready = played.end_s[g.node_of_task[task]] + tail[at]
                 free, start = max((free + reduction[at], start), (ready, task))
         if free > done[stage]:

@@ -11,7 +11,7 @@ layers form a *chunk class*, stages with equal chunks a *stage class*: eighty eq
 stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm, head.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,8 +32,8 @@ WHEN = {  # at which positions an item runs
 }
 
 
-def positions(micro_batch: Integers, count: int) -> Integers:
-    """The position of each micro-batch of a step of `count`: an index into POSITIONS.
+def positions(turn: Integers, count: int) -> Integers:
+    """The position of each turn of a step of `count` micro-batches: an index into POSITIONS.
 
     A step of one micro-batch has it both first and last: "only".
 
@@ -41,8 +41,8 @@ def positions(micro_batch: Integers, count: int) -> Integers:
     [['only'], ['first', 'middle', 'middle', 'last']]
     """
     if count == 1:
-        return np.full(micro_batch.shape, ONLY)
-    return np.where(micro_batch == 0, FIRST, np.where(micro_batch == count - 1, LAST, MIDDLE))
+        return np.full(turn.shape, ONLY)
+    return np.where(turn == 0, FIRST, np.where(turn == count - 1, LAST, MIDDLE))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -79,7 +79,8 @@ class Layer:
     `forward` and `backward` belong to one micro-batch; items whose `when` is not "every" run in some of
     them. `kept_bytes` is counted for every micro-batch in flight, `working_bytes` once: tensors that are
     recomputed, gradients of the largest linear, and the layer's output and the gradients of both its ends.
-    Bytes have shape (plans, 1).
+    Where the plan's schedule splits the backward, `weight` holds the items that run later, and
+    `waiting_bytes` what they still need (workload/split.py). Bytes have shape (plans, 1).
     """
 
     kind: str
@@ -88,6 +89,8 @@ class Layer:
     weights: tuple[Weight, ...]
     kept_bytes: Floats  # from the forward until the backward pass of one micro-batch
     working_bytes: Floats  # besides, while the layer's backward pass runs; see workload/backward.py
+    weight: tuple[Item, ...] = ()
+    waiting_bytes: Floats = field(default_factory=lambda: ZERO)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -133,7 +136,8 @@ class Programs:
     """Everything that the ranks of a plan run in one step.
 
     `forward` and `backward` hold one segment a layer, in the order of their pass, behind the gather of what
-    a neighbour has sent in shares; which chunk runs which, and how often, is in `Segment.repeat`.
+    a neighbour has sent in shares; which chunk runs which, and how often, is in `Segment.repeat`. `weight`
+    is the part of the backward that runs later, empty where the plan's schedule does not split it.
     """
 
     workload: Workload
@@ -150,6 +154,21 @@ class Programs:
     parameters: Counts  # per rank, (plans, stage classes)
     expert_parameters: Counts | None  # of these, experts'; None where the model has no experts
     accounting: tuple[Accounting, ...]
+    weight: tuple[Segment, ...] = ()
+
+    @property
+    def passes(self) -> tuple[tuple[Segment, ...], ...]:
+        """Segments by kind of task: forward, backward and, where it is split, weight gradients."""
+        return (self.forward, self.backward, *([self.weight] if self.weight else []))
+
+    @property
+    def transfers(self) -> str:
+        """How stages exchange messages (timeline/pipeline.py): as the stack does.
+
+        With a split backward, messages never hold up their sender. Posted together in the gaps between
+        tasks, they would wait for tasks that zero bubble schedules put there, and ZB-H2 would deadlock.
+        """
+        return "overlapped" if self.plans.structure.splits_backward else self.stack.pipeline.transfers
 
     @property
     def plans(self) -> Plans:
@@ -161,7 +180,7 @@ class Programs:
 
         Layers, chunks and micro-batches share items; `Segment.repeat` and the timeline count them.
         """
-        runs = (segment.items for segment in (*self.forward, *self.backward))
+        runs = (segment.items for segments in self.passes for segment in segments)
         hops = [run for hop in (self.hop_across, self.hop_inside) for run in (hop.forward, hop.backward)]
         ends = (self.reduce, self.synchronise, self.update)
         return tuple(item for run in (*runs, *hops, *ends) for item in run)

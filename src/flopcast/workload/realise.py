@@ -42,6 +42,7 @@ from flopcast.workload.program import (
     replicated_parameters,
 )
 from flopcast.workload.rewrites import REWRITES
+from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
 
 
@@ -85,6 +86,7 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         parameters=parameters,
         expert_parameters=experts,
         accounting=tuple(accounting),
+        weight=_weight_segments(layers, stages),
     )
 
 
@@ -125,6 +127,8 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         kept = _checkpoint_bytes(workload)
         forward, backward = _checkpointed(forward, backward, workload, stack)
     backward += micro_batch_items(stack, workload.plans, logical.weights)
+    splits = workload.plans.structure.splits_backward
+    backward, weight = split_backward(backward) if splits else (backward, ())
     return Layer(
         kind=logical.kind,
         forward=forward,
@@ -135,6 +139,8 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         - (kept if not cut else ZERO)
         + gradients_at_work(forward)
         + 3 * activation_bytes(workload.model.hidden, workload.split),  # y, dy, dx
+        weight=weight,
+        waiting_bytes=waiting_bytes(forward) if splits else ZERO,
     )
 
 
@@ -195,6 +201,15 @@ def _segments(
         holds_any = np.minimum(counts.sum(axis=2), 1.0)  # a class that pads the batch holds nothing
         segments.insert(0, Segment(items=(item,), repeat=holds_any - np.minimum(end, 1.0)))
     return tuple(segments)
+
+
+def _weight_segments(layers: tuple[Layer, ...], stages: Stages) -> tuple[Segment, ...]:
+    """The weight gradients of layers in the order of the backward pass; layers without any left out."""
+    return tuple(
+        Segment(items=layer.weight, repeat=stages.chunk_counts[:, :, part])
+        for part, layer in reversed(tuple(enumerate(layers)))
+        if layer.weight
+    )
 
 
 def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:

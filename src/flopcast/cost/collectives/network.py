@@ -24,7 +24,7 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "all_to_all": "all_gather",
     "send_receive": "all_gather",
     "dispatch": "all_to_all",
-    "combine": "dispatch",
+    "combine": "all_to_all",
 }
 PERSONAL = ("dispatch", "combine")  # each rank's own bytes for each other: no rank passes them on
 

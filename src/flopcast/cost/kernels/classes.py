@@ -33,7 +33,7 @@ GEMM = Kind(
     name="products",
     family="gemm_level",
     extrapolation_log_sigma_factor=0.07,
-    other_device_log_sigma_factor=0.17,
+    other_device_log_sigma_factor=0.16,
 )
 NARROW_GEMM = Kind(
     name="narrow products",
@@ -45,13 +45,13 @@ GROUPED_GEMM = Kind(
     name="grouped products",
     family="gemm_level",
     extrapolation_log_sigma_factor=0.0,
-    other_device_log_sigma_factor=0.19,
+    other_device_log_sigma_factor=0.27,
 )
 ATTENTION_KIND = Kind(
     name="attention",
     family="attention_level",
     extrapolation_log_sigma_factor=0.0,
-    other_device_log_sigma_factor=0.32,
+    other_device_log_sigma_factor=0.29,
 )
 MEMORY = Kind(
     name="memory-bound",
@@ -86,6 +86,8 @@ def class_of(kernel: str) -> KernelClass:
     ('gemm.fp8', 'weight_gradient', 'narrow products')
     >>> class_of("flash_attention.backward").curve, class_of("layernorm.backward").kind.family
     ('flash_attention.backward', 'memory_level')
+    >>> class_of("flash_attention.latent.backward").kind.name
+    'attention'
     """
     base, last = kernel.partition(".")[0], kernel.rpartition(".")[2]
     if base in LAYOUTS_SHARE_A_CURVE:

@@ -3,7 +3,8 @@
 Answers: which measured class moves its tensors in the same manner?
 A relative is borrowed for its efficiency only: the bound (FLOP, bytes) is always the kernel's own. The
 sigma is the log-spread of efficiency between the pair where both were measured (A100 and GH200
-memory-bound kernels of data/operators: 0.60 to 0.87 of bandwidth), or a stated guess.
+memory-bound kernels of data/operators: 0.60 to 0.87 of bandwidth; attention with heads of 192 and 128
+beside as many of 128, over 4096 tokens, of data/peers/simumax: 11 rows a pass), or a stated guess.
 
 A new kernel class is one line here until it is measured. Coordinates must agree: a relative's curve
 may have fewer axes than the class has coordinates, never more.
@@ -86,6 +87,8 @@ RELATIVES: dict[str, Relative] = {
     "bias_gelu.backward": Relative(name="gelu.backward", log_sigma_factor=0.1),
     **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},
     **{f"{name}.backward": Relative(name="gelu.backward", log_sigma_factor=0.1) for name in GELU_LIKE},
+    "flash_attention.latent": Relative(name="flash_attention", log_sigma_factor=0.1),
+    "flash_attention.latent.backward": Relative(name="flash_attention.backward", log_sigma_factor=0.19),
     "rmsnorm": Relative(name="layernorm", log_sigma_factor=0.15),
     "rmsnorm.backward": Relative(name="layernorm.backward", log_sigma_factor=0.2),
 }

@@ -226,8 +226,9 @@ VIEWS: dict[str, View] = {
     "gemm": GEMM,
     **dict.fromkeys(("gemm.fp8", "gemm.fp8_block", "gemm.nvfp4"), NARROW_GEMM),
     "grouped_gemm": GROUPED,
-    "flash_attention": FLASH,
-    "flash_attention.backward": FLASH,
+    **dict.fromkeys(
+        (f"flash_attention{kind}" for kind in ("", ".backward", ".latent", ".latent.backward")), FLASH
+    ),
     "embedding": EMBEDDING,
     "embedding.backward": EMBEDDING,
     "batched_gemm.scores": SCORES,

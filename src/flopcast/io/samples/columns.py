@@ -20,6 +20,7 @@ from flopcast.io.samples.unpacked import read_unpacked
 
 MOST_BYTES = 1_000_000_000
 TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
+ON_TOP = ("_notify_us",)  # what comes on top of another time may be 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -59,7 +60,8 @@ def read_columns(path: Path) -> Measured:
     """The columns of a file as numbers; rows with gaps or times that are not positive are left out.
 
     A column whose first value is a word becomes one column "name=word" of 0 and 1 for each word, so that
-    a condition on a word is one on a number. Columns are times where their names end in _us, _ms or _s.
+    a condition on a word is one on a number. Columns are times where their names end in _us, _ms or _s; the
+    part of a time that comes on top of another may be 0.
 
     Raises
     ------
@@ -110,9 +112,14 @@ def _numbers(row: dict[str, str], words: dict[str, list[str]]) -> tuple[dict[str
             numbers[name] = float(text)
             if not math.isfinite(numbers[name]):
                 return {}, "finite numbers"
-            if name.endswith(TIMES) and numbers[name] <= 0:
+            if name.endswith(TIMES) and numbers[name] <= 0 and not _is_nothing_on_top(name, numbers):
                 return {}, "times above 0"
     return numbers, ""
+
+
+def _is_nothing_on_top(name: str, numbers: dict[str, float]) -> bool:
+    """Whether a part that may be 0 is 0."""
+    return name.endswith(ON_TOP) and numbers[name] == 0
 
 
 def _unreadable(path: Path, why: str) -> Problem:

@@ -1,0 +1,31 @@
+"""GPipe: all forwards, then all backwards (arXiv:1811.06965, section 2.3).
+
+Backwards begin with the micro-batch that went forward last, as in figure 2c there: its activations are the
+newest. The bubble is that of 1F1B. What it costs more is memory: it grows with the micro-batches of a step.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.schedules.base import AbstractSchedule, Order, alternate
+
+
+class GPipe(AbstractSchedule):
+    """Every micro-batch stays in flight until the stage's last forward is done."""
+
+    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
+        """The same on every stage: a warm-up that holds all forwards."""
+        tasks = np.arange(micro_batches)
+        kind, index = alternate(micro_batches, tasks, tasks[::-1])
+        shape = (stages, len(kind))
+        return Order(
+            kind=np.broadcast_to(kind, shape),
+            chunk=np.zeros(shape, dtype=np.intp),
+            micro_batch=np.broadcast_to(index, shape),
+        )
+
+    def in_flight(
+        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
+    ) -> Counts:
+        """All of them, on every stage."""
+        return (micro_batches + 0.0 * stage) * (chunk == 0)

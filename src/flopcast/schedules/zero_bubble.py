@@ -1,0 +1,84 @@
+"""ZB-H1 and ZB-H2: weight gradients wait, and fill what would be bubbles (arXiv:2401.10241, section 2).
+
+Both are 1F1B of F and B; what differs is how far B runs ahead of W, and how many forwards come first. A
+stage delays its W by as many micro-batches as it has fewer forwards in its warm-up than the first stage, so
+that all stages hold equally many micro-batches whose W is to come.
+
+    schedule  bubble                          held by every stage, first stage: all before their B
+    1F1B      (p - 1) (F + B + W)             p on the first stage
+    ZB-H1     (p - 1) (F + B - W)             p
+    ZB-H2     (p - 1) (F + B - 2 W)           2 p - 1
+
+F, B and W are seconds of one micro-batch on one stage. The bubbles hold where a step has at least as many
+micro-batches as are held and W is no longer than F; a longer W fills no more than one as long as F.
+
+References
+----------
+arXiv:2401.10241, sections 2.1 and 2.2, and Table 2.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSchedule, Order
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroBubble(AbstractSplitSchedule):
+    """`depth` forwards of warm-up for each stage that follows: 1 is ZB-H1, 2 is ZB-H2."""
+
+    depth: int
+
+    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
+        """Warm-up; then F, B and the W of `depth · stage` micro-batches ago; then B and W; then W alone.
+
+        >>> order = ZeroBubble(1).order(stages=2, virtual=1, micro_batches=3)
+        >>> rows = zip(order.kind, order.micro_batch)
+        >>> [" ".join("FBW"[kind] + str(m) for kind, m in zip(*row)) for row in rows]
+        ['F0 F1 B0 W0 F2 B1 W1 B2 W2', 'F0 B0 F1 B1 W0 F2 B2 W1 W2']
+        """
+        rows = [
+            _row(self.depth * (stages - 1 - stage), self.depth * stage, micro_batches)
+            for stage in range(stages)
+        ]
+        kind, micro_batch = (np.stack(column) for column in zip(*rows, strict=True))
+        return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
+
+    def in_flight(
+        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
+    ) -> Counts:
+        """Those before their B: the warm-up and one more, but no more than there are."""
+        return np.minimum(self.depth * (stages - 1 - stage) + 1, micro_batches) * (chunk == 0)
+
+    def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
+        """The delay, `depth · stage`; fewer where forwards end before that many B have run."""
+        behind = micro_batches - 1 - self.depth * (stages - 1 - stage)
+        waiting: Counts = np.clip(behind, 0, self.depth * stage)
+        return waiting
+
+    def weights_in_bubble(self) -> int:
+        """1 for ZB-H1, 2 for ZB-H2 (arXiv:2401.10241, Table 2)."""
+        return self.depth
+
+
+def _row(warm_up: int, delay: int, micro_batches: int) -> tuple[Integers, Integers]:
+    """Kinds and micro-batches of one stage.
+
+    Behind its last forward a stage runs one W after every B, whatever the delay: it would wait otherwise.
+    """
+    first = min(warm_up, micro_batches)
+    tasks = [(FORWARD, m) for m in range(first)]
+    weights = 0
+    for backward in range(micro_batches):
+        forward = first + backward
+        if forward < micro_batches:
+            tasks.append((FORWARD, forward))
+        tasks.append((BACKWARD, backward))
+        if backward >= delay or forward >= micro_batches:
+            tasks.append((WEIGHT, weights))
+            weights += 1
+    tasks += [(WEIGHT, m) for m in range(weights, micro_batches)]
+    kind, micro_batch = np.array(tasks, dtype=np.intp).T
+    return kind, micro_batch

@@ -1,0 +1,101 @@
+"""The backward pass in two: B, what the stage before waits for, and W, the gradients of weights.
+
+Answers: which items of a layer's backward may run later, and what must stay in memory until they have?
+Elsewhere: how the whole backward is derived (backward.py), when W runs (schedules/zero_bubble.py).
+
+W holds every kernel that makes nothing but the gradient of a parameter: the weight gradients of linears and
+tables, the sums over tokens that biases need, the gather of an input of which only the shard was kept, and
+what ends a micro-batch (accumulation, reduction). Kernels that give both gradients at once, as norms do,
+stay in B. Items are moved, never resized: FLOP, bytes and counts are those of the whole backward. The
+gather of an input ran beside the input gradient; in W it waits for no kernel, so it runs ahead, beside the
+weight gradient before its own (an estimate: only the first gather of a W sticks out).
+
+References
+----------
+arXiv:2401.10241: section 2 (F, B, W), Table 1 (what stays between B and W).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.workload.backward import kept_tensors, total_bytes
+
+
+def split_backward(backward: tuple[Item, ...]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """The items of B and those of W, each in the order of the whole backward.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import kernel
+    >>> from flopcast.workload.backward import derive_backward
+    >>> one = constant(1)
+    >>> linear = kernel("up", Matmul(m=one, n=one, k=one, dtype="bf16"), ("x",), "y", component="mlp")
+    >>> parts = split_backward(derive_backward((linear,), frozenset()))
+    >>> [[item.name for item in part] for part in parts]
+    [['up.dgrad'], ['up.wgrad']]
+    """
+    later = [_only_for_weights(item) for item in backward]
+    return (
+        tuple(item for item, moved in zip(backward, later, strict=True) if not moved),
+        tuple(_ahead(item) for item, moved in zip(backward, later, strict=True) if moved),
+    )
+
+
+def _ahead(item: Item) -> Item:
+    """An item of W: a gather is launched and runs while a kernel before it still computes."""
+    return replace(item, waits=("host",)) if item.name.endswith(".again") else item
+
+
+def _only_for_weights(item: Item) -> bool:
+    """Whether nothing before the end of the step reads what an item makes.
+
+    A memory-bound gradient of one pass reads the output's gradient and writes a sum over tokens: the
+    input's gradient is the output's, unchanged.
+    """
+    if item.phase != "backward":
+        return False
+    if isinstance(item.work, MemoryBound) and item.work.is_gradient:
+        return KINDS[item.work.kind].backward == 1
+    return item.when != "every" or item.name.endswith((".wgrad", ".again"))
+
+
+def waiting_bytes(forward: Iterable[Item]) -> Floats:
+    """Bytes that a layer keeps between its B and its W for one micro-batch, (plans, 1).
+
+    Inputs of its linears and tables, each tensor once, and the gradients of their outputs. For a GPT
+    block that is 14 + 18 times s b h in 16 bits (arXiv:2401.10241, Table 1: 32 s b h). Norms, activation
+    functions and attention keep nothing beyond B. The sums for biases read the same gradients.
+    """
+    weighted = [item for item in forward if _has_weight(item)]
+    gathers = [item for item in forward if item.kept_bytes is not None]
+    inputs = kept_tensors([*gathers, *weighted], frozenset())
+    outputs = sum((_output_bytes(item.work) for item in weighted), ZERO)
+    return total_bytes(inputs) + outputs
+
+
+def _has_weight(item: Item) -> bool:
+    """Whether an operator has a weight gradient of its own."""
+    work = item.work
+    return isinstance(work, AbstractOperator) and any(name == "wgrad" for name, _ in work.gradients())
+
+
+def _output_bytes(work: object) -> Floats:
+    """Bytes of the output of a linear or of a table's rows: its gradient has its shape."""
+    if isinstance(work, Matmul):
+        rows, width = work.m, work.n
+    elif isinstance(work, GroupedMatmul):
+        rows, width = work.rows, work.n
+    elif isinstance(work, EmbeddingLookup):
+        rows, width = work.tokens, work.hidden
+    else:
+        return ZERO
+    size_bytes: Floats = rows * width * ELEMENT_BYTES[work.dtype]
+    return size_bytes
