@@ -64,8 +64,8 @@ def weight_gradients_waiting(programs: Programs) -> Floats:
     fuller = np.maximum(
         each_bytes - _kept_by_chunk(programs)[0] - layer_at_work(programs) - logits(programs), 0.0
     )
-    found: Floats = waiting * each_bytes + fuller * programs.plans.structure.splits_backward
-    return found
+    needed_bytes: Floats = waiting * each_bytes + fuller * programs.plans.structure.splits_backward
+    return needed_bytes
 
 
 def stage_outputs(programs: Programs) -> Floats:
