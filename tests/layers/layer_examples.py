@@ -9,6 +9,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.experts import Experts
 from flopcast.layers.head import FinalNorm, Head
+from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 
 RESIDUALS = ("sequential", "parallel", "parallel_shared_norm")
@@ -54,6 +55,14 @@ def experts(num_experts, top_k, expert_hidden=96, norm_placement="before", **fie
         norm="rmsnorm",
         norm_placement=norm_placement,
     )
+
+
+def latent(**fields):
+    """DeepSeek's block with a dense MLP: heads of 12 and 10 elements out of a latent of 16."""
+    mixer = LatentAttention(
+        heads=8, kv_lora_rank=16, qk_nope_head_size=8, qk_rope_head_size=4, value_head_size=10, **fields
+    )
+    return Block(mixer=mixer, feed_forward=Mlp(ffn_hidden=160, activation="swiglu"), norm="rmsnorm")
 
 
 HIDDEN = 64
@@ -106,10 +115,17 @@ MIXTURES = {
     "fp32_router": experts(num_experts=8, top_k=8, router="sigmoid", router_dtype="fp32"),
     "experts_after": experts(num_experts=8, top_k=2, norm_placement="after"),
 }
+LATENT = {  # DeepSeek's, small: no two widths are equal
+    "latent": latent(q_lora_rank=24),
+    "latent_without_queries": latent(),
+    "latent_dropout": latent(q_lora_rank=24, dropout=0.1),
+}
 LAYERS = {
     **BLOCKS,
     **MIXTURES,
+    **LATENT,
     "attention": Attention(heads=8, kv_heads=2, qkv_bias=True, dropout=0.1),
+    "latent_attention": LATENT["latent"].mixer,
     "mlp": Mlp(ffn_hidden=256, activation="silu", bias=True),
     "experts": Experts(num_experts=16, top_k=4, expert_hidden=32, shared_experts=1),
     "embedding": Embedding(vocabulary=1000, learned_positions=32, dropout=0.1),

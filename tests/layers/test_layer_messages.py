@@ -14,7 +14,12 @@ TENSOR, TOKENS = 4, 2 * 32
 FULL_BYTES = TOKENS * HIDDEN * 2
 INPUTS = {"x", "ids"}  # of a whole layer
 VIEWS = {"attention.k", "attention.v"}  # of the tensor that "attention.split_heads" cuts
-BY_ITSELF = {"attention": {"attention.in.full"}, "mlp": {"mlp.in.full"}, "experts": {"mlp.in"}}  # a block's
+BY_ITSELF = {  # a block's
+    "attention": {"attention.in.full"},
+    "latent_attention": {"attention.in"},
+    "mlp": {"mlp.in.full"},
+    "experts": {"mlp.in"},
+}
 
 
 def cut(sequence_parallel=False):

@@ -16,7 +16,8 @@ import numpy as np
 from pydantic import Field
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Probability, constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights, replicated
+from flopcast.layers.base import Split, Weight, linear_weights, replicated
+from flopcast.layers.mixer import AbstractMixer
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, blocking, kernel
@@ -27,7 +28,7 @@ from flopcast.operators.messages import AllReduce, Replicate
 CORE = "core_attention"  # the group that selective recompute runs again
 
 
-class Attention(AbstractLayer):
+class Attention(AbstractMixer):
     """Softmax attention with `heads` query heads and `kv_heads` key/value heads.
 
     Equal numbers make multi-head attention, one key/value head multi-query (arXiv:1911.02150),
@@ -81,6 +82,18 @@ class Attention(AbstractLayer):
         (128, 256)
         """
         return self.head_size or hidden // self.heads
+
+    def has_whole_heads(self, hidden: int) -> bool:
+        """Without a head size of its own, a head has hidden / heads elements: a whole number of them."""
+        return self.head_size is not None or hidden % self.heads == 0
+
+    def linear_elements(self, hidden: int) -> int:
+        """Projections of queries, keys, values and the output."""
+        return hidden * (2 * self.heads + 2 * self.groups) * self.size(hidden)
+
+    def pair_flop(self, hidden: int) -> int:
+        """Two products of two FLOP an element: each query head meets every key, whoever shares its keys."""
+        return 4 * self.heads * self.size(hidden)
 
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
         """Query heads and key/value heads of one rank.

@@ -1,7 +1,8 @@
 """A decoder block: norm, mixer, residual, norm, feed-forward, residual.
 
 Answers: how the two halves share norms, messages, biases, dropout and residual sums.
-Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py, layers/experts.py).
+Elsewhere: what is inside each half (layers/attention.py, layers/latent_attention.py, layers/mlp.py,
+layers/experts.py).
 
 Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
 one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
@@ -37,6 +38,7 @@ from flopcast.layers.base import (
     replicated,
 )
 from flopcast.layers.experts import Experts
+from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
@@ -49,6 +51,17 @@ def _kind_of_feed_forward(value: object) -> str:
     return str(value.get("kind", "experts" if "num_experts" in value else "mlp"))
 
 
+def _kind_of_mixer(value: object) -> str:
+    """The word that tells mixers apart; without one, whoever names a latent of keys has that kind."""
+    if not isinstance(value, Mapping):
+        return str(getattr(value, "kind", "attention"))
+    return str(value.get("kind", "latent_attention" if "kv_lora_rank" in value else "attention"))
+
+
+Mixer = Annotated[
+    Annotated[Attention, Tag("attention")] | Annotated[LatentAttention, Tag("latent_attention")],
+    Discriminator(_kind_of_mixer),
+]
 FeedForward = Annotated[
     Annotated[Mlp, Tag("mlp")] | Annotated[Experts, Tag("experts")], Discriminator(_kind_of_feed_forward)
 ]
@@ -77,7 +90,7 @@ class Block(AbstractLayer):
     """
 
     kind: Literal["block"] = "block"
-    mixer: Attention
+    mixer: Mixer
     feed_forward: FeedForward
     norm: Norm = "layernorm"
     norm_bias: bool = True
@@ -94,9 +107,10 @@ class Block(AbstractLayer):
         return self
 
     @model_validator(mode="after")
-    def _experts_stand_alone(self) -> "Block":
-        if self.residual != "sequential" and not self.feed_forward.in_tensor_region:
-            raise ValueError(f"residual sequential, where feed_forward is {self.feed_forward.kind}")
+    def _parallel_halves_share_a_region(self) -> "Block":
+        for field, half in (("mixer", self.mixer), ("feed_forward", self.feed_forward)):
+            if self.residual != "sequential" and not half.in_tensor_region:
+                raise ValueError(f"residual sequential, where {field} is {half.kind}")
         return self
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
@@ -139,7 +153,7 @@ class Block(AbstractLayer):
         """Norms, layer, sum over ranks, then bias, dropout and residual: one half, from `source`.
 
         A norm after the half acts on the finished sum with its bias, before dropout. A half that is not in
-        the tensor-parallel region (experts) reads what a rank owns and leaves whole sums by itself.
+        the tensor-parallel region (experts, latent attention) reads what a rank owns and leaves whole sums.
         """
         layer = self.mixer if part == "attention" else self.feed_forward
         bias = self.mixer.out_bias if part == "attention" else self.feed_forward.bias

@@ -179,13 +179,9 @@ class Model(Noun):
         return self._linear_flop(sequence_length) + self.attention_flop(sequence_length, causal)
 
     def attention_flop(self, sequence_length: int, causal: bool = False) -> float:
-        """FLOP of all scores and contexts of one sequence: the part that grows with its square.
-
-        Key/value heads do not matter here: each query head meets every position, whoever shares its keys.
-        """
+        """FLOP of all scores and contexts of one sequence: the part that grows with its square."""
         full = sum(
-            block.count * 4 * block.mixer.heads * block.mixer.size(self.hidden) * sequence_length**2
-            for block in self.blocks
+            block.count * block.mixer.pair_flop(self.hidden) * sequence_length**2 for block in self.blocks
         )
         return full * (0.5 if causal else 1.0)
 
@@ -193,7 +189,6 @@ class Model(Noun):
         """Two FLOP for each weight of a linear and each token; the unpadded head is one of them."""
         elements = 0.0
         for block in self.blocks:
-            size = block.mixer.size(self.hidden)
-            projections = (2 * block.mixer.heads + 2 * block.mixer.groups) * size
-            elements += block.count * self.hidden * (projections + block.feed_forward.active_columns)
+            feed_forward = self.hidden * block.feed_forward.active_columns
+            elements += block.count * (block.mixer.linear_elements(self.hidden) + feed_forward)
         return 2 * sequence_length * (elements + self.hidden * self.vocabulary)

@@ -95,8 +95,8 @@ def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
 
 
 def _heads_divide(block: Block, case: Case) -> bool:
-    """Without a head size of its own, a head has hidden / heads elements: a whole number of them."""
-    return block.mixer.head_size is not None or case.model.hidden % block.mixer.heads == 0
+    """A head has a whole number of elements."""
+    return block.mixer.has_whole_heads(case.model.hidden)
 
 
 def _groups_divide(block: Block, _: Case) -> bool:

@@ -5,6 +5,8 @@ The one rewrite that changes FLOP: a causal kernel skips the half of the square 
 
 from dataclasses import replace
 
+import numpy as np
+
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
@@ -34,13 +36,17 @@ def flash_attention(items: Items) -> Items:
 def _fused(run: Items, work: BatchedMatmul) -> Item:
     """The kernel in the place of the context product `work`, the run's last: same output, same group.
 
-    It reads what the run read: queries and keys as the scores did, values as the context did.
+    It reads what the run read: queries and keys as the scores did, values as the context did. Where these
+    have another size than queries and keys, it is the kernel of latent attention.
     """
+    scores = run[0].work
+    size = scores.head_size if isinstance(scores, BatchedMatmul) else work.head_size
     fused = FlashAttention(
         batch=work.batch,
         kv_batch=work.kv_batch,
         queries=work.queries,
-        head_size=work.head_size,
+        head_size=size,
+        value_head_size=None if np.array_equal(size, work.head_size) else work.head_size,
         causal=any(kind_of(item) == "mask_fill" for item in run),
         dtype=work.dtype,
     )

@@ -16,7 +16,9 @@ def layout_copies(items: Items) -> Items:
     for item in items:
         work = item.work
         if isinstance(work, FlashAttention):
-            rows = (work.batch + 2 * work.kv_batch) * work.queries * work.head_size
+            value_size = work.head_size if work.value_head_size is None else work.value_head_size
+            wide = (work.batch + work.kv_batch) * work.head_size
+            rows = (wide + work.kv_batch * value_size) * work.queries
             copy = MemoryBound(kind="copy", elements=rows, dtype=work.dtype)
             name, source = beside(item, "layout"), item.inputs[0]
             result.append((replace(item, name=name, work=copy, inputs=(source,), output=source),))

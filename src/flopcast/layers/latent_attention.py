@@ -1,0 +1,267 @@
+"""Multi-head latent attention: keys and values of all heads are made out of one narrow latent vector.
+
+Answers: fields, weights, sharding and forward items, in the form that trains: keys and values of every
+head are written out. Elsewhere: the kernel whose queries and keys are wider than its values
+(operators/flash_attention.py), attention without latents (layers/attention.py). Decoding, which multiplies
+with the latents themselves, is serving and not here.
+
+Ranks share the work as in Megatron-Core: every rank holds the projections down to the latents and their
+norms whole, and runs them over its own tokens (over all, without sequence parallelism); the projections up
+are cut by heads. So what sequence parallelism gathers are normed latents and the rotated part of the keys,
+narrower than the residual stream.
+
+Tensors, each prefixed "attention.": `in` (own tokens, hidden), the block's → `q_latent`, `kv_latent` (own
+tokens, ranks of the latents) → `q_normed`, `kv_normed` → `q_up`, `kv_up` (tokens, heads) → `q`, `k`, `v` →
+`scores`, `weights`, `dropped` → `context` → `joined` → `partial` → `sum`. Without a latent of queries,
+`in.full` takes the place of `q_normed.full`.
+
+References
+----------
+DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C. Sharding: `MLASelfAttention` of Megatron-Core
+(megatron/core/transformer/multi_latent_attention.py).
+"""
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from flopcast.dtypes import Counts, Probability, constant
+from flopcast.layers.attention import CORE
+from flopcast.layers.base import Split, Weight, enter_tensor_parallel, leave_tensor_parallel, replicated
+from flopcast.layers.mixer import AbstractMixer
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+
+
+class LatentAttention(AbstractMixer):
+    """Softmax attention of `heads` heads over keys and values made out of `kv_lora_rank` numbers a token.
+
+    A head's queries and keys are `qk_nope_head_size` elements that are projected up and
+    `qk_rope_head_size` that are rotated; the rotated part of the keys is one for all heads. Values and
+    context have `value_head_size` elements. Queries come out of a latent of their own, or straight out of
+    the residual stream where `q_lora_rank` is left out (DeepSeek-V2-Lite). Norms of latents are
+    root-mean-square; no projection has a bias.
+
+    Examples
+    --------
+    DeepSeek-V3, arXiv:2412.19437, section 4.2: heads of 192 and 128 elements.
+
+    >>> mixer = LatentAttention(heads=128, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_size=128,
+    ...                         qk_rope_head_size=64, value_head_size=128)
+    >>> mixer.query_size, mixer.linear_elements(hidden=7168)
+    (192, 187105280)
+    """
+
+    kind: Literal["latent_attention"] = "latent_attention"
+    in_tensor_region: ClassVar[bool] = False
+    heads: int = Field(ge=1)
+    q_lora_rank: int | None = Field(default=None, ge=1, description="of queries; default: no latent")
+    kv_lora_rank: int = Field(ge=1, description="latent of keys and values, rotated part not counted")
+    qk_nope_head_size: int = Field(ge=1, description="of queries and keys, not rotated")
+    qk_rope_head_size: int = Field(ge=1, description="of queries and keys, rotated")
+    value_head_size: int = Field(ge=1)
+    dropout: Probability = 0.0
+
+    @property
+    def out_bias(self) -> bool:
+        """Whether the block adds a bias after the sum: no projection has one."""
+        return False
+
+    @property
+    def groups(self) -> int:
+        """Every head has keys and values of its own, once they are projected up."""
+        return self.heads
+
+    @property
+    def query_size(self) -> int:
+        """Elements of a head's queries and keys."""
+        return self.qk_nope_head_size + self.qk_rope_head_size
+
+    @property
+    def _up_columns(self) -> int:
+        """Columns of a head in the projection up to keys and values."""
+        return self.qk_nope_head_size + self.value_head_size
+
+    @property
+    def _down_columns(self) -> int:
+        """Columns of the projection down: the latent of keys and values, and the rotated keys."""
+        return self.kv_lora_rank + self.qk_rope_head_size
+
+    def has_whole_heads(self, hidden: int) -> bool:
+        """Always: sizes of heads are fields of their own."""
+        return hidden > 0
+
+    def linear_elements(self, hidden: int) -> int:
+        """Elements of all projections; norms multiply nothing."""
+        queries = self.heads * self.query_size
+        query = queries * hidden
+        if self.q_lora_rank:
+            query = self.q_lora_rank * (hidden + queries)
+        key_value = hidden * self._down_columns + self.kv_lora_rank * self.heads * self._up_columns
+        return query + key_value + self.heads * self.value_head_size * hidden
+
+    def pair_flop(self, hidden: int) -> int:
+        """Scores over the elements of queries, context over those of values: two FLOP each."""
+        return 2 * self.heads * (self.query_size + self.value_head_size)
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Projections down and norms whole on every rank, projections up and the last one cut by heads."""
+        queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
+        up, cut = self.heads * self._up_columns, split.tensor
+        query: tuple[Weight, ...] = (_cut("q", queries * hidden, cut),)
+        if self.q_lora_rank:
+            query = (
+                replicated("attention.q_down", self.q_lora_rank * hidden),
+                replicated("attention.q_norm", self.q_lora_rank),
+                _cut("q_up", self.q_lora_rank * queries, cut),
+            )
+        return (
+            *query,
+            replicated("attention.kv_down", hidden * self._down_columns),
+            replicated("attention.kv_norm", self.kv_lora_rank),
+            _cut("kv_up", self.kv_lora_rank * up, cut),
+            _cut("out", inner * hidden, cut),
+        )
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """From "attention.in", this rank's own tokens, to "attention.sum", of the same shape."""
+        return (
+            *self._queries(hidden, split),
+            *self._keys_and_values(hidden, split),
+            *self._heads_written_out(split),
+            *self._attend(split),
+            *self._join(hidden, split),
+        )
+
+    def _queries(self, hidden: int, split: Split) -> list[Item]:
+        """Queries of this rank's heads, by way of their latent if they have one."""
+        width = self.heads / split.tensor * self.query_size
+        if not self.q_lora_rank:
+            enter = enter_tensor_parallel("attention.in", "attention.enter", hidden, split)
+            product = Matmul(m=split.tokens, n=width, k=constant(hidden), dtype=split.dtype)
+            return [enter, _item("q", product, ("in.full",), "q_up")]
+        down = _linear(split.own_tokens, constant(self.q_lora_rank), hidden, split)
+        return [
+            _item("q_down", down, ("in",), "q_latent"),
+            *self._normed_and_gathered("q", self.q_lora_rank, split),
+            _item("q_up", _linear(split.tokens, width, self.q_lora_rank, split), ("q_normed.full",)),
+        ]
+
+    def _keys_and_values(self, hidden: int, split: Split) -> list[Item]:
+        """Keys without their rotated part, and values, of this rank's heads.
+
+        Cutting the rotated keys off the latent costs nothing forward (views); backward joins gradients.
+        """
+        width = self.heads / split.tensor * self._up_columns
+        down = _linear(split.own_tokens, constant(self._down_columns), hidden, split)
+        cut = _pass("split_heads", split.own_tokens * self._down_columns, split)
+        return [
+            _item("kv_down", down, ("in",), "kv_latent"),
+            _item("split_latent", cut, ("kv_latent",), "kv_latent"),
+            *self._normed_and_gathered("kv", self.kv_lora_rank, split),
+            _item("kv_up", _linear(split.tokens, width, self.kv_lora_rank, split), ("kv_normed.full",)),
+            enter_tensor_parallel(
+                "attention.kv_latent", "attention.enter_rotated", self.qk_rope_head_size, split
+            ),
+        ]
+
+    def _normed_and_gathered(self, which: str, rank: int, split: Split) -> list[Item]:
+        """The norm of a latent over own tokens, then what its projection up needs: all tokens."""
+        work = MemoryBound(
+            kind="rmsnorm", elements=split.own_tokens * rank, width=constant(rank), dtype=split.dtype
+        )
+        source = f"attention.{which}_normed"
+        return [
+            _item(f"{which}_norm", work, (f"{which}_latent",), f"{which}_normed"),
+            enter_tensor_parallel(source, f"attention.enter_{which}", rank, split),
+        ]
+
+    def _heads_written_out(self, split: Split) -> list[Item]:
+        """Rotation, then queries, keys and values as the attention kernel reads them.
+
+        Both parts of a head's queries and keys are joined, the rotated keys repeated for each head, and
+        values cut off the keys: copies of every element, so that what was projected up is not kept.
+        """
+        heads = self.heads / split.tensor
+        turned = split.tokens * (heads + 1) * self.qk_rope_head_size
+        queries = split.tokens * heads * self.query_size
+        keys_and_values = split.tokens * heads * (self.query_size + self.value_head_size)
+        return [
+            _item("rope", _pass("rope", turned, split), ("q_up", "kv_latent.full"), "q_up"),
+            _item("join_queries", _pass("copy", queries, split), ("q_up",), "q"),
+            _item("join_keys", _pass("copy", keys_and_values, split), ("kv_up", "kv_latent.full"), "k"),
+        ]
+
+    def _attend(self, split: Split) -> list[Item]:
+        """Scores, mask, softmax, dropout, context: as without latents, but for the size of values."""
+        batch = split.sequences * self.heads / split.tensor
+        scores = BatchedMatmul(
+            role="scores",
+            batch=batch,
+            kv_batch=batch,
+            queries=split.length,
+            keys=split.length,
+            head_size=constant(self.query_size),
+            dtype=split.dtype,
+        )
+        context = replace(scores, role="context", head_size=constant(self.value_head_size))
+        square = ("mask", "mask_fill", "scores", "scores"), ("softmax", "softmax", "scores", "weights")
+        dropped = (("dropout", "dropout", "weights", "dropped"),) if self.dropout else ()
+        passes = [
+            _item(name, _over_keys(kind, batch * split.length**2, split), (source,), output, CORE)
+            for name, kind, source, output in (*square, *dropped)
+        ]
+        kept = "dropped" if self.dropout else "weights"
+        return [
+            _item("scores", scores, ("q", "k"), "scores", CORE),
+            *passes,
+            _item("context", context, (kept, "v"), "context", CORE),
+        ]
+
+    def _join(self, hidden: int, split: Split) -> list[Item]:
+        """Heads side by side again, the output projection, the sum over ranks."""
+        inner = self.heads / split.tensor * self.value_head_size
+        out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
+        return [
+            _item("join_heads", _pass("copy", split.tokens * inner, split), ("context",), "joined"),
+            _item("out", out, ("joined",), "partial"),
+            leave_tensor_parallel("attention.partial", "attention.sum", "attention.leave", hidden, split),
+        ]
+
+
+def _cut(name: str, elements: int, cut: Counts) -> Weight:
+    """A matrix that ranks share by heads."""
+    return Weight(name=f"attention.{name}", elements=elements / cut, total=elements)
+
+
+def _linear(rows: Counts, columns: Counts, inputs: int, split: Split) -> Matmul:
+    """A projection of `inputs` elements a row."""
+    return Matmul(m=rows, n=columns, k=constant(inputs), dtype=split.dtype)
+
+
+def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
+    """A memory-bound operator that reduces nothing."""
+    return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
+
+
+def _over_keys(kind: str, pairs: Counts, split: Split) -> MemoryBound:
+    """A memory-bound operator whose rows are the keys of one query."""
+    return MemoryBound(kind=kind, elements=pairs, width=split.length, dtype=split.dtype)
+
+
+def _item(
+    name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str = "", group: str = ""
+) -> Item:
+    """A kernel whose name and tensors get the prefix "attention."; what it writes is named after it."""
+    return kernel(
+        f"attention.{name}",
+        work,
+        tuple(f"attention.{tensor}" for tensor in inputs),
+        f"attention.{output or name}",
+        component="attention",
+        group=group,
+    )

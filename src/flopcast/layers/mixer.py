@@ -1,0 +1,40 @@
+"""What a block, a model and the rules ask of a mixer, whichever it is.
+
+Answers: which numbers of a mixer must others know that neither lower nor run it?
+Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py), what every layer is asked
+(layers/base.py).
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from flopcast.layers.base import AbstractLayer
+
+
+class AbstractMixer(AbstractLayer):
+    """The half of a block in which tokens meet: heads that tensor parallelism cuts whole.
+
+    One that is `in_tensor_region` reads "attention.in.full" and writes the rank's share of a sum,
+    "attention.partial": its block gathers and sums. Any other reads what the rank owns, "attention.in", and
+    writes "attention.sum".
+    """
+
+    in_tensor_region: ClassVar[bool]
+    heads: int
+
+    @property
+    @abstractmethod
+    def groups(self) -> int:
+        """Key/value heads of the whole layer, which ranks hold whole or repeat whole."""
+
+    @abstractmethod
+    def has_whole_heads(self, hidden: int) -> bool:
+        """Whether a head has a whole number of elements inside this hidden width."""
+
+    @abstractmethod
+    def linear_elements(self, hidden: int) -> int:
+        """Elements of all matrices that a token is multiplied with: two FLOP each, for a token."""
+
+    @abstractmethod
+    def pair_flop(self, hidden: int) -> int:
+        """FLOP of scores and context for one query and one key, all heads together."""
