@@ -13,11 +13,12 @@ queries and keys are normed, `unnormed` stands between `qkv` and `q`.
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Probability, constant
 from flopcast.layers.base import Split, Weight, linear_weights, replicated
 from flopcast.layers.mixer import AbstractMixer
+from flopcast.layers.windows import WindowKind, mean_keys
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, blocking, kernel
@@ -45,11 +46,16 @@ class Attention(AbstractMixer):
     weights; `softcap` bends them by c · tanh(scores / c). Both are passes over the scores where these are
     written, and free inside a fused attention kernel.
 
+    `window` is how many tokens a query sees at most, itself among them; `window_kind` which ones
+    (layers/windows.py). A fused kernel skips all others, written scores hold them. `sinks` gives every
+    head one learned logit more in the softmax, which takes weight that no token gets (GPT-OSS): a weight,
+    and no time that is counted.
+
     References
     ----------
     Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of
     queries and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118,
-    section 2.
+    section 2. Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2.
     """
 
     kind: Literal["attention"] = "attention"
@@ -65,6 +71,15 @@ class Attention(AbstractMixer):
     qk_norm: Literal["none", "per_head", "whole"] = "none"
     alibi: bool = False
     softcap: bool = False
+    window: int | None = Field(default=None, ge=1, description="tokens that a query sees; default: all")
+    window_kind: WindowKind = "sliding"
+    sinks: bool = Field(default=False, description="one learned logit a head beside the scores")
+
+    @model_validator(mode="after")
+    def _windows_are_causal(self) -> "Attention":
+        if self.window is not None and not self.causal:
+            raise ValueError(f"causal true, where window is {self.window}")
+        return self
 
     @property
     def groups(self) -> int:
@@ -95,6 +110,16 @@ class Attention(AbstractMixer):
         """Two products of two FLOP an element: each query head meets every key, whoever shares its keys."""
         return 4 * self.heads * self.size(hidden)
 
+    def square(self, length: int) -> float:
+        """Both sides of the band, where there is a window.
+
+        >>> [Attention(heads=1, window=window).square(8192) / 8192 for window in (None, 1024)]
+        [8192.0, 1920.0]
+        """
+        if self.window is None:
+            return float(length) ** 2
+        return float(2.0 * length * mean_keys(constant(length), self.window, self.window_kind).item())
+
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
         """Query heads and key/value heads of one rank.
 
@@ -120,7 +145,8 @@ class Attention(AbstractMixer):
         cut = columns / ((heads + 2 * groups) * size)
         out = Weight(name="attention.out", elements=inner * hidden / split.tensor, total=inner * hidden)
         qkv = linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias)
-        return (*qkv, *self._norm_weights(size, heads, groups), out)
+        sinks = Weight(name="attention.sinks", elements=heads, total=self.heads)
+        return (*qkv, *self._norm_weights(size, heads, groups), *((sinks,) if self.sinks else ()), out)
 
     def _norm_weights(self, size: int, heads: Counts, groups: Counts) -> tuple[Weight, ...]:
         """Scales of the norms of q and k; `heads` and `groups` are those of one rank."""
@@ -215,6 +241,7 @@ class Attention(AbstractMixer):
             keys=split.length,
             head_size=constant(self.size(hidden)),
             dtype=split.dtype,
+            mean_keys=self._mean_keys(split),
         )
         context = scores.gradients()[0][1]  # the same shape in the other role
         pairs = scores.batch * split.length**2
@@ -232,6 +259,12 @@ class Attention(AbstractMixer):
             items.append(_item("dropout", drop, ("weights",), "dropped", CORE))
         kept = "dropped" if self.dropout else "weights"
         return [*items, _item("context", context, (kept, "v"), "context", CORE)]
+
+    def _mean_keys(self, split: Split) -> Counts | None:
+        """Keys of a query inside the window; None where every window holds its whole sequence."""
+        if self.window is None or np.all(split.length <= self.window):
+            return None
+        return mean_keys(split.length, self.window, self.window_kind)
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
         """Heads side by side again (a copy: batched products write them apart), then the output GEMM."""

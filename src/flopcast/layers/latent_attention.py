@@ -108,6 +108,10 @@ class LatentAttention(AbstractMixer):
         """Scores over the elements of queries, context over those of values: two FLOP each."""
         return 2 * self.heads * (self.query_size + self.value_head_size)
 
+    def square(self, length: int) -> float:
+        """Every query meets every key."""
+        return float(length) ** 2
+
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Projections down and norms whole on every rank, projections up and the last one cut by heads."""
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size

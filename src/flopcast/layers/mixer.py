@@ -38,3 +38,11 @@ class AbstractMixer(AbstractLayer):
     @abstractmethod
     def pair_flop(self, hidden: int) -> int:
         """FLOP of scores and context for one query and one key, all heads together."""
+
+    @abstractmethod
+    def square(self, length: int) -> float:
+        """Pairs of a query and a key of one head, as conventions count them that take no mask into account.
+
+        length² without a window; with one, twice the pairs of the causal band, as length² is twice those of
+        the causal triangle.
+        """

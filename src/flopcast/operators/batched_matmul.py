@@ -39,6 +39,7 @@ class BatchedMatmul(AbstractOperator):
     keys: Counts  # t
     head_size: Counts  # d
     dtype: str
+    mean_keys: Counts | None = None  # inside a window; all are computed here, a fused kernel skips the rest
 
     @property
     def kernel(self) -> str:

@@ -1,7 +1,11 @@
 """Attention in one kernel that never writes its score matrix (FlashAttention, arXiv:2205.14135).
 
 Answers: FLOP, bytes, what is kept.
-Convention: a causal kernel skips the upper triangle, so it needs half of the FLOP.
+Convention: a causal kernel skips the upper triangle, so it needs half of the FLOP; one with a window
+skips what lies outside of it too. Such a band is priced as causal squares whose queries have as many keys
+in the mean: they have as many tiles of queries and, for each, as many of keys. The band's second ragged
+edge, one tile more, is left out: 4 to 8 % of the time for windows of 1024 and 128 tokens, by how speed on
+H100 grows with the length. No kernel with a window was measured, so that they are a class of their own.
 
 Latent attention (arXiv:2405.04434, section 2.1) trains and prefills with this kernel too: keys and values
 of every head are written out of the latents before. Its queries and keys have more elements than its
@@ -41,6 +45,12 @@ class FlashAttention(AbstractOperator):
     (1.25, 'flash_attention.latent')
     >>> (latent.gradients()[0][1].work().flop / latent.work().flop).item()
     2.6
+
+    A window of 128 tokens in 1024, 120 keys in the mean:
+
+    >>> local = replace(head, mean_keys=constant(120))
+    >>> (local.work().flop / head.work().flop).item(), local.kernel
+    (0.234375, 'flash_attention.window')
     """
 
     batch: Counts  # sequences · query heads
@@ -51,16 +61,25 @@ class FlashAttention(AbstractOperator):
     dtype: str
     is_gradient: bool = False
     value_head_size: Counts | None = None  # of values and the output; None: that of queries and keys
+    mean_keys: Counts | None = None  # of a query inside its window; None: all, half of them if causal
 
     @property
     def kernel(self) -> str:
-        """One curve per pass, for equal heads and for others."""
+        """One curve per pass, for equal heads, for others, and for windows."""
         latent = "" if self.value_head_size is None else ".latent"
-        return f"flash_attention{latent}{'.backward' if self.is_gradient else ''}"
+        window = "" if self.mean_keys is None else ".window"
+        return f"flash_attention{latent or window}{'.backward' if self.is_gradient else ''}"
 
     @property
     def _value_size(self) -> Counts:
         return self.head_size if self.value_head_size is None else self.value_head_size
+
+    @property
+    def _square(self) -> Counts:
+        """Side of the squares that hold this rank's pairs of queries and keys; one for each sequence and
+        head, more with a window.
+        """
+        return self.queries if self.mean_keys is None else 2.0 * self.mean_keys
 
     def work(self) -> Work:
         """Two products forward, five backward (the scores are computed again).
@@ -79,7 +98,7 @@ class FlashAttention(AbstractOperator):
         rows = (self.batch + self.kv_batch) * self.queries * (wide + narrow)  # q, o and k, v
         passes = 2.0 if self.is_gradient else 1.0  # each tensor, and its gradient
         return Work(
-            flop=2 * self.batch * self.queries**2 * elements * triangle,
+            flop=2 * self.batch * self.queries * self._square * elements * triangle,
             moved_bytes=passes * rows * ELEMENT_BYTES[self.dtype],
             unit=self.dtype,
         )
@@ -90,10 +109,12 @@ class FlashAttention(AbstractOperator):
         The size is the mean of the two, which forward work is proportional to.
 
         A causal kernel works on ragged rows: its speed is that of a square of 0.7 of the length
-        (the root of a half), as measured on A100 (docs/accuracy/kernels.md).
+        (the root of a half), as measured on A100 (docs/accuracy/kernels.md). A window makes several
+        smaller squares of it.
         """
-        length = self.queries * (0.5**0.5 if self.causal else 1.0)
-        return length, 0.5 * (self.head_size + self._value_size), self.batch
+        length = self._square * (0.5**0.5 if self.causal else 1.0)
+        squares = self.batch * (self.queries / self._square)
+        return length, 0.5 * (self.head_size + self._value_size), squares
 
     def saves(self) -> tuple[Saved, ...]:
         """q, k, v, the output and one fp32 log-sum per row."""

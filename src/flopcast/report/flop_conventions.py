@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flopcast.dtypes import constant
+from flopcast.layers.attention import Attention
 from flopcast.layers.embedding import padded_rows
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD, recomputed_flop
 from flopcast.spec.job import Job
@@ -74,16 +75,35 @@ def _padded_vocabulary(job: Job) -> float:
     return float(rows.item()) * tensor
 
 
-def _model_flop(job: Job, causal: bool) -> float:
-    """Forward and backward of each matrix product that the model has, with the padded head."""
+def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
+    """Forward and backward of each matrix product that the model has, with the padded head.
+
+    Without `windows`, scores outside of them are counted: most frameworks' formulas know none.
+    """
     length, model = job.batch.sequence_length, job.model
     padding = 2.0 * length * model.hidden * (_padded_vocabulary(job) - model.vocabulary)
-    return PASSES * job.plan.global_batch * (model.forward_flop(length, causal) + padding)
+    return PASSES * job.plan.global_batch * (model.forward_flop(length, causal, windows) + padding)
+
+
+def _bridge_flop(job: Job) -> float:
+    """Causal model FLOP in which a sliding window of w tokens is w / 2 keys of a query, as s are s / 2."""
+    length, model = job.batch.sequence_length, job.model
+    skipped = sum(
+        block.count
+        * block.mixer.pair_flop(model.hidden)
+        * 0.5
+        * length
+        * max(length - block.mixer.window, 0)
+        for block in model.blocks
+        if isinstance(block.mixer, Attention)
+        if block.mixer.window is not None and block.mixer.window_kind == "sliding"
+    )
+    return _model_flop(job, causal=True) - PASSES * job.plan.global_batch * skipped
 
 
 def _hardware_flop(job: Job, causal: bool) -> float:
     """Model FLOP and what the plan's recompute repeats."""
-    return _model_flop(job, causal) + recomputed_flop(job, causal)
+    return _model_flop(job, causal, windows=True) + recomputed_flop(job, causal)
 
 
 def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
@@ -97,7 +117,7 @@ def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
     length, model = job.batch.sequence_length, job.model
     tables = 0.0 if embedding else model.hidden * (model.vocabulary + model.learned_positions)
     linear = 6.0 * (model.active_parameters() - tables) * length
-    return job.plan.global_batch * (linear + attention_passes * model.attention_flop(length))
+    return job.plan.global_batch * (linear + attention_passes * model.attention_flop(length, windows=False))
 
 
 CONVENTIONS = {
@@ -123,6 +143,12 @@ CONVENTIONS = {
         frameworks=("megatron-lm", "nemo"),
         source="num_floating_point_operations of Megatron-LM (megatron/training/training.py) at commit"
         " 001b00c2734d: half of the mask is counted",
+    ),
+    "megatron-bridge": Convention(
+        flop=_bridge_flop,
+        frameworks=("megatron-bridge",),
+        source="num_floating_point_operations of Megatron-Bridge (utils/flop_utils.py): as"
+        " megatron-core-causal; of a window of w tokens w / 2 keys a query, half of those that it sees",
     ),
     "hardware": Convention(
         flop=lambda job: _hardware_flop(job, causal=False),

@@ -1,8 +1,9 @@
 """Rates and utilisation: tokens per second, model FLOP, MFU, HFU.
 
 Answers: where is MFU defined? Model FLOP are those of forward and backward without recompute, counting
-full attention (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311, appendix B); hardware FLOP
-add what is run again. Both are divided by step time, devices and the dense peak of the plan's precision.
+full attention (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311, appendix B), of windows both
+sides of a query; hardware FLOP add what is run again. Both are divided by step time, devices and the dense
+peak of the plan's precision.
 Elsewhere: what other frameworks and logs count (flop_conventions.py).
 """
 

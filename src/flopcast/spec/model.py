@@ -4,6 +4,8 @@ Answers: which layers follow each other, how many parameters they hold, how many
 Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 """
 
+from itertools import groupby
+
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Probability, constant
@@ -56,6 +58,10 @@ class Model(Noun):
         Whether logits get a bias (GPT-J, Phi), and whether they are bent by a tanh (Gemma 2).
     blocks : tuple of Block
         Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
+    pattern : tuple of int
+        Where kinds of blocks alternate: which entry of `blocks` stands in which layer, repeated until all
+        layers are named. Entries are then kinds, each counted over the whole model: `pattern: [0, 0, 0, 1]`
+        over 36 and 12 blocks is three of the first, one of the second, and so on. Default: runs in order.
 
     Examples
     --------
@@ -78,6 +84,7 @@ class Model(Noun):
     head_bias: bool = False
     logit_softcap: bool = False
     blocks: tuple[Block, ...] = Field(min_length=1)
+    pattern: tuple[int, ...] = Field(default=(), description="kinds of blocks in order, repeated")
     source: tuple[Source, ...] = ()
 
     @model_validator(mode="after")
@@ -86,13 +93,44 @@ class Model(Noun):
             raise ValueError(f"learned_positions, where position_offset is {self.position_offset}")
         return self
 
+    @model_validator(mode="after")
+    def _a_pattern_counts_the_blocks(self) -> "Model":
+        if self.pattern:
+            kinds, counts = [*range(len(self.blocks))], [block.count for block in self.blocks]
+            if set(self.pattern) != set(kinds):
+                raise ValueError(f"a pattern of the entries {kinds} of blocks, each of them named")
+            wanted = [self._order().count(kind) for kind in kinds]
+            if wanted != counts:
+                raise ValueError(f"blocks counted {wanted}, as pattern deals out {sum(counts)} of them")
+        return self
+
+    def _order(self) -> tuple[int, ...]:
+        """The pattern, repeated and cut to as many layers as there are blocks."""
+        return tuple(self.pattern[layer % len(self.pattern)] for layer in range(self.num_blocks))
+
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Equal layers in a row: the place in `sequence` of what they are, and how many.
+
+        >>> tiny = {"heads": 4}, {"ffn_hidden": 256}
+        >>> local, whole = ({"mixer": mixer, "feed_forward": tiny[1]} for mixer in (
+        ...     tiny[0] | {"window": 128}, tiny[0]))
+        >>> Model(hidden=64, vocabulary=100, pattern=[0, 0, 1], blocks=[
+        ...     local | {"count": 3}, whole | {"count": 1}]).runs()
+        ((0, 1), (1, 2), (2, 1), (1, 1), (3, 1), (4, 1))
+        """
+        order = self._order() if self.pattern else ()
+        inside = [(kind + 1, len(list(row))) for kind, row in groupby(order)]
+        inside = inside or [(place + 1, block.count) for place, block in enumerate(self.blocks)]
+        last = len(self.blocks)
+        return ((0, 1), *inside, (last + 1, 1), (last + 2, 1))
+
     @property
     def num_blocks(self) -> int:
         """Decoder blocks over all runs."""
         return sum(block.count for block in self.blocks)
 
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
-        """Layers in order, each with how often it stands in a row.
+        """Layers, each with how often it stands in the model, in the order of their first one (`runs`).
 
         Embedding and head are layers like any other: they decide how full the first and the last stage
         of a pipeline are. The final norm is of the last block's kind.
@@ -153,7 +191,7 @@ class Model(Noun):
             for weight in layer.weights(self.hidden, WHOLE)
         )
 
-    def forward_flop(self, sequence_length: int, causal: bool = False) -> float:
+    def forward_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
         """Model FLOP of one forward pass over one sequence: matrix products, head included.
 
         A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
@@ -166,6 +204,8 @@ class Model(Noun):
             Tokens.
         causal : bool
             Count half of the scores, as FlashAttention computes; the usual convention counts them all.
+        windows : bool
+            Count only what lies inside of windows.
 
         Returns
         -------
@@ -176,12 +216,19 @@ class Model(Noun):
         ----------
         arXiv:2104.04473, equation 3: with recompute, 4 times this less the head's fourth pass.
         """
-        return self._linear_flop(sequence_length) + self.attention_flop(sequence_length, causal)
+        return self._linear_flop(sequence_length) + self.attention_flop(sequence_length, causal, windows)
 
-    def attention_flop(self, sequence_length: int, causal: bool = False) -> float:
-        """FLOP of all scores and contexts of one sequence: the part that grows with its square."""
+    def attention_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
+        """FLOP of all scores and contexts of one sequence: the part that grows with its square.
+
+        Outside of windows nothing is counted, unless `windows` is false: most formulas know of none.
+        Without `causal`, a window counts for both sides of a query, as the square does.
+        """
         full = sum(
-            block.count * block.mixer.pair_flop(self.hidden) * sequence_length**2 for block in self.blocks
+            block.count
+            * block.mixer.pair_flop(self.hidden)
+            * (block.mixer.square(sequence_length) if windows else sequence_length**2)
+            for block in self.blocks
         )
         return full * (0.5 if causal else 1.0)
 

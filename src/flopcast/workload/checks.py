@@ -24,8 +24,8 @@ def _unknown(case: Case) -> str:
 
 
 def _layers(case: Case) -> tuple[int, ...]:
-    """How many of each layer the model has, in a row."""
-    return tuple(count for _, count in case.model.sequence())
+    """How many equal layers stand in a row, over the whole model."""
+    return tuple(count for _, count in case.model.runs())
 
 
 def _filled(case: Case, stages: int) -> bool:

@@ -17,7 +17,7 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
     Parameters
     ----------
     model
-        Its `sequence` gives layers and how often each stands in a row.
+        Its `sequence` gives layers, and how many there are of each.
     plans
         Of one structure; degrees of shape (plans, 1).
     batch
@@ -26,7 +26,7 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
     Returns
     -------
     Workload
-        One entry per run of equal layers; sizes of shape (plans, 1), of one micro-batch on one rank.
+        One entry per kind of layer; sizes of shape (plans, 1), of one micro-batch on one rank.
 
     Examples
     --------

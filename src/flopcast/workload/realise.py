@@ -57,8 +57,8 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     """
     accounting: list[Accounting] = []
     layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
-    counts = tuple(layer.count for layer in workload.layers)
-    stages = divide_all(counts, workload.plans, stack.pipeline)
+    parts, counts = zip(*workload.model.runs(), strict=True)
+    stages = divide_all(counts, workload.plans, stack.pipeline, parts)
     parameters = held_parameters(workload.layers, stages.stage_counts)
     experts = expert_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans

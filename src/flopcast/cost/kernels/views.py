@@ -227,7 +227,12 @@ VIEWS: dict[str, View] = {
     **dict.fromkeys(("gemm.fp8", "gemm.fp8_block", "gemm.nvfp4"), NARROW_GEMM),
     "grouped_gemm": GROUPED,
     **dict.fromkeys(
-        (f"flash_attention{kind}" for kind in ("", ".backward", ".latent", ".latent.backward")), FLASH
+        (
+            f"flash_attention{kind}{gradient}"
+            for kind in ("", ".latent", ".window")
+            for gradient in ("", ".backward")
+        ),
+        FLASH,
     ),
     "embedding": EMBEDDING,
     "embedding.backward": EMBEDDING,

@@ -1,6 +1,6 @@
 """Attention in one kernel: the scores are never written (arXiv:2205.14135).
 
-The one rewrite that changes FLOP: a causal kernel skips the half of the square that the mask would remove.
+The one rewrite that changes FLOP: a kernel skips the part of the square that mask or window would remove.
 """
 
 from dataclasses import replace
@@ -49,5 +49,6 @@ def _fused(run: Items, work: BatchedMatmul) -> Item:
         value_head_size=None if np.array_equal(size, work.head_size) else work.head_size,
         causal=any(kind_of(item) == "mask_fill" for item in run),
         dtype=work.dtype,
+        mean_keys=work.mean_keys,
     )
     return replace(run[-1], name=beside(run[-1], "flash"), work=fused, inputs=read_outside(run))

@@ -1,0 +1,46 @@
+"""Windows of attention: how many keys a query meets.
+
+Answers: over one sequence, how many keys has a query in the mean that sees only those near it?
+Elsewhere: the layer (layers/attention.py), what a kernel makes of it (operators/flash_attention.py).
+
+A window counts tokens, the query's own among them. "sliding": the last `window` tokens (arXiv:2004.05150,
+section 3.1). "chunked": those of the query's own chunk, sequences being cut into chunks of `window` tokens
+(Llama 4's `attention_chunk_size`). Both are causal. As everywhere, half a square stands for its triangle.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+
+WindowKind = Literal["sliding", "chunked"]
+
+
+def mean_keys(length: Counts, window: int, kind: WindowKind) -> Counts:
+    """Keys of a query, in the mean over a sequence; half of the sequence where the window holds all of it.
+
+    A sliding window is a band: w · s pairs, less the triangle of w² / 2 that lies before the sequence.
+    Chunks are triangles side by side, the last of which may be smaller.
+
+    Parameters
+    ----------
+    length : tokens of one sequence, any shape
+    window : tokens, at least 1
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> [mean_keys(constant(8192), 1024, kind).item() for kind in ("sliding", "chunked")]
+    [960.0, 512.0]
+    >>> mean_keys(constant(8192), 8192, "sliding").item()
+    4096.0
+    """
+    if kind == "sliding":
+        width = np.minimum(window, length)
+        keys: Counts = width - 0.5 * width**2 / length
+        return keys
+    whole = np.floor(length / window)
+    rest = length - whole * window
+    keys = 0.5 * (whole * window**2 + rest**2) / length
+    return keys
