@@ -11,6 +11,7 @@ from flopcast.layers.experts import Experts
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.layers.multi_token import MultiTokenPrediction
 
 RESIDUALS = ("sequential", "parallel", "parallel_shared_norm")
 
@@ -133,6 +134,8 @@ LAYERS = {
     "embedding_alone": Embedding(vocabulary=1000, vocabulary_multiple=1),
     "final_norm": FinalNorm(),
     "head": Head(vocabulary=1000),
+    "further_head": Head(vocabulary=1000, predictions=3),
+    "mtp": MultiTokenPrediction(modules=2, block=BLOCKS["llama"], vocabulary=1000),
     "tied_head": Head(vocabulary=1000, tied=True),
     "capped_head": Head(vocabulary=1000, bias=True, softcap=True),
 }

@@ -266,10 +266,10 @@ def test_the_number_of_equal_blocks_changes_nothing_inside_a_block():
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_only_a_head_may_reuse_a_tensor_of_another_layer(name):
+def test_only_a_head_and_further_predictions_may_reuse_a_tensor_of_another_layer(name):
     tied = {weight.name for weight in LAYERS[name].weights(HIDDEN, split()) if weight.tied}
 
-    assert tied == ({"head.table"} if name == "tied_head" else set())
+    assert tied == {"tied_head": {"head.table"}, "mtp": {"mtp.table"}}.get(name, set())
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

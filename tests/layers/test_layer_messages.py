@@ -19,6 +19,8 @@ BY_ITSELF = {  # a block's
     "latent_attention": {"attention.in"},
     "mlp": {"mlp.in.full"},
     "experts": {"mlp.in"},
+    "mtp": {f"mtp{module}.{view}" for module in (1, 2) for view in VIEWS},
+    "further_head": {"mtp1.x", "mtp2.x"},  # of the modules
 }
 
 

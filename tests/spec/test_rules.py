@@ -63,6 +63,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "flaten",
         "flatten",
     ),
+    ("model.mtp", "it stands on the last stage, and this stack's rule deals out all modules evenly"): (
+        parts(model=model() | {"mtp": 1}, stack=DEEPSPEED),
+        1,
+        "0 on this stack",
+    ),
     ("stack.rewrites", "a stack runs rewrites that are built"): (
         parts(stack={"base": "megatron-2022", "rewrites": ["fused_sofmax"]}),
         "fused_sofmax",

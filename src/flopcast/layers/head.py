@@ -6,6 +6,7 @@ No rank ever holds a whole row of logits (arXiv:1909.08053, section 3), and the 
 loss needs no message: each rank knows the gradient of its own columns.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -45,7 +46,9 @@ class Head(AbstractLayer):
     A tied table counts no parameters of its own (`total` is 0), yet the last pipeline stage stores a
     copy of it, and the gradients of both copies are summed every step. `bias` adds one number a token of
     the vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that
-    keeps them once more (Gemma 2: arXiv:2408.00118, section 2).
+    keeps them once more (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens that are
+    predicted at each place: one, and one more for every module of multi-token prediction, each with logits
+    and a loss of its own out of the same table (arXiv:2412.19437, equations 23 to 25).
     """
 
     kind: Literal["head"] = "head"
@@ -54,6 +57,7 @@ class Head(AbstractLayer):
     tied: bool = False
     bias: bool = False
     softcap: bool = False
+    predictions: int = Field(default=1, ge=1, description="tokens predicted at each place")
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """One table of the embedding's shape, padded alike, so that both cuts agree; then the bias."""
@@ -65,11 +69,26 @@ class Head(AbstractLayer):
         return table, Weight(name="head.bias", elements=rows, total=self.vocabulary)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to the loss.
+        """From tensor "x" to the loss, and from those of further predictions to theirs.
 
         What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): the items
         here keep only the input of the product, and what a soft cap writes.
         """
+        items = self._one_loss(hidden, split)
+        for module in range(1, self.predictions):
+            items += [
+                replace(
+                    item,
+                    name=f"mtp{module}.{item.name}",
+                    inputs=tuple(f"mtp{module}.{name}" for name in item.inputs),
+                    output=f"mtp{module}.{item.output}",
+                )
+                for item in self._one_loss(hidden, split)
+            ]
+        return tuple(items)
+
+    def _one_loss(self, hidden: int, split: Split) -> list[Item]:
+        """Logits of every place and their cross entropy."""
         tokens, dtype = split.tokens, split.dtype
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         logits = Matmul(m=tokens, n=rows, k=constant(hidden), dtype=dtype)
@@ -80,14 +99,14 @@ class Head(AbstractLayer):
             blocking(f"head.{name}", one_number, "logits", "logits")
             for name in ("maximum", "target_logit", "sum_of_exponentials")
         ]
-        return (
+        return [
             enter_tensor_parallel("x", "head.enter", hidden, split),
             kernel("head.logits", logits, ("x.full",), "logits", component="head"),
             *self._bend(tokens * rows, split),
             kernel("head.cast", cast, ("logits",), "logits.fp32", component="head"),
             *sums,
             kernel("head.loss", loss, ("logits.fp32",), "loss", component="head"),
-        )
+        ]
 
     def _bend(self, elements: Counts, split: Split) -> list[Item]:
         """Bias and soft cap on this rank's logits, in place."""

@@ -90,12 +90,14 @@ def layer_at_work(programs: Programs) -> Floats:
 def logits(programs: Programs) -> Floats:
     """Logits of one micro-batch on the head's stage: tokens × this rank's rows of the table.
 
-    All tokens, with sequence parallelism too: the head works on the gathered sequence.
+    All tokens, with sequence parallelism too: the head works on the gathered sequence. Further predictions
+    have logits of their own, all of them there when the first backward begins.
     """
     workload = programs.workload
     rows = programs.layers[-1].weights[0].elements / workload.model.hidden
     holds_head = np.minimum(programs.stages.stage_counts[:, :, -1], 1.0)
-    return workload.split.tokens * rows * holds_head * programs.stack.memory.logit_bytes
+    predicted = (1 + workload.model.mtp) * workload.split.tokens
+    return predicted * rows * holds_head * programs.stack.memory.logit_bytes
 
 
 def gradient_buckets(programs: Programs) -> Floats:

@@ -81,7 +81,7 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
     Without `windows`, scores outside of them are counted: most frameworks' formulas know none.
     """
     length, model = job.batch.sequence_length, job.model
-    padding = 2.0 * length * model.hidden * (_padded_vocabulary(job) - model.vocabulary)
+    padding = model.head_flop(length) * (_padded_vocabulary(job) / model.vocabulary - 1.0)
     return PASSES * job.plan.global_batch * (model.forward_flop(length, causal, windows) + padding)
 
 

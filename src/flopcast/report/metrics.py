@@ -83,8 +83,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     """
     length, sequences = job.batch.sequence_length, job.plan.global_batch
     if job.plan.recompute == "full":
-        head = 2.0 * length * job.model.hidden * job.model.vocabulary
-        return sequences * (job.model.forward_flop(length, causal) - head)
+        return sequences * (job.model.forward_flop(length, causal) - job.model.head_flop(length))
     if job.plan.recompute == "selective" and CORE in job.stack.selective_groups:
         return sequences * job.model.attention_flop(length, causal)
     return 0.0

@@ -4,15 +4,17 @@ Answers: which layers follow each other, how many parameters they hold, how many
 Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 """
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Probability, constant
-from flopcast.layers.base import AbstractLayer, Split
+from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
+from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.nouns import Noun
 
 WHOLE = Split(
@@ -56,6 +58,9 @@ class Model(Noun):
         Whether a norm of the first block's kind follows the embedding (BLOOM).
     head_bias, logit_softcap : bool
         Whether logits get a bias (GPT-J, Phi), and whether they are bent by a tanh (Gemma 2).
+    mtp : int
+        Modules of multi-token prediction after the last block, each with a block of its kind: they train
+        with the model, and are none of its parameters, as they are left off afterwards.
     blocks : tuple of Block
         Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
     pattern : tuple of int
@@ -83,6 +88,7 @@ class Model(Noun):
     embedding_dropout: Probability = 0.0
     head_bias: bool = False
     logit_softcap: bool = False
+    mtp: int = Field(default=0, ge=0, description="modules of multi-token prediction")
     blocks: tuple[Block, ...] = Field(min_length=1)
     pattern: tuple[int, ...] = Field(default=(), description="kinds of blocks in order, repeated")
     source: tuple[Source, ...] = ()
@@ -122,7 +128,8 @@ class Model(Noun):
         inside = [(kind + 1, len(list(row))) for kind, row in groupby(order)]
         inside = inside or [(place + 1, block.count) for place, block in enumerate(self.blocks)]
         last = len(self.blocks)
-        return ((0, 1), *inside, (last + 1, 1), (last + 2, 1))
+        ends = range(last + 1, len(self.sequence()))
+        return ((0, 1), *inside, *((place, 1) for place in ends))
 
     @property
     def num_blocks(self) -> int:
@@ -150,17 +157,38 @@ class Model(Noun):
             tied=self.tied_embeddings,
             bias=self.head_bias,
             softcap=self.logit_softcap,
+            predictions=1 + self.mtp,
         )
         final_norm = FinalNorm(norm=last.norm, norm_bias=last.norm_bias, norm_scale=last.norm_scale)
         return (
             (embedding, 1),
             *((block, block.count) for block in self.blocks),
+            *((module, 1) for module in self._further_predictions()),
             (final_norm, 1),
             (head, 1),
         )
 
+    def _further_predictions(self) -> tuple[MultiTokenPrediction, ...]:
+        """All modules of multi-token prediction as the one layer that they are, or none."""
+        if not self.mtp:
+            return ()
+        layer = MultiTokenPrediction(
+            modules=self.mtp,
+            block=self.blocks[-1].model_copy(update={"count": 1}),
+            vocabulary=self.vocabulary,
+            vocabulary_multiple=self.vocabulary_multiple,
+            tied=self.tied_embeddings,
+        )
+        return (layer,)
+
+    def _main_weights(self) -> Iterator[tuple[int, Weight]]:
+        """Weights of all layers but the modules of multi-token prediction, with the layers' counts."""
+        for layer, count in self.sequence():
+            if not isinstance(layer, MultiTokenPrediction):
+                yield from ((count, weight) for weight in layer.weights(self.hidden, WHOLE))
+
     def parameters(self) -> float:
-        """All weights, without padding; a tied table counts once.
+        """All weights, without padding; a tied table counts once, multi-token prediction not at all.
 
         Returns
         -------
@@ -171,11 +199,18 @@ class Model(Noun):
         ----------
         arXiv:2104.04473, equation 2, less its final norm of 2 · hidden.
         """
-        return sum(
-            count * weight.total
-            for layer, count in self.sequence()
-            for weight in layer.weights(self.hidden, WHOLE)
-        )
+        return sum(count * weight.total for count, weight in self._main_weights())
+
+    def mtp_parameters(self) -> float:
+        """Weights of the modules of multi-token prediction, less the tables that they share.
+
+        Returns
+        -------
+        float
+            11.5e9 for the module of DeepSeek-V3 (README_WEIGHTS of its repository).
+        """
+        layers = self._further_predictions()
+        return sum(weight.total for layer in layers for weight in layer.weights(self.hidden, WHOLE))
 
     def active_parameters(self) -> float:
         """Weights that one token uses: of experts, those it is routed to; embeddings count, tied ones once.
@@ -187,8 +222,7 @@ class Model(Noun):
         """
         return sum(
             count * (weight.total if weight.active is None else weight.active)
-            for layer, count in self.sequence()
-            for weight in layer.weights(self.hidden, WHOLE)
+            for count, weight in self._main_weights()
         )
 
     def forward_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
@@ -196,7 +230,7 @@ class Model(Noun):
 
         A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
         but none of the matrix engine's, whose peak MFU is measured against. Of experts, those count that a
-        token is routed to, and the router.
+        token is routed to, and the router. Modules of multi-token prediction count, with a head each.
 
         Parameters
         ----------
@@ -224,18 +258,25 @@ class Model(Noun):
         Outside of windows nothing is counted, unless `windows` is false: most formulas know of none.
         Without `causal`, a window counts for both sides of a query, as the square does.
         """
+        further = (self.blocks[-1], self.mtp)  # modules of multi-token prediction hold the last kind
         full = sum(
-            block.count
+            count
             * block.mixer.pair_flop(self.hidden)
             * (block.mixer.square(sequence_length) if windows else sequence_length**2)
-            for block in self.blocks
+            for block, count in (*((block, block.count) for block in self.blocks), further)
         )
         return full * (0.5 if causal else 1.0)
 
     def _linear_flop(self, sequence_length: int) -> float:
-        """Two FLOP for each weight of a linear and each token; the unpadded head is one of them."""
+        """Two FLOP for each weight of a linear and each token; the unpadded heads are among them."""
         elements = 0.0
         for block in self.blocks:
             feed_forward = self.hidden * block.feed_forward.active_columns
             elements += block.count * (block.mixer.linear_elements(self.hidden) + feed_forward)
-        return 2 * sequence_length * (elements + self.hidden * self.vocabulary)
+        for layer in self._further_predictions():
+            elements += layer.modules * layer.linear_elements(self.hidden)
+        return 2 * sequence_length * elements + self.head_flop(sequence_length)
+
+    def head_flop(self, sequence_length: int) -> float:
+        """FLOP of the unpadded logits of one forward pass over one sequence: one head a predicted token."""
+        return 2.0 * sequence_length * (1 + self.mtp) * self.hidden * self.vocabulary

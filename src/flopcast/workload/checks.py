@@ -67,6 +67,14 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",
     ),
     Rule(
+        field="model.mtp",
+        holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
+        value=lambda c: c.model.mtp,
+        allowed=lambda _: "0 on this stack",
+        because="it stands on the last stage, and this stack's rule deals out all modules evenly",
+        fix=lambda _: "change mtp to 0, or choose a stack that divides blocks evenly",
+    ),
+    Rule(
         field="stack.rewrites",
         holds=lambda case: not _unknown(case),
         value=_unknown,

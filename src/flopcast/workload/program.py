@@ -71,6 +71,11 @@ class Workload:
     split: Split
     layers: tuple[LogicalLayer, ...]
 
+    @property
+    def layers_at_end(self) -> int:
+        """Entries of `layers` behind the blocks: they stand together, on the last chunk of a pipeline."""
+        return 3 if self.model.mtp else 2
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Layer:

@@ -58,7 +58,7 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     accounting: list[Accounting] = []
     layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     parts, counts = zip(*workload.model.runs(), strict=True)
-    stages = divide_all(counts, workload.plans, stack.pipeline, parts)
+    stages = divide_all(counts, workload.plans, stack.pipeline, parts, workload.layers_at_end)
     parameters = held_parameters(workload.layers, stages.stage_counts)
     experts = expert_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans
@@ -145,9 +145,12 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
 
 
 def _recomputed(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
-    """Groups that a layer runs again: frameworks checkpoint blocks, never embedding, final norm or head."""
+    """Groups that a layer runs again: frameworks checkpoint blocks, never embedding, final norm or head.
+
+    Modules of multi-token prediction are checkpointed as the blocks that they hold.
+    """
     mode = workload.plans.structure.recompute
-    if logical.kind != "block" or mode == "none":
+    if logical.kind not in ("block", "mtp") or mode == "none":
         return frozenset()
     return frozenset((WHOLE_LAYER,) if mode == "full" else stack.selective_groups)
 

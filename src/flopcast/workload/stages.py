@@ -6,7 +6,8 @@ Elsewhere: in which order chunks run (schedules/).
 
 Rules, one function each in DIVISIONS:
 - "even" (Megatron-LM): every chunk holds blocks / (stages · virtual stages) blocks; the embedding
-  joins the first chunk, final norm and head the last. Chunk c of stage s is number c · stages + s.
+  joins the first chunk, what follows the blocks (multi-token prediction, final norm, head) the last.
+  Chunk c of stage s is number c · stages + s.
 - "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, embedding, head and
   the stack's uncounted modules included, are dealt out evenly, the first stages getting the rest.
 
@@ -80,6 +81,7 @@ class Pile:
     """What a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and, for rules
     that deal out modules, the uncounted modules before and after the blocks.
 
+    `at_end` of them follow the blocks and stand together: final norm and head, multi-token prediction too.
     `virtual` counts the chunks of one stage. Hashable: divisions are kept, since a search asks for few.
     """
 
@@ -89,6 +91,7 @@ class Pile:
     before: int = 0
     after: int = 0
     parts: tuple[int, ...] = ()  # which layer a run is made of, by number; (): each of one of its own
+    at_end: int = 2
 
 
 def _even(pile: Pile) -> Counts:
@@ -97,14 +100,15 @@ def _even(pile: Pile) -> Counts:
     Runs of blocks may end inside a chunk: each run is cut where the chunks are.
     """
     counts, stages, virtual = pile.counts, pile.stages, pile.virtual
-    blocks = sum(counts[1:-2])
+    runs = slice(1, -pile.at_end)
+    blocks = sum(counts[runs])
     per_chunk, rest = divmod(blocks, stages * virtual)
     if rest:
         raise InternalError(f"{blocks} blocks do not divide over {stages} × {virtual} chunks")
     held = np.zeros((stages * virtual, len(counts)))
-    held[:, 1:-2] = _shared(np.arange(stages * virtual + 1) * per_chunk, np.array(counts[1:-2]))
+    held[:, runs] = _shared(np.arange(stages * virtual + 1) * per_chunk, np.array(counts[runs]))
     held[0, 0] = 1
-    held[-1, -2:] = 1
+    held[-1, -pile.at_end :] = 1
     return held.reshape(virtual, stages, len(counts)).swapaxes(0, 1)
 
 
@@ -212,7 +216,7 @@ def _by_part(held: Counts, parts: tuple[int, ...]) -> Counts:
 
 
 def divide_all(
-    counts: tuple[int, ...], plans: Plans, rule: Pipeline, parts: tuple[int, ...] = ()
+    counts: tuple[int, ...], plans: Plans, rule: Pipeline, parts: tuple[int, ...] = (), at_end: int = 2
 ) -> Stages:
     """The divisions of a batch of plans by a stack's rule.
 
@@ -226,6 +230,8 @@ def divide_all(
         The stack's rule and its uncounted modules.
     parts
         Which layer each run is made of, where some are made of the same.
+    at_end
+        How many parts follow the blocks.
     """
     pairs = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1).astype(int)
     distinct, code = np.unique(pairs, axis=0, return_inverse=True)
@@ -237,6 +243,7 @@ def divide_all(
             before=rule.entries_before,
             after=rule.entries_after,
             parts=parts,
+            at_end=at_end,
         )
         for p, v in distinct.tolist()
     ]

@@ -1,0 +1,139 @@
+"""Multi-token prediction: modules after the last block, each of which predicts one token further ahead.
+
+Answers: fields, weights, sharding and forward items of all modules but their logits.
+Elsewhere: their logits and losses, which come out of the model's own head (layers/head.py), the block
+inside (layers/block.py), which stage runs them (workload/stages.py).
+
+Module i takes what the one before gave (the first: the last block), norms it and the embedding of the token
+i places ahead, projects both side by side to the hidden width, and runs a block and a final norm. The
+embedding's table is the model's: the last stage of a pipeline holds a copy of it, whose gradient is summed
+with that of the first.
+
+Tensors of module i, each prefixed "mtp" and i: `in` (that of the last block: "x") → `hidden`; `embedded` →
+`token`; both → `pair` (own tokens, 2 hidden) → `part` (tokens, share of hidden) → `x` → the block's → `y` →
+`normed`.
+
+References
+----------
+DeepSeek-V3, arXiv:2412.19437, section 2.2, equations 21 to 25. Sharding: `MultiTokenPredictionLayer` of
+Megatron-Core (megatron/core/transformer/multi_token_prediction.py).
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.dtypes import constant
+from flopcast.layers.base import AbstractLayer, Split, Weight, enter_tensor_parallel, norm_weights
+from flopcast.layers.block import Block
+from flopcast.layers.embedding import Embedding
+from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllGather
+
+
+class MultiTokenPrediction(AbstractLayer):
+    """`modules` modules in a row, each with a `block` and norms of its kind.
+
+    `vocabulary` and `vocabulary_multiple` are those of the embedding. Where the head reuses that table
+    (`tied`), its stage has a copy of it already.
+    """
+
+    kind: Literal["mtp"] = "mtp"
+    modules: int = Field(default=1, ge=1)
+    block: Block
+    vocabulary: int = Field(ge=1)
+    vocabulary_multiple: int = Field(default=128, ge=1)
+    tied: bool = False
+
+    @property
+    def _embedding(self) -> Embedding:
+        """The look-up of tokens further ahead: the model's, without positions."""
+        return Embedding(vocabulary=self.vocabulary, vocabulary_multiple=self.vocabulary_multiple)
+
+    def linear_elements(self, hidden: int) -> int:
+        """Elements of the matrices of one module that its tokens are multiplied with, without the head."""
+        inside = self.block.mixer.linear_elements(hidden) + hidden * self.block.feed_forward.active_columns
+        return 2 * hidden * hidden + inside
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Of each module two norms, the projection, the block and the final norm; the table once for all.
+
+        The projection is cut along its output.
+        """
+        found: list[Weight] = []
+        for module in range(1, self.modules + 1):
+            projection = Weight(
+                name="projection", elements=2 * hidden * hidden / split.tensor, total=2 * hidden * hidden
+            )
+            norms = [
+                weight
+                for name in ("hidden_norm", "token_norm", "final_norm")
+                for weight in norm_weights(
+                    name, self.block.norm, hidden, self.block.norm_bias, self.block.norm_scale
+                )
+            ]
+            own = (*norms, projection, *self.block.weights(hidden, split))
+            found += [replace(weight, name=f"mtp{module}.{weight.name}") for weight in own]
+        if not self.tied:
+            table = self._embedding.weights(hidden, split)[0]
+            found.append(replace(table, name="mtp.table", total=0, tied=True))
+        return tuple(found)
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """From tensor "x" to tensor "y": the modules one after the other, beside the last block's result.
+
+        Each leaves its own "normed" for the head.
+        """
+        items: list[Item] = []
+        for module in range(1, self.modules + 1):
+            source = "x" if module == 1 else f"mtp{module - 1}.y"
+            inside = (*self._join(hidden, split), *self._predict(hidden, split))
+            items += [_named(item, f"mtp{module}.", source) for item in inside]
+        return tuple(items)
+
+    def _join(self, hidden: int, split: Split) -> list[Item]:
+        """Hidden state and embedding, normed, side by side, projected to one: tensor "x" of the block.
+
+        The projection is column parallel: its input is gathered whole, and so is its output, whose shares
+        are columns. Backward that gather is counted as a reduce-scatter; without sequence parallelism it
+        is a cut that sends nothing, and this is one message of each module too many.
+        """
+        tokens, own = split.tokens, split.own_tokens
+        look_up = [
+            replace(item, output="embedded" if item.output == "y" else item.output)
+            for item in self._embedding.forward(hidden, split)
+        ]
+        product = Matmul(m=tokens, n=hidden / split.tensor, k=constant(2 * hidden), dtype=split.dtype)
+        both = MemoryBound(kind="copy", elements=2 * own * hidden, dtype=split.dtype)
+        whole = AllGather(axis="tp", message_bytes=tokens * hidden * split.element_bytes)
+        return [
+            *look_up,
+            self._norm("hidden_norm", "in", "hidden", hidden, split),
+            self._norm("token_norm", "embedded", "token", hidden, split),
+            kernel("pair", both, ("hidden", "token"), "pair", component="mtp"),
+            enter_tensor_parallel("pair", "enter", 2 * hidden, split),
+            kernel("projection", product, ("pair.full",), "part", component="mtp"),
+            blocking("leave", whole, "part", "x"),
+        ]
+
+    def _predict(self, hidden: int, split: Split) -> list[Item]:
+        """The block, and the norm before the head."""
+        return [*self.block.forward(hidden, split), self._norm("final_norm", "y", "normed", hidden, split)]
+
+    def _norm(self, name: str, source: str, output: str, hidden: int, split: Split) -> Item:
+        """A norm of the block's kind over own tokens."""
+        elements = split.own_tokens * hidden
+        work = MemoryBound(
+            kind=self.block.norm, elements=elements, width=constant(hidden), dtype=split.dtype
+        )
+        return kernel(name, work, (source,), output, component="norm")
+
+
+def _named(item: Item, prefix: str, source: str) -> Item:
+    """An item of one module: its name and its tensors tell the module; "in" is what came before."""
+    shared = {"in": source, "ids": "ids"}
+    inputs = tuple(shared.get(name, f"{prefix}{name}") for name in item.inputs)
+    return replace(item, name=f"{prefix}{item.name}", inputs=inputs, output=f"{prefix}{item.output}")
