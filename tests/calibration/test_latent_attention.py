@@ -3,16 +3,9 @@
 import numpy as np
 import pytest
 
-from flopcast.calibration.fit import as_plans
+from flopcast.calibration.fit import as_plans, predicted_s
 from flopcast.calibration.peer_attention import LEFT_OUT
-from flopcast.calibration.peer_fit import (
-    FEWEST_ROWS,
-    PEER_FILES,
-    device_samples,
-    disagreement,
-    fit_peers,
-    predicted_s,
-)
+from flopcast.calibration.peer_fit import FEWEST_ROWS, PEER_FILES, device_samples, disagreement, fit_peers
 from flopcast.calibration.peer_tables import samples_of
 from flopcast.cost.kernels.relatives import RELATIVES
 from flopcast.io import catalog
@@ -62,7 +55,7 @@ def one_row(**values):
 
 
 def log_errors(curve, samples, device):
-    return np.log(predicted_s(curve, samples, device) / samples.measured_s)
+    return np.log(predicted_s(curve, samples, device.multiprocessors) / samples.measured_s)
 
 
 # What rows say

@@ -47,7 +47,7 @@ def test_the_catalogues_peak_is_that_of_the_data_sheet():
 def test_the_efficiency_of_a_made_up_device_is_found_again():
     rows = [product(*shape, efficiency=0.7) for shape in sizes()]
 
-    curve = fit_pack(rows, H200, "here")["gemm"]
+    curve = fit_pack(pack_samples(rows, H200, "here"), H200)["gemm"]
 
     shape = tuple(np.array([float(x)]) for x in (8192, 8192, 8192))
     assert np.exp(log_efficiency(curve, shape, H200.multiprocessors)) == pytest.approx(0.7, rel=0.01)
@@ -59,7 +59,7 @@ def test_each_layout_gets_the_ratio_of_its_own_time(layout, ratio):
     rows = [product(*shape, efficiency=0.7) for shape in sizes()]
     rows += [product(*shape, efficiency=0.7 / ratio, layout=layout) for shape in sizes(12, seed=2)]
 
-    curve = fit_pack(rows, H200, "here")["gemm"]
+    curve = fit_pack(pack_samples(rows, H200, "here"), H200)["gemm"]
 
     assert curve.layout_ratio == {layout: pytest.approx(ratio, rel=0.02)}
 
@@ -71,14 +71,14 @@ def test_a_loaded_repetition_is_no_part_of_a_curve():
         for row in cold
     ]
 
-    assert fit_pack([*cold, *hot], H200, "here")["gemm"].evidence.rows == 40
+    assert fit_pack(pack_samples([*cold, *hot], H200, "here"), H200)["gemm"].evidence.rows == 40
 
 
 def test_products_of_other_precisions_are_a_class_of_their_own():
     rows = [product(*shape, efficiency=0.7) for shape in sizes(20)]
     rows += [product(*shape, efficiency=0.5, dtype="fp8") for shape in sizes(20)]
 
-    curves = fit_pack(rows, H200, "here")
+    curves = fit_pack(pack_samples(rows, H200, "here"), H200)
 
     assert set(curves) == {"gemm", "gemm.fp8"}
 
@@ -86,7 +86,7 @@ def test_products_of_other_precisions_are_a_class_of_their_own():
 def test_a_class_with_few_rows_gets_no_curve():
     rows = [product(*shape, efficiency=0.7) for shape in sizes(LEAST_ROWS - 1)]
 
-    assert fit_pack(rows, H200, "here") == {}
+    assert fit_pack(pack_samples(rows, H200, "here"), H200) == {}
 
 
 def test_rows_faster_than_the_device_are_rejected_and_counted():
@@ -101,6 +101,6 @@ def test_rows_faster_than_the_device_are_rejected_and_counted():
 def test_streams_of_bytes_are_fitted_to_the_bandwidth():
     rows = [stream(2**power, 0.8) for power in range(22, 32)]
 
-    curve = fit_pack(rows, H200, "here")["copy"]
+    curve = fit_pack(pack_samples(rows, H200, "here"), H200)["copy"]
 
     np.testing.assert_allclose(np.exp(curve.table), 0.8, rtol=0.02)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flopcast.calibration.fit import fit_fabric
+from flopcast.calibration.fit import fit_fabric, predicted_s
 from flopcast.calibration.peer_collectives import (
     COLLECTIVES,
     NCCL_TABLE,
@@ -27,7 +27,6 @@ from flopcast.calibration.peer_fit import (
     fit_peer_curve,
     fit_peers,
     peer_devices,
-    predicted_s,
     shown_terms,
     tables_of,
 )
@@ -224,7 +223,7 @@ def test_products_kept_aside_are_predicted(gemm_samples, name):
     curve = fit_peer_curve(samples.part(~aside), device)
 
     left = samples.part(aside)
-    errors = np.abs(predicted_s(curve, left, device) / left.measured_s - 1)
+    errors = np.abs(predicted_s(curve, left, device.multiprocessors) / left.measured_s - 1)
     assert np.median(errors) <= IN_RANGE.get(name, 0.04)
 
 
@@ -235,7 +234,7 @@ def test_a_device_left_out_is_predicted_by_its_nearest_relative(gemm_samples, na
     relative = NEAREST.get(name) or device.relatives[0]
     curve = load_owner(relative)[relative, "gemm"]
 
-    errors = np.abs(predicted_s(curve, samples, device) / samples.measured_s - 1)
+    errors = np.abs(predicted_s(curve, samples, device.multiprocessors) / samples.measured_s - 1)
 
     assert np.median(errors) <= 0.12
 
@@ -249,7 +248,7 @@ def test_no_prediction_beats_its_bound_even_far_outside_the_sweep(name):
         name="gemm", coordinates=shapes, bound_s=np.ones(500), measured_s=np.ones(500), source=""
     )
 
-    assert (predicted_s(curve, samples, device) >= 1.0).all()
+    assert (predicted_s(curve, samples, device.multiprocessors) >= 1.0).all()
 
 
 @pytest.mark.parametrize("name", ["h20-96gb", "h800-sxm-80gb"])

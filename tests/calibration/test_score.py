@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from flopcast.calibration.collective_files import FabricFile
 from flopcast.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.calibration.fit import fit_curve
 from flopcast.calibration.operator_files import FILES
 from flopcast.calibration.samples import Samples, join
 from flopcast.calibration.score import log_errors, score
@@ -30,15 +31,17 @@ from flopcast.calibration.subjects import (
     Rejected,
     Subject,
     fabric_subjects,
-    fit_kernels,
     operator_subjects,
+    peer_subjects,
     sized_samples,
 )
+from flopcast.calibration.table import fit_once
 from flopcast.cli.scoring import score as command
 from flopcast.cli.scoring import score_all
 from flopcast.cost.kernels.book import flat_curve
 from flopcast.errors import SpecError
 from flopcast.io import catalog
+from flopcast.io.samples.columns import read_columns
 from flopcast.spec.cluster import Tier
 
 A100 = catalog.device("a100-sxm4-80gb")
@@ -68,7 +71,7 @@ def subject(*parts, device=A100, aside=None):
         owner=device.name,
         name=parts[0].name,
         parts=parts,
-        fit=partial(fit_kernels, device=device),
+        fit=partial(fit_curve, device=device, fit=fit_once),
         measured="operators",
         device=device,
         aside=aside or {},
@@ -261,6 +264,19 @@ def test_the_sigma_of_normal_errors_is_their_own(spread):
     errors = spread * np.random.default_rng(3).standard_normal(20_000)
 
     assert log_sigma(errors) == pytest.approx(spread, rel=0.03)
+
+
+def test_rows_that_peers_measured_and_nobody_uses_are_told_by_reason(shared):
+    path = "aiconfigurator/moe_fused_experts.csv.gz"
+    table = read_columns(shared / "data" / "peers" / path).columns
+    device = catalog.device("h100-sxm5-80gb")
+
+    subjects, rejected = peer_subjects(device, {path: table}, frozenset())
+
+    counted = {s.name: sum(r.rows for r in rejected if r.kernel_class == s.name) for s in subjects}
+    left_out = {s.name: s.samples.rejected + sum(a.rejected for a in s.aside.values()) for s in subjects}
+    assert counted == left_out
+    assert {"power law" in r.because for r in rejected} == {True, False}
 
 
 def test_the_interval_of_a_normal_error_covers_nine_tenths():

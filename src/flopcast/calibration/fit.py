@@ -7,7 +7,7 @@ Elsewhere: rows (samples.py), tables (table.py), derived curves (broken.py), fil
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +34,7 @@ STEPPED = ("wave", "padding_m")  # terms that rise inside a wave or a tile
 MOST_STEPPED = 0.65  # of all of them together
 SMALLEST_COEFFICIENT = 1e-3  # below it a term is left out of the curve
 SOURCE = "data/operators/{system} (arXiv:2509.22832)"
+FitTable = Callable[[Rows, tuple[int, ...]], Table]
 
 
 def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
@@ -95,13 +96,14 @@ def as_plans(columns: Columns) -> dict[str, Floats]:
     return {name: values[:, None] for name, values in columns.items()}
 
 
-def fit_curve(samples: Samples, device: Device) -> Curve:
+def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Curve:
     """The curve of one class; the launch is taken off small times, but never more than half.
 
-    A time below two launches would leave next to nothing for the work, and noise would decide.
+    A time below two launches would leave next to nothing for the work, and noise would decide. `fit` is
+    `table.fit_once` where nobody asks for the curve's own error: it saves the five fits that give it.
     """
     rows, names = rows_of(samples, device)
-    return curve_of_table(samples, device, fit_table(rows, MOST_NODES[len(rows.log2)]), names)
+    return curve_of_table(samples, device, fit(rows, MOST_NODES[len(rows.log2)]), names)
 
 
 def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[str, ...]) -> Curve:
@@ -117,15 +119,25 @@ def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[
         axes=table.axes,
         table=monotone(table.log_efficiency, table.axes, view.rises(len(table.axes), terms), table.support),
         launch_s=device.kernel_launch_s,
-        evidence=Evidence(
-            source=samples.source,
-            rows=len(samples.measured_s),
-            rejected=samples.rejected,
-            relative_error=table.relative_error,
-            log_sigma_factor=table.log_sigma_factor,
-        ),
+        evidence=_evidence(samples, table),
         terms=terms,
     )
+
+
+def _evidence(samples: Samples, table: Table) -> Evidence:
+    """What a curve rests on, and the error that its table found by itself, if it did."""
+    return Evidence(
+        source=samples.source,
+        rows=len(samples.measured_s),
+        rejected=samples.rejected,
+        relative_error=table.relative_error,
+        log_sigma_factor=table.log_sigma_factor,
+    )
+
+
+def predicted_s(curve: Curve, samples: Samples, multiprocessors: int) -> Floats:
+    """Seconds that a curve, the device's own or a relative's, gives for samples of a device, (rows,)."""
+    return kernel_seconds(samples.bound_s, tuple(samples.coordinates), curve, multiprocessors)
 
 
 def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
@@ -221,7 +233,7 @@ def fit_fabric(
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
         parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))
-    return {name: _fit_collective(join(found), tier, own_latency) for name, found in parts.items()}
+    return {name: fit_messages(join(found), tier.fabric, own_latency) for name, found in parts.items()}
 
 
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
@@ -250,20 +262,27 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
     )
 
 
-def _fit_collective(samples: Samples, tier: Tier, own_latency: bool) -> Curve:
-    """The curve of one collective, its error by cross-validation."""
-    launch_s = latency_of(samples) if own_latency else 0.0
-    table = fit_table(message_rows(samples, launch_s), message_nodes(samples))
-    return curve_of_messages(samples, tier.fabric, table, launch_s)
+def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable = fit_table) -> Curve:
+    """The curve of one collective: over sizes, ranks inside a node, nodes; `fit` as in `fit_curve`."""
+    launch_s = _latency_of(samples) if own_latency else 0.0
+    table = fit(_message_rows(samples, launch_s), _message_nodes(samples))
+    return Curve(
+        name=samples.name,
+        owner=owner,
+        axes=table.axes,
+        table=monotone(table.log_efficiency, table.axes, (1.0, None, None), table.support),
+        launch_s=launch_s,
+        evidence=_evidence(samples, table),
+    )
 
 
-def message_nodes(samples: Samples) -> tuple[int, int, int]:
+def _message_nodes(samples: Samples) -> tuple[int, int, int]:
     """Nodes of sizes, ranks inside a node, nodes; more sizes for pairs, whose protocols change often."""
     _, inside, nodes = samples.coordinates
     return (PAIR_SIZES, 1, 1) if (inside * nodes).max() <= 2 else MESSAGE_NODES
 
 
-def latency_of(samples: Samples) -> float:
+def _latency_of(samples: Samples) -> float:
     """The latency of messages that were measured small: most of the shortest time, four digits.
 
     It is taken off every row; the rest, and what more ranks add, stands in the table, where the efficiency
@@ -273,28 +292,10 @@ def latency_of(samples: Samples) -> float:
     return float(f"{LATENCY_SHARE * float(samples.measured_s.min()):.4g}")
 
 
-def message_rows(samples: Samples, launch_s: float) -> Rows:
+def _message_rows(samples: Samples, launch_s: float) -> Rows:
     """Messages as the rows of a fit: no terms, a latency taken off."""
     return Rows(
         log2=np.log2(samples.coordinates),
         log_efficiency=np.log(samples.bound_s / (samples.measured_s - launch_s)),
         terms=np.zeros((len(samples.measured_s), 0)),
-    )
-
-
-def curve_of_messages(samples: Samples, owner: str, table: Table, launch_s: float) -> Curve:
-    """The curve that a fitted table of a collective makes: over sizes, ranks inside, nodes."""
-    return Curve(
-        name=samples.name,
-        owner=owner,
-        axes=table.axes,
-        table=monotone(table.log_efficiency, table.axes, (1.0, None, None), table.support),
-        launch_s=launch_s,
-        evidence=Evidence(
-            source=samples.source,
-            rows=len(samples.measured_s),
-            rejected=samples.rejected,
-            relative_error=table.relative_error,
-            log_sigma_factor=table.log_sigma_factor,
-        ),
     )

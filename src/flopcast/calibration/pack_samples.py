@@ -9,15 +9,14 @@ Kernels of other libraries, rows that no operator describes and fp32-accumulatin
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from flopcast.calibration.fit import fit_curve
+from flopcast.calibration.fit import fit_curve, predicted_s
 from flopcast.calibration.samples import Samples, join, operator_samples
 from flopcast.cost.kernels.curve import Curve
-from flopcast.cost.price import kernel_seconds
 from flopcast.measure.pack import Sample
 from flopcast.measure.plan import COLD
 from flopcast.measure.site import OWN_FLAGS
@@ -29,14 +28,13 @@ LEAST_ROWS = 8  # of a class: fewer give no curve
 SIXTEEN_BITS = ("fp16", "bf16")
 
 
-def fit_pack(samples: Iterable[Sample], device: Device, source: str) -> dict[str, Curve]:
+def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
     """Curves of every class that a pack has enough rows of.
 
     Parameters
     ----------
-    samples : rows of a pack, in any order
+    found : rows of a pack by class, as `pack_samples` gives them
     device : whose peaks bound them
-    source : what the evidence names
 
     Returns
     -------
@@ -44,7 +42,6 @@ def fit_pack(samples: Iterable[Sample], device: Device, source: str) -> dict[str
         Curves by class; "gemm" is that of 16-bit products, "gemm.fp8" of others. Gradients of products
         become ratios of their time to a forward's, the median over all shapes.
     """
-    found = pack_samples(samples, device, source)
     curves = {
         name: fit_curve(rows, device)
         for name, rows in found.items()
@@ -86,7 +83,5 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
 
 def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:
     """Median of measured over predicted seconds, had the gradient been a forward of its shape."""
-    predicted = kernel_seconds(
-        gradient.bound_s, tuple(gradient.coordinates), forward, device.multiprocessors
-    )
-    return round(float(np.median(gradient.measured_s / predicted)), 4)
+    ratios = gradient.measured_s / predicted_s(forward, gradient, device.multiprocessors)
+    return round(float(np.median(ratios)), 4)

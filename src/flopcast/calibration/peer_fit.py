@@ -12,13 +12,13 @@ is kept aside for the error instead of five folds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.calibration.conformal import log_sigma
-from flopcast.calibration.fit import SMALLEST_COEFFICIENT, curve_of_table, rows_of
+from flopcast.calibration.fit import SMALLEST_COEFFICIENT, curve_of_table, predicted_s, rows_of
 from flopcast.calibration.peer_attention import ATTENTION_FILES
 from flopcast.calibration.peer_grouped import GROUPED_FILES
 from flopcast.calibration.peer_operators import PRODUCT_FILES
@@ -28,8 +28,7 @@ from flopcast.calibration.table import FOLDS, Rows, Table, fit_once
 from flopcast.cost.kernels.classes import GROUPED_GEMM, class_of
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.views import view_of
-from flopcast.cost.price import kernel_seconds
-from flopcast.dtypes import Counts, Floats, Logs
+from flopcast.dtypes import Counts, Logs
 from flopcast.spec.cluster import Device
 
 PEER_FILES: tuple[PeerFile, ...] = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)
@@ -143,16 +142,20 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
     return PeerFit(curves=curves, told=tuple(told))
 
 
+def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str, PeerFile, str]]:
+    """Class, entry and column of every entry whose table is there and holds rows of a device."""
+    for file in tables_of(device):
+        name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
+        for mark, owner in file.devices.items():
+            if owner == device and mark in tables.get(file.path, {}):
+                yield name, file, mark
+
+
 def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, dict[str, Samples]]:
     """Samples by class and source; those of gradient products under "gemm." and their layout."""
     parts: dict[str, dict[str, list[Samples]]] = defaultdict(lambda: defaultdict(list))
-    for file in tables_of(device.name):
-        marks = [mark for mark, name in file.devices.items() if name == device.name]
-        for mark in marks:
-            if file.path in tables and mark in tables[file.path]:
-                name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
-                samples = samples_of(file, tables[file.path], mark, device)
-                parts[name][file.source].append(samples)
+    for name, file, mark in entries_of(device.name, tables):
+        parts[name][file.source].append(samples_of(file, tables[file.path], mark, device))
     return {
         name: {source: beyond_the_host(join(rows)) for source, rows in by_source.items()}
         for name, by_source in parts.items()
@@ -226,7 +229,7 @@ def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
     """log(predicted / measured) of rows by the curve of the others, (rows,)."""
     left = samples.part(aside)
     curve = fit_quickly(samples.part(~aside), device)
-    return np.asarray(np.log(predicted_s(curve, left, device) / left.measured_s))
+    return np.asarray(np.log(predicted_s(curve, left, device.multiprocessors) / left.measured_s))
 
 
 def fit_quickly(samples: Samples, device: Device) -> Curve:
@@ -307,12 +310,7 @@ def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
 
 def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
     """Median of measured over predicted seconds."""
-    return float(np.median(samples.measured_s / predicted_s(curve, samples, device)))
-
-
-def predicted_s(curve: Curve, samples: Samples, device: Device) -> Floats:
-    """Seconds that a curve, the device's own or a relative's, gives for samples of a device, (rows,)."""
-    return kernel_seconds(samples.bound_s, tuple(samples.coordinates), curve, device.multiprocessors)
+    return float(np.median(samples.measured_s / predicted_s(curve, samples, device.multiprocessors)))
 
 
 def compared_with_own(

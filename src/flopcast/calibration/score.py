@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.calibration.fit import predicted_s
 from flopcast.calibration.peer_fit import disagreement
 from flopcast.calibration.samples import Samples
 from flopcast.calibration.splits import (
@@ -181,15 +182,14 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
     """log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
     multiprocessors = subject.device.multiprocessors if subject.device else 1
     if subject.name == GRADIENTS and subject.device is not None:
-        predicted_s: Floats = np.zeros(samples.measured_s.shape)
+        seconds: Floats = np.zeros(samples.measured_s.shape)
         for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):
             shape = tuple(axis.ravel() for axis in part.coordinates())
             bound_s = bound_seconds(part.work(), subject.device).ravel()
-            predicted_s = predicted_s + kernel_seconds(bound_s, shape, curve, multiprocessors, layout)
+            seconds = seconds + kernel_seconds(bound_s, shape, curve, multiprocessors, layout)
     else:
-        shape = tuple(samples.coordinates)
-        predicted_s = kernel_seconds(samples.bound_s, shape, curve, multiprocessors)
-    return np.asarray(np.log(predicted_s / samples.measured_s))
+        seconds = predicted_s(curve, samples, multiprocessors)
+    return np.asarray(np.log(seconds / samples.measured_s))
 
 
 def _source_errors(

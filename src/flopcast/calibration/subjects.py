@@ -18,21 +18,17 @@ from typing import Literal
 import numpy as np
 
 from flopcast.calibration.collective_files import FabricFile
-from flopcast.calibration.fit import (
-    MOST_NODES,
-    SOURCE,
-    as_plans,
-    curve_of_messages,
-    curve_of_table,
-    fabric_samples,
-    file_samples,
-    latency_of,
-    message_nodes,
-    message_rows,
-    rows_of,
-)
+from flopcast.calibration.fit import SOURCE, as_plans, fabric_samples, file_samples, fit_curve, fit_messages
 from flopcast.calibration.operator_files import BROKEN, FILES, Columns, kept_rows
-from flopcast.calibration.peer_fit import FEWEST_ROWS, agreed, device_samples, fit_quickly, sizes_of
+from flopcast.calibration.peer_fit import (
+    FEWEST_ROWS,
+    agreed,
+    device_samples,
+    entries_of,
+    fit_quickly,
+    sizes_of,
+)
+from flopcast.calibration.peer_tables import faults_of
 from flopcast.calibration.samples import Samples, join
 from flopcast.calibration.table import fit_once
 from flopcast.cost.kernels.classes import class_of
@@ -48,6 +44,7 @@ Fit = Callable[[Samples], Curve]
 GRADIENTS = "gemm.gradients"
 SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
 IMPOSSIBLE = "faster than the device's peaks, or no time at all"
+TOO_SHORT = "the host's time, or faster than the device's peaks"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +119,7 @@ def operator_subjects(
             owner=device.name,
             name=name,
             parts=tuple(found),
-            fit=partial(fit_kernels, device=device),
+            fit=partial(fit_curve, device=device, fit=fit_once),
             measured="operators",
             device=device,
         )
@@ -216,28 +213,29 @@ def peer_subjects(
                 aside=aside,
             )
         )
+        rejected += _rejected_peers(device, tables, name, by_source)
     return subjects, rejected
 
 
-def with_peers(subject: Subject, tables: Mapping[str, Columns]) -> Subject:
-    """A device's own class, and what other projects measured of it as sources aside."""
-    device = subject.device
-    if device is None:
-        return subject
-    return replace(subject, aside=device_samples(device, tables).get(subject.name, {}))
+def _rejected_peers(
+    device: Device, tables: Mapping[str, Columns], name: str, by_source: Mapping[str, Samples]
+) -> Iterator[Rejected]:
+    """Rows of one class that an entry leaves out, by its reasons; then those that its times give away."""
+    counts: dict[str, int] = defaultdict(int)
+    for class_name, file, mark in entries_of(device.name, tables):
+        if class_name == name:
+            for because, rows in faults_of(file, tables[file.path], mark).items():
+                counts[because] += rows
+    counts[TOO_SHORT] = sum(samples.rejected for samples in by_source.values()) - sum(counts.values())
+    for because, rows in counts.items():
+        if rows > 0:
+            yield Rejected(kernel_class=name, device=device.name, rows=rows, because=because)
 
 
-def fit_kernels(samples: Samples, device: Device) -> Curve:
-    """The curve of some rows, as fit.py makes it, without the five fits that give its error."""
-    rows, names = rows_of(samples, device)
-    return curve_of_table(samples, device, fit_once(rows, MOST_NODES[len(rows.log2)]), names)
-
-
-def fit_messages(samples: Samples, fabric: str, own_latency: bool) -> Curve:
-    """The same of a collective."""
-    launch_s = latency_of(samples) if own_latency else 0.0
-    table = fit_once(message_rows(samples, launch_s), message_nodes(samples))
-    return curve_of_messages(samples, fabric, table, launch_s)
+def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str, Columns]) -> list[Subject]:
+    """A device's own classes, and what other projects measured of them as sources aside."""
+    found = device_samples(device, tables)
+    return [replace(subject, aside=found.get(subject.name, {})) for subject in subjects]
 
 
 def fabric_subjects(
@@ -253,7 +251,7 @@ def fabric_subjects(
             owner=fabric,
             name=name,
             parts=tuple(found),
-            fit=partial(fit_messages, fabric=fabric, own_latency=own_latency),
+            fit=partial(fit_messages, owner=fabric, own_latency=own_latency, fit=fit_once),
             measured="collectives",
         )
         for name, found in parts.items()

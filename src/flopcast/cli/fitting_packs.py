@@ -47,13 +47,14 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
     for problem in pack.problems:
         say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
     known, source = catalog.device(device), f"flopcast measure on {pack.manifest.device}"
-    curves = fit_pack(pack.samples, known, source)
+    found = pack_samples(pack.samples, known, source)
+    curves = fit_pack(found, known)
     if not curves:
         raise SpecError([_nothing_usable(data)])
     out.mkdir(parents=True, exist_ok=True)
     write_owner(out / f"{device}.json", device, list(curves.values()))
     tell(device, curves, say)
-    few = [name for name, rows in pack_samples(pack.samples, known, source).items() if name not in curves]
+    few = [name for name in found if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:
         say(f"{device:20} fewer than {LEAST_ROWS} rows, no curve: {', '.join(sorted(few))}")

@@ -67,8 +67,9 @@ def score_all(data: Path, say: "Say") -> "Score":
     published = Published(data, say)
     found: list[tuple[list[Subject], list[Rejected]]] = []
     for system, files in published.systems.items():
-        subjects, rejected = operator_subjects(system, catalog.device(SYSTEMS[system]), files)
-        found.append(([with_peers(subject, published.peers) for subject in subjects], rejected))
+        device = catalog.device(SYSTEMS[system])
+        subjects, rejected = operator_subjects(system, device, files)
+        found.append((with_peers(subjects, device, published.peers), rejected))
     own = {some[0].owner: frozenset(subject.name for subject in some) for some, _ in found if some}
     for name in peer_devices(published.peers):
         found.append(peer_subjects(catalog.device(name), published.peers, own.get(name, frozenset())))
