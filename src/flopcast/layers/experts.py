@@ -61,8 +61,9 @@ class Experts(AbstractLayer):
     --------
     Mixtral 8x7B: 45.1 of its 46.7 billion parameters are experts' (arXiv:2401.04088, table 1).
 
+    >>> from flopcast.spec.model import WHOLE
     >>> mixtral = Experts(num_experts=8, top_k=2, expert_hidden=14336)
-    >>> 32 * 4096 * mixtral.stacked_columns / 1e9
+    >>> 32 * sum(w.total for w in mixtral.weights(4096, WHOLE) if w.expert) / 1e9
     45.097156608
     """
 
@@ -96,11 +97,6 @@ class Experts(AbstractLayer):
     def up_columns(self) -> int:
         """Columns of one expert's first linear: twice its width where it is gated."""
         return self.expert_hidden * (2 if self.activation in GATED else 1)
-
-    @property
-    def stacked_columns(self) -> int:
-        """Columns of all linears of all experts that are routed to, each beside the hidden width."""
-        return self.num_experts * (self.up_columns + self.expert_hidden)
 
     @property
     def shared_width(self) -> int:

@@ -44,6 +44,12 @@ def _ranks(case: Case) -> Counts:
     return ranks / plans.expert_tensor_parallel
 
 
+def _spread(case: Case) -> str:
+    """The edit that mends a degree which does not divide the experts, or their ranks: one for both."""
+    common = _common([_num_experts(case), first(_ranks(case))])
+    return f"set expert_parallel to {nearest_divisor(common, first(case.plans.expert_parallel))}"
+
+
 def _dropping(case: Case) -> list[tuple[int, Experts]]:
     """Experts of a limited capacity."""
     return [(place, layer) for place, layer in _experts(case) if layer.capacity_factor > 0]
@@ -66,9 +72,7 @@ RULES: tuple[Rule, ...] = (
             f"a divisor of num_experts = {_num_experts(c)}: {listed(divisors(_num_experts(c)))}"
         ),
         because="each expert-parallel rank holds equally many experts",
-        fix=lambda c: (
-            f"set expert_parallel to {nearest_divisor(_num_experts(c), first(c.plans.expert_parallel))}"
-        ),
+        fix=_spread,
     ),
     Rule(
         field="plan.expert_parallel",
@@ -76,9 +80,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: f"a divisor of dp · tp / etp = {_ranks(c)[0, 0]:g}",
         because="experts are spread over ranks of one pipeline stage",
-        fix=lambda c: (
-            f"set expert_parallel to {_common([first(_ranks(c)), first(c.plans.expert_parallel)])}"
-        ),
+        fix=_spread,
     ),
     Rule(
         field="plan.expert_tensor_parallel",
