@@ -204,12 +204,12 @@ def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) ->
 
 def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:
     """Measured over predicted seconds of both gradients together, as if they were forwards; (rows,)."""
-    predicted_s: Floats = np.zeros(len(columns["bwd_us"]))
+    both_s: Floats = np.zeros(len(columns["bwd_us"]))
     for _, gradient in file.forward(as_plans(columns)).gradients():
         bound_s = bound_seconds(gradient.work(), device).ravel()
         shape = tuple(axis.ravel() for axis in gradient.coordinates())
-        predicted_s = predicted_s + kernel_seconds(bound_s, shape, curve, device.multiprocessors)
-    return columns["bwd_us"] * 1e-6 / predicted_s
+        both_s = both_s + kernel_seconds(bound_s, shape, curve, device.multiprocessors)
+    return columns["bwd_us"] * 1e-6 / both_s
 
 
 def fit_fabric(

@@ -182,14 +182,14 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
     """log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
     multiprocessors = subject.device.multiprocessors if subject.device else 1
     if subject.name == GRADIENTS and subject.device is not None:
-        seconds: Floats = np.zeros(samples.measured_s.shape)
+        total_s: Floats = np.zeros(samples.measured_s.shape)
         for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):
             shape = tuple(axis.ravel() for axis in part.coordinates())
             bound_s = bound_seconds(part.work(), subject.device).ravel()
-            seconds = seconds + kernel_seconds(bound_s, shape, curve, multiprocessors, layout)
+            total_s = total_s + kernel_seconds(bound_s, shape, curve, multiprocessors, layout)
     else:
-        seconds = predicted_s(curve, samples, multiprocessors)
-    return np.asarray(np.log(seconds / samples.measured_s))
+        total_s = predicted_s(curve, samples, multiprocessors)
+    return np.asarray(np.log(total_s / samples.measured_s))
 
 
 def _source_errors(
