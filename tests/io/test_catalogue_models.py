@@ -34,6 +34,8 @@ PRINTED = {  # billions of parameters, and half of the last digit that is printe
     "gpt3-13b": (13.0, 0.2), "gpt3-175b": (175.0, 0.5),
     # arXiv:2402.16819, section 2: 3.2 billion of embeddings, 12.5 billion besides
     "nemotron-4-15b": (3.2 + 12.5, 0.1),
+    # arXiv:2406.11704, section 2: 9.4 billion of embeddings, 331.6 billion besides
+    "nemotron-4-340b": (9.4 + 331.6, 0.1),
     # arXiv:2205.01068, Table 1, the name of each size
     "opt-1.3b": (1.3, 0.05), "opt-2.7b": (2.7, 0.05), "opt-13b": (13.0, 0.5), "opt-30b": (30.0, 0.5),
     "opt-66b": (66.0, 0.5), "opt-175b": (175.0, 0.5),
@@ -54,6 +56,15 @@ MIXTURES = {  # parameters of the published checkpoint; billions that one token 
     "qwen3-30b-a3b": (30_532_122_624, 3.3, 0.06),  # model cards; the hub
     "qwen3-235b-a22b": (235_093_634_560, 22, 0.5),
     "qwen1.5-moe-a2.7b": (14_315_784_192, 2.7, 0.05),  # Qwen Team, 28 March 2024; the hub
+    # arXiv:2508.10925, Table 1, whose active parameters leave the table of tokens out; the hub
+    "gpt-oss-20b": (20_914_757_184, 3.61 + 201088 * 2880 / 1e9, 0.005),
+    "gpt-oss-120b": (116_829_156_672, 5.13 + 201088 * 2880 / 1e9, 0.005),
+    # the hub, less the vision part (test_hugging_face.py); Meta, 5 April 2025
+    "llama-4-scout": (108_641_793_536 - 871_932_416, 17, 0.5),
+    "llama-4-maverick": (401_583_781_376 - 871_932_416, 17, 0.5),
+    # no exact number is printed: 57.41 and 316 billion on the hub; of Grok's experts two in eight are used
+    "qwen2-57b-a14b": (57_408_658_944, 14, 0.5),
+    "grok-1": (315_684_820_992, 315.684820992 - 0.75 * 64 * 8 * 3 * 6144 * 32768 / 1e9, 1e-6),
 }
 
 

@@ -37,6 +37,8 @@ HUB = {  # tensors of the published checkpoint, as the hub or a library that loa
     "mixtral-8x7b": 46_702_792_704,
     "qwen1.5-moe-a2.7b": 14_315_784_192,
     "qwen3-30b-a3b": 30_532_122_624,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
     "gemma-2b": 2_506_172_416,
     "gemma-7b": 8_537_680_896,
     "gemma-2-9b": 9_241_705_984,
@@ -63,6 +65,11 @@ HUB = {  # tensors of the published checkpoint, as the hub or a library that loa
     "deepseek-llm-7b": 6_910_365_696,
 }
 SIGLIP = 416_866_032  # parameters of Gemma 3's vision part
+LLAMA_4_VISION = (  # by its vision_config: patches, positions, norms; 34 layers; adapter and projector
+    588 * 1408 + (1 + 24**2) * 1408 + 1408 + 2 * 2 * 1408
+    + 34 * (4 * (1408 + 1) * 1408 + 2 * 1408 * 5632 + 5632 + 1408 + 2 * 2 * 1408)
+    + 4 * 1408 * 4096 + 4096**2 + 4096 * 5120
+)  # fmt: skip
 CARDS = {  # model cards and README files of the publishers
     "pythia-70m": 70_426_624,
     "pythia-160m": 162_322_944,
@@ -93,6 +100,13 @@ BY_HAND = {  # vocabulary · h + blocks · (attention + MLP + norms) + final nor
     "granite-3.0-8b": 49155 * 4096
     + 40 * (2 * 4096**2 + 2 * 8 * 128 * 4096 + 3 * 4096 * 12800 + 2 * 4096)
     + 4096,
+    "qwen2-57b-a14b": 2 * 151936 * 3584
+    + 28 * (2 * 3584**2 + 2 * 512 * 3584 + 3584 + 2 * 512 + 2 * 3584)
+    + 28 * (64 * 3 * 3584 * 2560 + 3 * 3584 * 20480 + 64 * 3584 + 3584)
+    + 3584,
+    "grok-1": 131072 * 6144
+    + 64 * (2 * 6144**2 + 2 * 1024 * 6144 + 8 * 3 * 6144 * 32768 + 8 * 6144 + 4 * 6144)
+    + 6144,
     "llava-1.5-7b": 6_738_415_616 + 2 * 64 * 4096,  # Llama with 64 tokens more at both ends
 }
 
@@ -117,6 +131,13 @@ def test_the_text_part_of_a_larger_model_is_what_its_vision_part_leaves(name, wh
     assert model.parameters() == whole - SIGLIP - 1152 * (model.hidden + 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "whole"), [("llama-4-scout", 108_641_793_536), ("llama-4-maverick", 401_583_781_376)], ids=str
+)
+def test_the_text_part_of_llama_4_is_what_its_vision_part_leaves(name, whole):
+    assert imported(name).parameters() == whole - LLAMA_4_VISION
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_model_whose_exact_count_nobody_prints_has_the_count_of_its_matrices(name):
     assert imported(name).parameters() == BY_HAND[name]
@@ -124,7 +145,8 @@ def test_a_model_whose_exact_count_nobody_prints_has_the_count_of_its_matrices(n
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_config_is_a_published_one_that_is_checked(name):
-    checked = {*PUBLISHED, *BY_HAND, "gemma-3-4b", "gemma-3-27b"}
+    parts = {"gemma-3-4b", "gemma-3-27b", "llama-4-scout", "llama-4-maverick"}
+    checked = {*PUBLISHED, *BY_HAND, *parts}
 
     assert name in checked
 
@@ -199,11 +221,68 @@ ARCHITECTURE = {  # what the papers say of each family, in our words
 
 @pytest.mark.parametrize("name", ARCHITECTURE)
 def test_a_family_has_the_parts_that_its_paper_describes(name):
-    (block,) = imported(name).blocks
+    block = imported(name).blocks[0]
     parts = block.model_dump() | block.mixer.model_dump(exclude={"kind", "dropout"})
     parts |= {"activation": block.feed_forward.activation}
 
     assert {key: parts[key] for key in ARCHITECTURE[name]} == ARCHITECTURE[name]
+
+
+PATTERNS = {  # windows of the kinds of layers, None for none, and how they repeat
+    "gemma-2-9b": ([4096, None], (0, 1)),
+    "gemma-3-1b": ([512, None], (0, 0, 0, 0, 0, 1)),
+    "gemma-3-27b": ([1024, None], (0, 0, 0, 0, 0, 1)),
+    "gpt-oss-20b": ([128, None], (0, 1)),
+    "gpt-neo-1.3b": ([None, 256], (0, 1)),
+    "llama-4-scout": ([8192, None], (0, 0, 0, 1)),
+    "llama-4-maverick": ([8192, 8192, None], (0, 1, 0, 2)),
+    "mistral-7b": ([4096], ()),
+    "phi-3-mini": ([2047], ()),
+    "qwen2-7b": ([None], ()),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_windows_stand_in_the_layers_that_the_papers_say(name):
+    model = imported(name)
+
+    assert ([block.mixer.window for block in model.blocks], model.pattern) == PATTERNS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "windows", "pattern"),
+    [
+        ("gemma-2-9b", {"layer_types": ["full_attention"] * 42}, [None], ()),
+        ("gemma-2-9b", {"layer_types": ["full_attention", "sliding_attention"] * 21}, [None, 4096], (0, 1)),
+        ("gemma-3-1b", {"sliding_window_pattern": 2}, [512, None], (0, 1)),
+        ("mistral-7b", {"max_position_embeddings": 4096}, [None], ()),
+        ("qwen2-7b", {"sliding_window": 4096}, [None], ()),  # use_sliding_window is false
+        (
+            "qwen2-7b",
+            {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 20},
+            [None, 4096],
+            (),
+        ),
+        ("llama-3-8b", {"sliding_window": 4096}, [None], ()),  # Llama has none, whatever is said
+        ("gpt-neo-1.3b", {"attention_layers": None}, [None, 256], (0, 1)),  # attention_types says the same
+    ],
+)
+def test_what_a_config_says_of_its_layers_decides_where_windows_stand(name, changes, windows, pattern):
+    model = imported(published(name, **changes))
+
+    assert ([block.mixer.window for block in model.blocks], model.pattern) == (windows, pattern)
+
+
+def test_kinds_of_layers_that_are_no_list_of_all_layers_are_told():
+    with pytest.raises(SpecError, match="a list of 42 kinds"):
+        imported(published("gemma-2-9b") | {"layer_types": ["full_attention"]})
+
+
+def test_llama_4_turns_and_norms_the_heads_of_its_chunked_layers_alone():
+    chunked, whole = imported("llama-4-scout").blocks
+
+    assert (chunked.mixer.qk_norm, chunked.mixer.rotary_fraction) == ("unscaled", 1.0)
+    assert (whole.mixer.qk_norm, whole.mixer.rotary_fraction) == ("none", 0.0)
 
 
 ENDS = {  # embedding, positions, head
@@ -273,7 +352,7 @@ DENSE = 3 * 2048 * 6144
     [
         ({"mlp_only_layers": [0, 1]}, 2, [2, 46]),
         ({"mlp_only_layers": [47, 0]}, 2, [1, 46, 1]),
-        ({"decoder_sparse_step": 2}, 24, [1] * 48),
+        ({"decoder_sparse_step": 2}, 24, [24, 24]),
         ({"mlp_only_layers": []}, 0, [48]),
     ],
     ids=str,

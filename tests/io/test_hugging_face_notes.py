@@ -18,34 +18,12 @@ def test_a_config_that_says_everything_needs_no_notes():
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("mistral-7b", "sliding_window = 4096: imported with full attention, of all 32768 tokens"),
-        ("gemma-3-27b", "sliding_window = 1024: imported with full attention, of all 131072 tokens"),
-        ("gpt-neo-1.3b", "window_size = 256: imported with full attention, of all 2048 tokens"),
         ("gemma-3-27b", "text_config: the text model is imported, the rest of the config is not"),
         ("command-r-v01", "logit_scale: passes that scale or clip a tensor are not counted"),
     ],
 )
 def test_what_is_imported_as_something_simpler_is_noted(name, note):
     assert note in notes_of(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("mistral-7b", {"max_position_embeddings": 4096}),
-        ("qwen2-7b", {"sliding_window": 4096}),  # use_sliding_window is false
-        ("gemma-2-9b", {"layer_types": ["full_attention"] * 42}),
-        ("gpt-neo-1.3b", {"attention_types": [[["global"], 24]], "attention_layers": ["global"] * 24}),
-    ],
-)
-def test_a_window_that_is_not_used_is_not_noted(name, changes):
-    assert not [note for note in notes_of(published(name) | changes) if "window" in note]
-
-
-def test_a_window_that_is_asked_for_is_noted():
-    data = published("qwen2-7b") | {"sliding_window": 4096, "use_sliding_window": True}
-
-    assert [note for note in notes_of(data) if "sliding_window = 4096:" in note]
 
 
 def test_defaults_are_taken_from_the_family_and_told():

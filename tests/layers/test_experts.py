@@ -273,6 +273,26 @@ def test_impossible_experts_are_refused(fields):
         Experts.model_validate({"num_experts": 8, "top_k": 2, "expert_hidden": 96} | fields)
 
 
+@pytest.mark.parametrize(("expert", "expert_tensor"), [(1, 1), (4, 1), (1, 2), (4, 2)])
+def test_biases_of_experts_are_a_number_for_each_column_and_expert(expert, expert_tensor):
+    """GPT-OSS: twice the inner width and the hidden one; the second is whole with its expert."""
+    layer = Experts(num_experts=8, top_k=2, expert_hidden=96, expert_bias=True, router_bias=True)
+    plain = layer.model_copy(update={"expert_bias": False, "router_bias": False})
+    split = cut(tensor=2, expert=expert, expert_tensor=expert_tensor)
+
+    own, total = (
+        sum(getattr(w, name) for w in layer.weights(HIDDEN, split))
+        - sum(getattr(w, name) for w in plain.weights(HIDDEN, split))
+        for name in ("elements", "total")
+    )
+
+    assert total == 8 * (2 * 96 + HIDDEN) + 8
+    assert own.item() == 8 / expert * (2 * 96 / expert_tensor + HIDDEN) + 8
+    assert {"experts.up_bias", "experts.partial_bias"} == set(works(layer, split)) - set(
+        works(plain, split)
+    )
+
+
 def test_experts_beside_attention_on_one_input_are_refused():
     with pytest.raises(ValidationError, match="sequential"):
         Block(mixer=Attention(heads=8), feed_forward=MIXTURES["mixtral"].feed_forward, residual="parallel")

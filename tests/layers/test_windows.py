@@ -119,6 +119,19 @@ def test_sinks_are_one_weight_for_each_head_of_a_rank():
     assert (sinks.total, sinks.elements.item()) == (64, 16)
 
 
+def test_heads_normed_without_a_scale_take_the_time_and_memory_of_scaled_ones_and_have_no_weights():
+    scaled, unscaled = (Attention(heads=16, qk_norm=norm) for norm in ("per_head", "unscaled"))
+    plan = split(length=2048)
+
+    bytes_moved = [
+        sum(item.work.work().moved_bytes for item in layer.forward(HIDDEN, plan))
+        for layer in (scaled, unscaled)
+    ]
+
+    assert bytes_moved[0] == bytes_moved[1]
+    assert sum(w.total for w in unscaled.weights(HIDDEN, plan)) == 4 * HIDDEN**2
+
+
 def test_a_window_without_a_causal_mask_is_refused():
     with pytest.raises(ValidationError, match="causal true"):
         Attention(heads=8, window=128, causal=False)

@@ -27,7 +27,7 @@ def model_text(mapping: Mapping[str, object]) -> str:
     """
     lines = []
     for key, value in mapping.items():
-        if isinstance(value, Sequence) and not isinstance(value, str):
+        if isinstance(value, Sequence) and not isinstance(value, str) and isinstance(value[0], Mapping):
             lines.append(f"{key}:")
             for entry in value:
                 lines += _entry(entry)

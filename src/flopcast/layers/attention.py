@@ -41,10 +41,10 @@ class Attention(AbstractMixer):
     layer's result belongs to the block, as does the add of `out_bias`: both follow the sum over ranks.
 
     `qk_norm` puts root-mean-square norms on queries and keys, before rotary positions: over each head
-    with one scale for all heads (Qwen3, Gemma 3), or over the whole width (OLMo 2), which tensor
-    parallelism cuts, so that ranks exchange their sums. `alibi` adds a slope to the scores and has no
-    weights; `softcap` bends them by c · tanh(scores / c). Both are passes over the scores where these are
-    written, and free inside a fused attention kernel.
+    with one scale for all heads (Qwen3, Gemma 3) or with none ("unscaled": Llama 4), or over the whole
+    width (OLMo 2), which tensor parallelism cuts, so that ranks exchange their sums. `alibi` adds a slope
+    to the scores and has no weights; `softcap` bends them by c · tanh(scores / c). Both are passes over the
+    scores where these are written, and free inside a fused attention kernel.
 
     `window` is how many tokens a query sees at most, itself among them; `window_kind` which ones
     (layers/windows.py). A fused kernel skips all others, written scores hold them. `sinks` gives every
@@ -68,7 +68,7 @@ class Attention(AbstractMixer):
     rotary_fraction: float = Field(default=1.0, ge=0, le=1, description="of each head; 0: none")
     causal: bool = True
     dropout: Probability = 0.0
-    qk_norm: Literal["none", "per_head", "whole"] = "none"
+    qk_norm: Literal["none", "per_head", "unscaled", "whole"] = "none"
     alibi: bool = False
     softcap: bool = False
     window: int | None = Field(default=None, ge=1, description="tokens that a query sees; default: all")
@@ -150,7 +150,7 @@ class Attention(AbstractMixer):
 
     def _norm_weights(self, size: int, heads: Counts, groups: Counts) -> tuple[Weight, ...]:
         """Scales of the norms of q and k; `heads` and `groups` are those of one rank."""
-        if self.qk_norm == "none":
+        if self.qk_norm in ("none", "unscaled"):
             return ()
         if self.qk_norm == "per_head":
             return replicated("attention.q_norm", size), replicated("attention.k_norm", size)
@@ -213,7 +213,7 @@ class Attention(AbstractMixer):
             return []
         heads, groups = self.local_heads(split)
         size = self.size(hidden)
-        width = constant(size) if self.qk_norm == "per_head" else heads * size
+        width = heads * size if self.qk_norm == "whole" else constant(size)
         elements = split.tokens * (heads + groups) * size
         norm = MemoryBound(kind="rmsnorm", elements=elements, width=width, dtype=split.dtype)
         items = [_item("qk_norm", norm, ("unnormed",), "q")]

@@ -51,7 +51,7 @@ class Experts(AbstractLayer):
     together they are one dense MLP. `shared_gate` scales its result by a sigmoid of one number a token
     (Qwen1.5-MoE). The router is one product to as many scores as there are experts, then `router`,
     "softmax" or "sigmoid", in `router_dtype`: the model's, or "fp32". `auxiliary_loss` is the pass that
-    keeps loads even.
+    keeps loads even. `router_bias` and `expert_bias` (of both linears of every expert) are GPT-OSS's.
 
     `capacity_factor` is the room of an expert over its mean load, 0 where no token is dropped.
     `load_imbalance_ratio` is the load of the fullest expert over the mean one. Left out, it is what chance
@@ -79,6 +79,8 @@ class Experts(AbstractLayer):
     router: Literal["softmax", "sigmoid"] = "softmax"
     router_dtype: Literal["model", "fp32"] = "model"
     auxiliary_loss: bool = True
+    router_bias: bool = False
+    expert_bias: bool = False
     capacity_factor: float = Field(default=0.0, ge=0, description="0: no token is dropped")
     load_imbalance_ratio: float | None = Field(default=None, ge=1, description="fullest expert over mean")
 
@@ -166,7 +168,25 @@ class Experts(AbstractLayer):
             shared = tuple(replace(weight, name=_shared_name(weight.name)) for weight in own)
             if self.shared_gate:
                 shared += (replicated("shared.gate", hidden),)
-        return (replicated("experts.router", self.num_experts * hidden), *stacks, *shared)
+        router = [replicated("experts.router", self.num_experts * hidden)]
+        if self.router_bias:
+            router.append(replicated("experts.router_bias", self.num_experts))
+        return (*router, *stacks, *self._biases(hidden, split), *shared)
+
+    def _biases(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Biases of experts: the first linear's cut as its columns, the second's whole with its expert."""
+        if not self.expert_bias:
+            return ()
+        return tuple(
+            Weight(
+                name=f"experts.{name}_bias",
+                elements=self.num_experts * columns / (split.expert * cut),
+                total=self.num_experts * columns,
+                expert=True,
+                active=self.top_k * columns,
+            )
+            for name, columns, cut in (("up", self.up_columns, split.expert_tensor), ("down", hidden, 1.0))
+        )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """From "mlp.in", this rank's own tokens, to "mlp.sum", of the same shape.
@@ -237,9 +257,17 @@ class Experts(AbstractLayer):
         act = _pass(self.activation, rows * inner, split)
         return [
             _item("up", up, "experts.rows", "experts.up"),
+            *self._bias("up", rows * up.n, split),
             _item("activation", act, "experts.up", "experts.inner"),
             _item("down", down, "experts.inner", "experts.partial"),
+            *self._bias("partial", rows * hidden, split),
         ]
+
+    def _bias(self, tensor: str, elements: Counts, split: Split) -> list[Item]:
+        """The add of a linear's bias to every row, in place, if experts have biases."""
+        name = f"experts.{tensor}"
+        add = _pass("bias_add", elements, split)
+        return [_item(f"{tensor}_bias", add, name, name)] if self.expert_bias else []
 
     def _return(self, hidden: int, split: Split) -> list[Item]:
         """Back the way that the rows came; at home the rows of a token are weighed and added."""

@@ -2,10 +2,10 @@
 
 Answers: which model does this config describe, and what of it does flopcast not know?
 Elsewhere: families and their defaults (families.py), keys and kinds of values (reader.py), what
-makes the mapping a Model (io/validate.py).
+makes the mapping a Model (io/validate.py), which layers have a window (windows.py).
 
-Only the architecture is imported: no code of a checkpoint runs, no weights are read. Attention is full
-where a config asks for a window: the note says so. Passes that only scale a tensor are not counted.
+Only the architecture is imported: no code of a checkpoint runs, no weights are read. Passes that only scale
+a tensor are not counted.
 """
 
 import difflib
@@ -16,16 +16,16 @@ from typing import Any
 
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
-from flopcast.io.hugging_face.experts import runs
 from flopcast.io.hugging_face.families import FAMILIES, Family, Given
 from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, LEFT_OUT, OTHERWISE, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
+from flopcast.io.hugging_face.windows import runs
 from flopcast.io.yaml_text import Document
 from flopcast.spec.model import Model
 
 TYPES = {  # other names of a family
-    "gemma3": "gemma3_text", "yi": "llama", "refinedwebmodel": "falcon", "mistral3": "mistral",
-    "ministral": "mistral", "internlm3": "internlm2",
+    "gemma3": "gemma3_text", "llama4": "llama4_text", "yi": "llama", "refinedwebmodel": "falcon",
+    "mistral3": "mistral", "ministral": "mistral", "internlm3": "internlm2",
 }  # fmt: skip
 ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
     **dict.fromkeys(
@@ -46,8 +46,9 @@ class Architecture:
     """The facts of one decoder, as a family's table and a config give them.
 
     None follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
-    MLP is 4 · hidden wide. Soft caps and windows are none. `experts` are those of all layers but the
-    `dense_layers`.
+    MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
+    they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
+    all layers but the `dense_layers`.
     """
 
     hidden: int
@@ -82,8 +83,21 @@ class Architecture:
     hidden_dropout: Probability = 0.0
     embedding_dropout: Probability = 0.0
     window: int | None = None
+    window_kind: str = "sliding"
+    local: tuple[int, ...] | None = None
+    unturned: tuple[int, ...] = ()
+    sinks: bool = False
     experts: dict[str, object] | None = None
     dense_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """Whether a layer has experts, a window, rotary positions; equal layers are equal here."""
+
+    sparse: bool
+    local: bool
+    turned: bool
 
 
 def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str, ...]]:
@@ -125,7 +139,7 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     family = FAMILIES[name]
     found = _architecture(reader, family)
     notes = [f"{part}: the text model is imported, the rest of the config is not"] if part else []
-    notes += _notes(reader, family, name, found)
+    notes += _notes(reader, family, name)
     if reader.problems:
         raise SpecError(reader.problems.values())
     return _mapping(reader, name, found), tuple(notes)
@@ -243,17 +257,12 @@ def _check_musts(reader: Reader, family: Family, found: Architecture) -> None:
             reader.fault(key, allowed, "weights are stored in one of these", f"mend or remove {key}")
 
 
-def _notes(reader: Reader, family: Family, name: str, found: Architecture) -> list[str]:
+def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     """What a person should know of this import."""
     notes = []
     if reader.defaults:
         taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
         notes.append(f"not given, so the default of {name}: {taken}")
-    if found.window is not None and found.window < found.context and _slides(reader):
-        notes.append(
-            f"{reader.key_of('window')} = {found.window}: imported with full attention, of all"
-            f" {found.context} tokens"
-        )
     scaled = [key for key in family.scales if reader.raw(key) not in (None, 1, 1.0)]
     if scaled:
         notes.append(f"{', '.join(scaled)}: passes that scale or clip a tensor are not counted")
@@ -271,12 +280,6 @@ def _notes(reader: Reader, family: Family, name: str, found: Architecture) -> li
     return notes
 
 
-def _slides(reader: Reader) -> bool:
-    """Whether any layer slides: a list of layers' kinds, where there is one, decides."""
-    kinds = reader.raw("layer_types")
-    return not isinstance(kinds, list) or any("full" not in str(kind) for kind in kinds)
-
-
 def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object]:
     """The facts as a Model has them, its defaults left out."""
     block = {
@@ -285,9 +288,9 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
         "norm_scale": found.norm_scale,
         "norm_placement": found.norm_placement,
         "residual": found.residual,
-        "mixer": _mixer(found),
         "dropout": found.hidden_dropout,
     }
+    kinds, pattern = runs([_kind(found, layer) for layer in range(found.layers)])
     whole = {
         "name": _name(reader, name),
         "hidden": found.hidden,
@@ -301,9 +304,11 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
         "head_bias": found.head_bias,
         "logit_softcap": found.logit_softcap is not None,
         "blocks": [
-            block | {"count": count, "feed_forward": _feed_forward(found, sparse)}
-            for sparse, count in runs(found.layers, found.dense_layers)
+            block
+            | {"count": count, "mixer": _mixer(found, kind), "feed_forward": _feed_forward(found, kind)}
+            for kind, count in kinds
         ],
+        "pattern": pattern,
     }
     file = reader.document.name.replace("\\", "/").rpartition("/")[2]
     source = {"title": f"{file}, a Hugging Face config of the {name} family"}
@@ -311,7 +316,17 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
     return plain | {"source": [source]}
 
 
-def _mixer(found: Architecture) -> dict[str, object]:
+def _kind(found: Architecture, layer: int) -> LayerKind:
+    """What sets one layer apart from others. A window of the whole context is none."""
+    windowed = found.window is not None and found.window < found.context
+    return LayerKind(
+        sparse=found.experts is not None and layer not in found.dense_layers,
+        local=windowed and (found.local is None or layer in found.local),
+        turned=layer not in found.unturned,
+    )
+
+
+def _mixer(found: Architecture, kind: LayerKind) -> dict[str, object]:
     """Attention; sizes that follow from the others are left to it."""
     own_size = found.head_size and found.head_size * found.heads != found.hidden
     return {
@@ -320,18 +335,21 @@ def _mixer(found: Architecture) -> dict[str, object]:
         "head_size": found.head_size if own_size else None,
         "qkv_bias": found.qkv_bias,
         "out_bias": found.out_bias,
-        "rotary_fraction": 0.0 if found.alibi else found.rotary_fraction,
+        "rotary_fraction": 0.0 if found.alibi or not kind.turned else found.rotary_fraction,
         "dropout": found.attention_dropout,
-        "qk_norm": found.qk_norm,
+        "qk_norm": found.qk_norm if kind.turned else "none",
         "alibi": found.alibi,
         "softcap": found.softcap is not None,
+        "window": found.window if kind.local else None,
+        "window_kind": found.window_kind if kind.local else "sliding",
+        "sinks": found.sinks,
     }
 
 
-def _feed_forward(found: Architecture, sparse: bool) -> dict[str, object]:
-    """The dense MLP, or experts where the family has them and the layer is `sparse`."""
+def _feed_forward(found: Architecture, kind: LayerKind) -> dict[str, object]:
+    """The dense MLP, or experts where the layer has them."""
     activation = ACTIVATIONS[found.activation][found.gated]
-    if sparse and found.experts is not None:
+    if kind.sparse and found.experts is not None:
         return found.experts | {"kind": "experts", "activation": activation}
     width = found.ffn_hidden or 4 * found.hidden
     return {"ffn_hidden": width, "activation": activation, "bias": found.mlp_bias}

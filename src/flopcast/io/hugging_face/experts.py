@@ -6,8 +6,6 @@ Elsewhere: the other facts of these families (families.py), the layer that they 
 Whether picked scores are scaled to add up to 1 (`norm_topk_prob`) changes no time that is counted.
 """
 
-from itertools import groupby
-
 from flopcast.io.hugging_face.reader import Reader
 
 
@@ -63,11 +61,44 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
     return tuple(layer for layer in layers if layer in listed or (layer + 1) % step)
 
 
-def runs(layers: int, dense: tuple[int, ...]) -> list[tuple[bool, int]]:
-    """Layers in a row that are alike: whether they have experts, and how many.
+def gpt_oss_experts(read: Reader) -> dict[str, object]:
+    """Experts as wide as `intermediate_size`; they and the router have biases; defaults of gpt-oss-120b."""
+    return {
+        "num_experts": read.count("num_local_experts", 128),
+        "top_k": read.count("num_experts_per_tok", 4),
+        "expert_hidden": read.size("ffn_hidden", 2880),
+        "expert_bias": True,
+        "router_bias": True,
+        "auxiliary_loss": _has_loss(read),
+    }
 
-    >>> runs(6, (0, 4))
-    [(False, 1), (True, 3), (False, 1), (True, 1)]
-    """
-    kinds = (layer not in dense for layer in range(layers))
-    return [(sparse, len(list(row))) for sparse, row in groupby(kinds)]
+
+def llama4_experts(read: Reader) -> dict[str, object]:
+    """Experts and a shared one as wide as `intermediate_size`; defaults of Llama 4 Scout."""
+    return {
+        "num_experts": read.count("num_local_experts", 16),
+        "top_k": read.count("num_experts_per_tok", 1),
+        "expert_hidden": read.count("intermediate_size", 8192),
+        "shared_experts": 1,
+        "router": "sigmoid",
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
+    """Layers that `moe_layers` does not list; without a list, all but every so many-th."""
+    listed, layers = read.raw("moe_layers"), range(read.size("layers", 48))
+    step = read.count("interleave_moe_layer_step", 1)
+    if isinstance(listed, list) and listed:
+        return tuple(layer for layer in layers if layer not in listed)
+    return tuple(layer for layer in layers if (layer + 1) % step)
+
+
+def grok_experts(read: Reader) -> dict[str, object]:
+    """Experts as wide as `intermediate_size`, in every layer; defaults of Grok-1."""
+    return {
+        "num_experts": read.count("num_experts", 8),
+        "top_k": read.count("num_experts_per_tok", 2),
+        "expert_hidden": read.size("ffn_hidden", 32768),
+        "auxiliary_loss": _has_loss(read),
+    }

@@ -13,8 +13,27 @@ is the code of the model beside it. A new family is one table here.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from flopcast.io.hugging_face.experts import dense_layers, mixtral_experts, qwen2_experts, qwen3_experts
+from flopcast.io.hugging_face.experts import (
+    dense_layers,
+    gpt_oss_experts,
+    grok_experts,
+    llama4_dense_layers,
+    llama4_experts,
+    mixtral_experts,
+    qwen2_experts,
+    qwen3_experts,
+)
 from flopcast.io.hugging_face.reader import Reader
+from flopcast.io.hugging_face.windows import (
+    all_but_each_sixth,
+    every,
+    every_other,
+    from_the_last_full_one,
+    listed_as_local,
+    local_layers,
+    turned_layers,
+    unturned_layers,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,11 +187,11 @@ LLAMA: dict[str, Rule] = _sizes(4096, 32, 32, 11008, 32000, 2048) | GATED | ATTE
 }  # fmt: skip
 MISTRAL: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 14336, 32000, 131072) | {
     "kv_heads": _given(8), "qkv_bias": False, "out_bias": False, "mlp_bias": False,
-    "window": _given(4096, "sliding_window"),
+    "window": _given(4096, "sliding_window"), "local": local_layers(every),
 }  # fmt: skip
 QWEN2: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 22016, 151936, 32768) | {
     "kv_heads": _given(32), "qkv_bias": True, "out_bias": False, "mlp_bias": False,
-    "window": _used_window,
+    "window": _used_window, "local": local_layers(from_the_last_full_one),
 }  # fmt: skip
 QWEN3: dict[str, Rule] = QWEN2 | ATTENTION_BIAS | {"head_size": _given(128), "qk_norm": "per_head"}
 GEMMA: dict[str, Rule] = LLAMA | _sizes(3072, 28, 16, 24576, 256000, 8192) | {
@@ -181,16 +200,19 @@ GEMMA: dict[str, Rule] = LLAMA | _sizes(3072, 28, 16, 24576, 256000, 8192) | {
 }  # fmt: skip
 GEMMA2: dict[str, Rule] = GEMMA | _sizes(2304, 26, 8, 9216, 256000, 8192) | {
     "kv_heads": _given(4), "norm_placement": "around", "window": _given(4096),
+    "local": local_layers(every_other),
     "softcap": _given(50.0), "logit_softcap": _given(30.0),
 }  # fmt: skip
 GEMMA3: dict[str, Rule] = GEMMA2 | _sizes(2304, 26, 8, 9216, 262208, 131072) | {
     "qk_norm": "per_head", "softcap": _given(None), "logit_softcap": _given(None),
+    "local": local_layers(all_but_each_sixth),
 }  # fmt: skip
 GPT2: dict[str, Rule] = (
     _sizes(768, 12, 12, None, 50257, 1024) | PLAIN | _biased(True) | LEARNED | GPT_DROPOUT
 )
 GPT_NEO: dict[str, Rule] = _sizes(2048, 24, 16, None, 50257, 2048) | PLAIN | LEARNED | {
     "qkv_bias": False, "out_bias": True, "mlp_bias": True, "window": _local_window,
+    "local": listed_as_local,
     "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0, "resid_dropout"),
     "embedding_dropout": _given(0.0, "embed_dropout"),
 }  # fmt: skip
@@ -228,9 +250,11 @@ PHI: dict[str, Rule] = _sizes(2048, 24, 32, 8192, 51200, 2048) | PLAIN | NO_DROP
 }  # fmt: skip
 PHI3: dict[str, Rule] = LLAMA | NO_DROPOUT | _sizes(3072, 32, 32, 8192, 32064, 4096) | {
     "qkv_bias": False, "out_bias": False, "mlp_bias": False, "window": _given(None),
+    "local": local_layers(every),
 }  # fmt: skip
 STARCODER2: dict[str, Rule] = _sizes(3072, 30, 24, 12288, 49152, 4096) | PLAIN | NO_DROPOUT | {
     "activation": _given("gelu_pytorch_tanh"), "kv_heads": _given(2), "window": _given(None),
+    "local": local_layers(every),
 } | _biased(_given(True, "use_bias"))  # fmt: skip
 STABLELM: dict[str, Rule] = _sizes(2560, 32, 32, 6912, 50304, 4096) | GATED | {
     "norm": "layernorm", "norm_bias": True, "qkv_bias": _given(False, "use_qkv_bias"),
@@ -265,6 +289,24 @@ NEMOTRON: dict[str, Rule] = LLAMA | _sizes(6144, 32, 48, 24576, 256000, 4096) | 
     "activation": _given("relu2"), "gated": False, "norm": "layernorm", "norm_bias": True,
     "rotary_fraction": _given(0.5, "partial_rotary_factor", "partial_rotary_percent", "rope_percent"),
 }  # fmt: skip
+GPT_OSS: dict[str, Rule] = LLAMA | _sizes(2880, 36, 64, 2880, 201088, 131072) | {
+    "kv_heads": _given(8), "head_size": _given(64), "mlp_bias": False, "sinks": True,
+    "qkv_bias": _given(True, "attention_bias"), "out_bias": _given(True, "attention_bias"),
+    "window": _given(128), "local": local_layers(every_other), "experts": gpt_oss_experts,
+}  # fmt: skip
+LLAMA4: dict[str, Rule] = LLAMA | _sizes(5120, 48, 40, 8192, 202048, 131072) | {
+    "kv_heads": _given(8), "head_size": _given(128), "mlp_bias": False,
+    "ffn_hidden": lambda read: read.count("intermediate_size_mlp", 16384),
+    "qk_norm": lambda read: "unscaled" if read.flag("use_qk_norm", True) else "none",
+    "window": _given(8192, "attention_chunk_size"), "window_kind": "chunked",
+    "local": local_layers(turned_layers), "unturned": unturned_layers,
+    "experts": llama4_experts, "dense_layers": llama4_dense_layers,
+}  # fmt: skip
+GROK: dict[str, Rule] = LLAMA | _sizes(6144, 64, 48, 32768, 131072, 8192) | {
+    "kv_heads": _given(8), "activation": "gelu", "tied": _given(True), "qkv_bias": False,
+    "out_bias": False, "mlp_bias": False, "norm_placement": "around", "experts": grok_experts,
+    "softcap": _given(30.0, "max_attn_value"),
+}  # fmt: skip
 
 _NORMED_HEADS = "layer norms of queries and keys are not built"
 FAMILIES: dict[str, Family] = {
@@ -275,7 +317,7 @@ FAMILIES: dict[str, Family] = {
             "gemma2": GEMMA2, "gemma3_text": GEMMA3, "gpt2": GPT2, "gpt_neo": GPT_NEO,
             "gpt_neox": GPT_NEOX, "gptj": GPTJ, "olmo2": OLMO2, "internlm2": INTERNLM2,
             "baichuan": BAICHUAN, "nemotron": NEMOTRON, "mixtral": MIXTRAL, "qwen2_moe": QWEN2_MOE,
-            "qwen3_moe": QWEN3_MOE,
+            "qwen3_moe": QWEN3_MOE, "gpt_oss": GPT_OSS, "llama4_text": LLAMA4,
         }.items()
     },
     "opt": Family(
@@ -319,6 +361,10 @@ FAMILIES: dict[str, Family] = {
     "granite": Family(
         facts=LLAMA,
         scales=("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
+    ),
+    "grok-1": Family(
+        facts=GROK,
+        scales=("embedding_multiplier_scale", "output_multiplier_scale", "attn_output_multiplier"),
     ),
     "cohere": Family(
         facts=COHERE,

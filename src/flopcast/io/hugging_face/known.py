@@ -16,8 +16,8 @@ LEFT_OUT = {  # a share above 0 → what is counted in spite of it
 
 _REASONS = {
     "mixtures of experts of this family are not built yet": (
-        "olmoe", "dbrx", "phimoe", "granitemoe", "arctic", "grok-1",
-        "deepseek", "gpt_oss", "llama4", "llama4_text", "minimax", "jetmoe", "hunyuan_v1_moe", "glm4_moe",
+        "olmoe", "dbrx", "phimoe", "granitemoe", "arctic",
+        "deepseek", "minimax", "jetmoe", "hunyuan_v1_moe", "glm4_moe",
         "ernie4_5_moe",
     ),
     "multi-head latent attention is not built yet": (
@@ -67,6 +67,8 @@ _WITHOUT_COST = """
     attn_config.attn_impl attn_config.softmax_scale attn_config.prefix_lm attn_config.alibi_bias_max
     attn_config.attn_uses_sequence_id attn_config.model_type embedding_fraction learned_pos_emb norm_type
     verbose quantization_config compression_config z_loss_weight norm_topk_prob output_router_logits
-    router_jitter_noise
+       router_jitter_noise attn_scale attn_temperature_tuning floor_scale for_llm_compressor swiglu_limit
+    experts_per_token initial_context_length output_multiplier_scale embedding_multiplier_scale
+    attn_output_multiplier
 """
 SILENT = frozenset(_WITHOUT_COST.split())

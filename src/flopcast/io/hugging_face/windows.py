@@ -1,0 +1,114 @@
+"""Which layers of a Hugging Face config see a window, which turn their heads, and how layers alternate.
+
+Answers: of which kind is each layer; how are kinds written as runs or as a pattern?
+Elsewhere: the other facts of these families (families.py), their layer (layers/attention.py).
+
+Where a config lists its layers (`layer_types`, `no_rope_layers`, `attention_layers`), the list decides;
+else the family's own rule does, which is that of its configuration class in Hugging Face transformers.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from flopcast.io.hugging_face.reader import Reader
+
+Layers = tuple[int, ...]
+Kind = TypeVar("Kind", bound=Hashable)
+FULL = ("full_attention", "global")
+
+
+def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:
+    """Layers with a window: those that `layer_types` does not call full, else those that a rule names."""
+
+    def layers(read: Reader) -> Layers:
+        number = read.size("layers", 1)
+        kinds = read.raw("layer_types")
+        if kinds is None:
+            return by_rule(read)
+        if not isinstance(kinds, list) or len(kinds) != number:
+            read.fault("layer_types", f"a list of {number} kinds", "every layer has one", "mend it")
+            return ()
+        return tuple(layer for layer, kind in enumerate(kinds) if kind not in FULL)
+
+    return layers
+
+
+def every(read: Reader) -> Layers:
+    """All layers (Mistral, Phi-3, StarCoder2)."""
+    return tuple(range(read.size("layers", 32)))
+
+
+def every_other(read: Reader) -> Layers:
+    """The first of two (Gemma 2, GPT-OSS)."""
+    return every(read)[::2]
+
+
+def all_but_each_sixth(read: Reader) -> Layers:
+    """Five of six (Gemma 3), or as many as the config says."""
+    keys = ("sliding_window_pattern", "_sliding_window_pattern")
+    step = read.count(next((key for key in keys if key in read.values), keys[0]), 6)
+    return tuple(layer for layer in every(read) if (layer + 1) % step)
+
+
+def from_the_last_full_one(read: Reader) -> Layers:
+    """Layers from `max_window_layers` on (Qwen)."""
+    return every(read)[read.count("max_window_layers", 28) :]
+
+
+def listed_as_local(read: Reader) -> Layers:
+    """GPT-Neo's own list, or kinds with their repeats; its default alternates, global first."""
+    listed = read.raw("attention_layers")
+    if not isinstance(listed, list):
+        told = read.raw("attention_types")
+        groups: list[tuple[list[str], int]] = (
+            told if isinstance(told, list) else [(["global", "local"], 12)]
+        )
+        listed = [kind for kinds, repeats in groups for kind in kinds * repeats]
+    return tuple(layer for layer, kind in enumerate(listed) if kind == "local")
+
+
+def unturned_layers(read: Reader) -> Layers:
+    """Layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every so many-th."""
+    listed = read.raw("no_rope_layers")
+    if isinstance(listed, list) and listed:
+        return tuple(layer for layer, turned in enumerate(listed) if not turned)
+    return every(read)[(step := read.count("no_rope_layer_interval", 4)) - 1 :: step]
+
+
+def turned_layers(read: Reader) -> Layers:
+    """Layers with rotary positions, which see their chunk alone (Llama 4)."""
+    others = unturned_layers(read)
+    return tuple(layer for layer in every(read) if layer not in others)
+
+
+def runs(kinds: Sequence[Kind]) -> tuple[list[tuple[Kind, int]], list[int]]:
+    """Layers by kind with how many there are, and the pattern in which they repeat.
+
+    Kinds that come back, and repeat at least once in whole, are counted over the model; otherwise runs of
+    equal layers are listed in order, without a pattern.
+
+    Returns
+    -------
+    pairs
+        A kind and a count each: of the model where there is a pattern, of the run where there is none.
+    pattern
+        Numbers of the pairs; empty where runs are listed.
+
+    Examples
+    --------
+    >>> runs("llgllg")
+    ([('l', 4), ('g', 2)], [0, 0, 1])
+    >>> runs("glll")
+    ([('g', 1), ('l', 3)], [])
+    """
+    rows = [(kind, len(list(row))) for kind, row in groupby(kinds)]
+    distinct = list(dict.fromkeys(kinds))
+    number = len(kinds)
+    period = next(
+        size for size in range(1, number + 1) if all(kinds[i] == kinds[i % size] for i in range(number))
+    )
+    if len(rows) == len(distinct) or 2 * period > number:
+        return rows, []
+    counted = [(kind, sum(other == kind for other in kinds)) for kind in distinct]
+    return counted, [distinct.index(kind) for kind in kinds[:period]]
