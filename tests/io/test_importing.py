@@ -62,7 +62,7 @@ def test_what_is_printed_stands_under_model_in_a_job():
 def test_notes_are_talk():
     ended = run(CONFIGS / "mistral-7b.json")
 
-    assert "note: sliding_window = 4096: imported with full attention" in ended.stderr
+    assert "note: not given, so the default of mistral: attention_dropout 0.0" in ended.stderr
     assert "note" not in ended.stdout
 
 
