@@ -65,6 +65,22 @@ CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forwa
         "½right -> ½negated ; ½negated ½left -> turned ; x -> cosine ; turned -> sine ; cosine sine -> y"
     ),
     "rope_join": "parts -> whole",
+    # eager models of transformers, a wide tensor being two words
+    "wide_rmsnorm": (  # cast; square; mean; divide; cast; scale
+        "x -> wide wide ; wide wide -> square square ; square square -> ; wide wide -> normal normal ;"
+        " normal normal -> low ; low -> y"
+    ),
+    "wide_scaled_rmsnorm": (  # cast; square; mean; divide; scale; cast
+        "x -> wide wide ; wide wide -> square square ; square square -> ; wide wide -> normal normal ;"
+        " normal normal -> scaled scaled ; scaled scaled -> y"
+    ),
+    "wide_softmax": "x -> wide wide ; wide wide -> softmax softmax ; softmax softmax -> y",
+    "unfused_swiglu": "gate -> activated ; activated value -> y",
+    "unfused_geglu": "gate -> activated ; activated value -> y",
+    "unfused_gelu": (  # half; cube; times 0.045; x added; times √(2/π); tanh; 1 added; product
+        "x -> half ; x -> cube ; cube -> small ; x small -> sum ; sum -> scaled ; scaled -> tanh ;"
+        " tanh -> above ; half above -> y"
+    ),
 }
 MASKED = {"dropout", "bias_dropout_add"}  # one byte per element, written forward and read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
@@ -81,6 +97,10 @@ FUSIONS = {  # one kernel, and those that it stands for
     "fused_layernorm": ("layernorm",),
     "rmsnorm": ("unfused_rmsnorm",),
     "rope": ("unfused_rope",),
+    "swiglu": ("unfused_swiglu",),
+    "geglu": ("unfused_geglu",),
+    "gelu": ("unfused_gelu",),
+    "softmax": ("wide_softmax",),
 }
 ELEMENTS = 6.0e6
 

@@ -74,6 +74,12 @@ KINDS: dict[str, Kind] = {
     # chains of kernels that a stack runs unfused
     "unfused_rmsnorm": Kind(forward=5, backward=16, saves=(*X, ("normalised", 1))),
     "unfused_rope": Kind(forward=10, backward=20),
+    "wide_rmsnorm": Kind(forward=18, backward=46, saves=(("wide", 2), ("normalised", 1))),
+    "wide_scaled_rmsnorm": Kind(forward=20, backward=52, saves=(("wide", 2), ("normalised", 2))),
+    "wide_softmax": Kind(forward=10, backward=12, saves=(("wide", 2), *OUT)),
+    "unfused_swiglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
+    "unfused_geglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
+    "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
     "rope_join": Kind(forward=2, backward=7),  # turned and kept parts: joined; cut, padded, added
     # gradients and parameters of a whole rank
     "accumulate_gradient": Kind(forward=3),  # 16-bit += 16-bit

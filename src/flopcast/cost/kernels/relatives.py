@@ -26,6 +26,8 @@ class Relative:
 
 GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
 STREAMING = Relative(name="residual_add", log_sigma_factor=0.08)
+CHAINS = ("wide_rmsnorm", "wide_scaled_rmsnorm", "wide_softmax", "unfused_swiglu", "unfused_geglu", "unfused_gelu")
+CHAIN = Relative(name="residual_add", log_sigma_factor=0.2)
 
 RELATIVES: dict[str, Relative] = {
     # one pass over plain tensors, as a sum
@@ -65,6 +67,8 @@ RELATIVES: dict[str, Relative] = {
         ),
         STREAMING,
     ),
+    # chains of such passes, of eager PyTorch: an estimate, as no row was measured
+    **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
     # rows gathered from, or scattered to, places all over a tensor: an estimate, as no row was measured
     **dict.fromkeys(
         ("permute", "permute.backward", "unpermute", "unpermute.backward"),

@@ -7,6 +7,13 @@ an earlier one has already taken, changes nothing: `Programs.accounting` lists t
 from flopcast.workload.rewrites.base import Rewrite
 from flopcast.workload.rewrites.bias_dropout_add import bias_dropout_add
 from flopcast.workload.rewrites.bias_gelu import bias_gelu
+from flopcast.workload.rewrites.eager import (
+    unfused_gate,
+    unfused_gelu,
+    wide_rmsnorm,
+    wide_scaled_rmsnorm,
+    wide_softmax,
+)
 from flopcast.workload.rewrites.epilogue_bias import epilogue_bias
 from flopcast.workload.rewrites.flash_attention import flash_attention
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
@@ -25,4 +32,9 @@ REWRITES: dict[str, Rewrite] = {
     "unfused_rmsnorm": unfused_rmsnorm,
     "unfused_rope": unfused_rope,
     "layout_copies": layout_copies,
+    "wide_rmsnorm": wide_rmsnorm,
+    "wide_scaled_rmsnorm": wide_scaled_rmsnorm,
+    "wide_softmax": wide_softmax,
+    "unfused_gate": unfused_gate,
+    "unfused_gelu": unfused_gelu,
 }

@@ -1,0 +1,36 @@
+"""What eager PyTorch runs instead of fused kernels, as the models of Hugging Face transformers are written.
+
+Answers: which chains of framework kernels stand for a norm, a softmax, a gated or a plain activation, and what
+do they keep?
+Elsewhere: the chains of GPT-NeoX (unfused_norm.py, unfused_rope.py).
+
+Norms and softmax are computed in fp32 between two casts, so that they keep tensors of twice the bytes. Every
+chain was counted, kernel by kernel, in a trace of the model's own code (docs/accuracy/traces.md).
+"""
+
+from flopcast.workload.rewrites.base import Items, change_kind
+
+
+def wide_rmsnorm(items: Items) -> Items:
+    """`rmsnorm` → cast, square, mean, divide, cast, scale (Llama): keeps the wide input and the normalised."""
+    return change_kind(items, "rmsnorm", "wide_rmsnorm")
+
+
+def wide_scaled_rmsnorm(items: Items) -> Items:
+    """`rmsnorm` → the same with the scale before the last cast (Gemma, OLMo 2): both tensors kept are wide."""
+    return change_kind(items, "rmsnorm", "wide_scaled_rmsnorm")
+
+
+def wide_softmax(items: Items) -> Items:
+    """`softmax` → cast, softmax, cast: keeps its result in both widths."""
+    return change_kind(items, "softmax", "wide_softmax")
+
+
+def unfused_gate(items: Items) -> Items:
+    """`swiglu`, `geglu` → activation, product: keeps the activated half too."""
+    return change_kind(change_kind(items, "swiglu", "unfused_swiglu"), "geglu", "unfused_geglu")
+
+
+def unfused_gelu(items: Items) -> Items:
+    """`gelu` → half of x, cube, tanh, sums, products (transformers' "gelu_new"): keeps four tensors."""
+    return change_kind(items, "gelu", "unfused_gelu")
