@@ -1,0 +1,100 @@
+"""FLOP of the operators that torch dispatches: our own table, of shapes alone.
+
+Answers: how many FLOP does one operator of ATen need on tensors of these shapes?
+Elsewhere: which operators a model dispatches (recorder.py). torch's own counter knows neither attention on a
+processor nor products of groups; this table needs no torch at all.
+
+Only matrix products count, a multiply and an add each, as everywhere in flopcast. Attention counts every pair
+of positions, masked or not. What is not in the table is a pass over tensors, and has none.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+Shape = tuple[int, ...]
+Rule = Callable[[Sequence[Shape]], float]
+
+
+def _product(left: Shape, right: Shape) -> float:
+    """2 · m · n · k of `left[.., m, k] @ right[.., k, n]`, over all leading axes of the left."""
+    return 2.0 * prod(left) * right[-1]
+
+
+def _grouped(left: Shape, right: Shape) -> float:
+    """A product whose rows, or whose sums, are divided among groups: each row, each term is in one of them.
+
+    With rows in groups, right is (groups, k, n) and left (rows, k); with the sums in groups both are matrices.
+    """
+    return 2.0 * prod(left) * right[-1]
+
+
+def _attention(query: Shape, key: Shape, value: Shape, wide: int, narrow: int) -> float:
+    """`wide` products over elements of queries and keys, `narrow` over those of values, for every pair."""
+    batch_heads, elements = prod(query[:-2]), wide * query[-1] + narrow * value[-1]
+    return 2.0 * batch_heads * query[-2] * key[-2] * elements
+
+
+def _forward_attention(shapes: Sequence[Shape]) -> float:
+    """Scores and context."""
+    return _attention(*shapes[:3], wide=1, narrow=1)
+
+
+def _backward_attention(shapes: Sequence[Shape]) -> float:
+    """Five products, as the scores are computed again; the first tensor is the gradient of the output."""
+    return _attention(*shapes[1:4], wide=3, narrow=2)
+
+
+def _convolution(shapes: Sequence[Shape]) -> float:
+    """Every output element sums over one filter; unknown padding is taken to keep the length."""
+    image, filters = shapes[:2]
+    return 2.0 * image[0] * filters[0] * prod(image[2:]) * prod(filters[1:])
+
+
+def _last_two(shapes: Sequence[Shape]) -> float:
+    """Products whose first tensor is a bias, where there is one."""
+    return _product(*shapes[-2:])
+
+
+FUSED = "_scaled_dot_product_"
+FUSED_ATTENTION = tuple(
+    f"{FUSED}{name}"
+    for name in (
+        "flash_attention_for_cpu",
+        "flash_attention",
+        "efficient_attention",
+        "cudnn_attention",
+        "fused_attention_overrideable",
+    )
+)
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "addbmm"), _last_two),
+    "_grouped_mm": lambda shapes: _grouped(*shapes[:2]),
+    **dict.fromkeys(FUSED_ATTENTION, _forward_attention),
+    **{f"{name}_backward": _backward_attention for name in FUSED_ATTENTION},
+    "convolution": _convolution,
+    "convolution_backward": lambda shapes: 2.0 * _convolution(shapes[1:3]),
+}
+
+
+def flop_of(name: str, shapes: Sequence[Shape]) -> float:
+    """FLOP of one operator, 0 for a pass over tensors.
+
+    Parameters
+    ----------
+    name : of ATen, without namespace and overload: "mm"
+    shapes : of the tensors among its arguments, in order
+
+    Examples
+    --------
+    >>> flop_of("addmm", [(16,), (8, 4), (4, 16)]), flop_of("add", [(8, 16), (8, 16)])
+    (1024.0, 0.0)
+
+    Four experts share eight rows; two query heads of eight positions over their keys:
+
+    >>> flop_of("_grouped_mm", [(8, 4), (4, 4, 16), (4,)])
+    1024.0
+    >>> flop_of("_scaled_dot_product_flash_attention_for_cpu", [(1, 2, 8, 4)] * 3)
+    2048.0
+    """
+    rule = RULES.get(name)
+    return rule(shapes) if rule else 0.0

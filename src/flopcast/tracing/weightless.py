@@ -1,0 +1,164 @@
+"""A model of transformers without weights: built from its config, of tensors that hold nothing.
+
+Answers: which modules does this config describe, which of them are the decoder layers, what do they do on so
+many tokens?
+Elsewhere: how it is written down (recorder.py). torch and transformers are imported when a trace is asked for,
+and only then.
+
+Only code that ships with transformers runs, never code of a checkpoint. Experts are one product of groups:
+written as a loop over experts, the work would depend on where each token is routed.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from flopcast.errors import Problem, SpecError
+from flopcast.tracing.recorder import Module, Recording, Torch, record
+
+INSTALL = "pip install 'flopcast[hf]' torch"
+CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, KeyError, IndexError)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Libraries:
+    """The packages that a trace needs."""
+
+    torch: Torch
+    transformers: Any
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What a result depends on."""
+        return {"torch": str(self.torch.__version__), "transformers": str(self.transformers.__version__)}
+
+
+def load_libraries() -> Libraries:
+    """torch and transformers.
+
+    Raises
+    ------
+    SpecError
+        One of them is not installed.
+    """
+    try:
+        return Libraries(torch=import_module("torch"), transformers=import_module("transformers"))
+    except ImportError as error:
+        problem = Problem(
+            field="--trace",
+            value=error.name,
+            allowed="a Python with torch and transformers",
+            because="a trace runs the model's own code, of tensors without numbers",
+            fix=INSTALL,
+            fault=f"needs {error.name}, which is not installed",
+        )
+        raise SpecError([problem]) from None
+
+
+def known_config(libraries: Libraries, values: Mapping[str, object]) -> Any:
+    """The config object of a config.json's values; of a model of several parts, its text model's.
+
+    Raises
+    ------
+    SpecError
+        A family that transformers has no causal language model for, or values that its class refuses.
+    """
+    transformers = libraries.transformers
+    told = dict(values)
+    family = str(told.get("model_type", ""))
+    known = transformers.CONFIG_MAPPING
+    if family not in known:
+        allowed = "a model_type that transformers itself has"
+        because = "code of a checkpoint is never run"
+        raise SpecError([_refused("model_type", family, allowed, because, "install a newer transformers")])
+    try:
+        config = known[family].from_dict(told).get_text_config(decoder=True)
+    except CANNOT as error:
+        because = f"its configuration class says: {_first_line(error)}"
+        raise SpecError([_refused("config", family, "values of this family", because, "mend it")]) from None
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+        because = "only decoders that predict the next token are traced"
+        raise SpecError([_refused("model_type", family, "a causal language model", because, "choose one")])
+    return config
+
+
+def supports_sdpa(libraries: Libraries, config: Any) -> bool:
+    """Whether the model of a config has attention in one kernel."""
+    model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
+    return bool(model._supports_sdpa)
+
+
+def without_attention_dropout(config: Any) -> Any:
+    """The config with a softmax that drops nothing."""
+    changed = deepcopy(config)
+    for key in ("attention_dropout", "attn_pdrop", "attn_dropout"):
+        if hasattr(changed, key):
+            setattr(changed, key, 0.0)
+    return changed
+
+
+def build(libraries: Libraries, config: Any, attention: str) -> Module:
+    """The model of a config in training mode, to be called inside `fakes`.
+
+    `attention` is transformers' word: "eager" writes the scores, "sdpa" runs one kernel.
+    """
+    model = libraries.transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention, dtype=libraries.torch.bfloat16
+    )
+    with suppress(*CANNOT):  # dense models have no experts to be told of
+        model.set_experts_implementation("grouped_mm")
+    return model.train()
+
+
+def decoder_layers(libraries: Libraries, model: Module, config: Any) -> list[Module]:
+    """The layers of the decoder: the longest list of modules that has as many as the config says.
+
+    Raises
+    ------
+    SpecError
+        There is no such list.
+    """
+    count = config.num_hidden_layers
+    lists = [module for module in model.modules() if isinstance(module, libraries.torch.nn.ModuleList)]
+    found = [list(modules) for modules in lists if len(modules) == count]
+    if not found:
+        because = "a trace is divided over the decoder's layers"
+        allowed = f"a model with one list of {count} layers"
+        raise SpecError([_refused("model_type", config.model_type, allowed, because, "choose another")])
+    return found[0]
+
+
+def run(libraries: Libraries, config: Any, sequences: int, length: int, attention: str) -> Recording:
+    """What the model of a config does on one micro-batch.
+
+    Raises
+    ------
+    SpecError
+        The model's code cannot run without numbers, or without a GPU.
+    """
+    torch = libraries.torch
+    fake = import_module("torch._subclasses.fake_tensor").FakeTensorMode
+    try:
+        with fake(allow_non_fake_inputs=True), torch.device("cpu"):
+            model = build(libraries, config, attention)
+            layers = decoder_layers(libraries, model, config)
+            ids = torch.zeros(sequences, length, dtype=torch.long)
+            return record(torch, model, layers, ids)
+    except CANNOT as error:
+        if isinstance(error, SpecError):
+            raise
+        because = f"its code stopped: {_first_line(error)}"
+        allowed = "a model whose code needs neither numbers nor a GPU"
+        raise SpecError([_refused("model_type", config.model_type, allowed, because, "choose another")]) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """What another library says, without its advice."""
+    return str(error).partition("\n")[0][:200]
+
+
+def _refused(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)
