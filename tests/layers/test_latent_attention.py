@@ -221,7 +221,6 @@ def test_a_block_keeps_latents_before_and_after_their_norms_and_heads_once_writt
         "q": 128 * 192,
         "k": 128 * 192,
         "v": 128 * 128,
-        "context": 128 * 128,
         "joined": 128 * 128,
         "flash.log_sum": 128 * 4 / 2,
     }

@@ -223,7 +223,7 @@ def test_attention_becomes_one_kernel_and_its_dropout_happens_inside():
 
     kernels = [item.name for item in after if item.group == "core_attention"]
     assert kernels == ["attention.flash"]
-    assert len(before) - len(after) == 4  # scores, mask, softmax, dropout, context → one
+    assert len(before) - len(after) == 5  # scores, mask, softmax, dropout, context, join → one
 
 
 def renamed(items, old, new):
@@ -356,6 +356,14 @@ def test_the_attention_kernel_reads_the_copy():
     items = REWRITES["layout_copies"](prepared("layout_copies", "gpt"))
 
     assert named(items, "attention.layout").output in named(items, "attention.flash").inputs
+
+
+def test_the_kernel_s_result_is_copied_out_of_its_layout_once():
+    items = REWRITES["layout_copies"](prepared("layout_copies", "llama", "tp=4 mbs=2 gbs=2"))
+
+    (copy,) = [item for item in items if item.inputs == (named(items, "attention.flash").output,)]
+    assert (kind_of(copy), at(copy.work.elements)) == ("copy", 2 * LENGTH * 4 * 64)
+    assert copy.output in named(items, "attention.out").inputs
 
 
 def test_a_stack_s_attention_kernel_comes_before_its_other_rewrites():

@@ -17,13 +17,16 @@ def flash_attention(items: Items) -> Items:
     """The run from `scores` to `context` → one kernel; dropout, if any, happens inside it.
 
     Its mask is not kept: the backward pass draws the same random numbers again. A layer is causal if its
-    run has a mask.
+    run has a mask. The kernel writes heads side by side, as (sequence, token, head, element): the copy that
+    joins what batched products write apart is left out, and its result is the kernel's own output.
     """
     result: list[Item] = []
     run: list[Item] = []
     for item in items:
         work = item.work
-        if run or (isinstance(work, BatchedMatmul) and work.role == "scores"):
+        if not run and result and _joins_heads(item, result[-1]):
+            result[-1] = replace(result[-1], output=item.output)
+        elif run or (isinstance(work, BatchedMatmul) and work.role == "scores"):
             run.append(item)
         else:
             result.append(item)
@@ -31,6 +34,15 @@ def flash_attention(items: Items) -> Items:
             result.append(_fused(tuple(run), work))
             run = []
     return (*result, *run)
+
+
+def _joins_heads(item: Item, before: Item) -> bool:
+    """Whether an item copies what the kernel before it has just written."""
+    return (
+        isinstance(before.work, FlashAttention)
+        and kind_of(item) == "copy"
+        and item.inputs == (before.output,)
+    )
 
 
 def _fused(run: Items, work: BatchedMatmul) -> Item:

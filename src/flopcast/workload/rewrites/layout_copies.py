@@ -1,26 +1,41 @@
-"""Copies of q, k and v into the layout that a fused attention kernel wants (GPT-NeoX's rearrange)."""
+"""Copies of q, k and v into the layout that a fused attention kernel wants, and of its result out of it.
+
+GPT-NeoX rearranges them for the kernel, whose output it brings back: (sequence, token, head, element) into
+(token, sequence, head, element).
+"""
 
 from dataclasses import replace
 
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.workload.rewrites.base import Items, beside
 
 
 def layout_copies(items: Items) -> Items:
-    """One copy of q, k and v before every fused attention kernel; backward, of their gradients.
+    """One copy of q, k and v before every fused attention kernel, one behind; backward, of their gradients.
 
-    The copies take the place of what the kernel would have kept, so no tensor is kept twice.
+    The copies before take the place of what the kernel would have kept, so those tensors are not kept twice;
+    its output is, in both layouts.
     """
-    result: list[Items] = []
+    result: list[Item] = []
     for item in items:
         work = item.work
-        if isinstance(work, FlashAttention):
-            value_size = work.head_size if work.value_head_size is None else work.value_head_size
-            wide = (work.batch + work.kv_batch) * work.head_size
-            rows = (wide + work.kv_batch * value_size) * work.queries
-            copy = MemoryBound(kind="copy", elements=rows, dtype=work.dtype)
-            name, source = beside(item, "layout"), item.inputs[0]
-            result.append((replace(item, name=name, work=copy, inputs=(source,), output=source),))
-        result.append((item,))
-    return tuple(item for run in result for item in run)
+        result += _copied(item, work) if isinstance(work, FlashAttention) else (item,)
+    return tuple(result)
+
+
+def _copied(item: Item, work: FlashAttention) -> Items:
+    """The kernel between both copies; the second is run again by no mode that runs the kernel again."""
+    value_size = work.head_size if work.value_head_size is None else work.value_head_size
+    wide = (work.batch + work.kv_batch) * work.head_size
+    rows = (wide + work.kv_batch * value_size) * work.queries
+    into = MemoryBound(kind="copy", elements=rows, dtype=work.dtype)
+    out_of = replace(into, elements=work.batch * value_size * work.queries)
+    name, back, source = beside(item, "layout"), beside(item, "layout_back"), item.inputs[0]
+    own = beside(item, "context")
+    return (
+        replace(item, name=name, work=into, inputs=(source,), output=source),
+        replace(item, output=own),
+        replace(item, name=back, work=out_of, inputs=(own,), group=""),
+    )
