@@ -161,9 +161,7 @@ def test_grouped_keys_and_values_are_kept_once_a_group_by_flash_attention():
 
     kept = at(block_of(realised(LLAMA, flash, "gbs=1")).kept_bytes)
 
-    attention = (
-        2 * sbh + 2 * sbh + 2 * (2 * sbh / 2) + 2 * sbh
-    )  # in, q, k and v of 8 heads of 16, out
+    attention = 2 * sbh + 2 * sbh + 2 * (2 * sbh / 2) + 2 * sbh  # in, q, k and v of 8 heads of 16, out
     mlp = 2 * sbh + 2 * 2 * sbf + 2 * sbf  # in, both halves before the product, the product
     norms = 2 * 2 * sbh
     assert kept == attention + 4 * HEADS * LENGTH + mlp + norms

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from flopcast.tracing.recorder import ENDS, Recording
-from flopcast.tracing.weightless import Libraries, run, supports_sdpa, without_attention_dropout
+from flopcast.tracing.weightless import Config, Libraries, run, supports_sdpa, without_attention_dropout
 
 ATTENTION = ("eager", "sdpa")
 
@@ -30,7 +30,12 @@ class LayerCount:
 def layer_counts(recording: Recording) -> dict[int, LayerCount]:
     """What each decoder layer computes and keeps, by its number; ENDS is all the rest."""
     places = (ENDS, *range(len(recording.inputs)))
-    wrote = {operand.storage: call.layer for call in recording.calls for operand in call.writes if not call.backward}
+    wrote = {
+        operand.storage: call.layer
+        for call in recording.calls
+        for operand in call.writes
+        if not call.backward
+    }
     kept = dict.fromkeys(places, 0)
     for memory in recording.kept:
         inside = memory.layer != ENDS and recording.inputs[memory.layer] == memory.storage
@@ -61,7 +66,7 @@ def summed(recording: Recording) -> dict[str, Any]:
     return {"runs": runs, "ends": asdict(counts[ENDS])}
 
 
-def count(libraries: Libraries, config: Any, sequences: int, length: int) -> dict[str, Any]:
+def count(libraries: Libraries, config: Config, sequences: int, length: int) -> dict[str, Any]:
     """Everything counted of a model on one micro-batch, as plain data: what the oracle's files hold.
 
     Twice, with attention written out ("eager") and in one kernel ("sdpa"), where the model has such a one.

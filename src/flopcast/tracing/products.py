@@ -1,11 +1,11 @@
 """FLOP of the operators that torch dispatches: our own table, of shapes alone.
 
 Answers: how many FLOP does one operator of ATen need on tensors of these shapes?
-Elsewhere: which operators a model dispatches (recorder.py). torch's own counter knows neither attention on a
-processor nor products of groups; this table needs no torch at all.
+Elsewhere: which operators a model dispatches (recorder.py). torch's own counter knows neither attention on
+a processor nor products of groups; this table needs no torch at all.
 
-Only matrix products count, a multiply and an add each, as everywhere in flopcast. Attention counts every pair
-of positions, masked or not. What is not in the table is a pass over tensors, and has none.
+Only matrix products count, a multiply and an add each, as everywhere in flopcast. Attention counts every
+pair of positions, masked or not. What is not in the table is a pass over tensors, and has none.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,27 +21,28 @@ def _product(left: Shape, right: Shape) -> float:
 
 
 def _grouped(left: Shape, right: Shape) -> float:
-    """A product whose rows, or whose sums, are divided among groups: each row, each term is in one of them.
+    """A product whose rows, or whose sums, are divided among groups: each is in one of them.
 
-    With rows in groups, right is (groups, k, n) and left (rows, k); with the sums in groups both are matrices.
+    With rows in groups, right is (groups, k, n) and left (rows, k); with sums in groups both are matrices.
     """
     return 2.0 * prod(left) * right[-1]
 
 
-def _attention(query: Shape, key: Shape, value: Shape, wide: int, narrow: int) -> float:
+def _attention(shapes: Sequence[Shape], wide: int, narrow: int) -> float:
     """`wide` products over elements of queries and keys, `narrow` over those of values, for every pair."""
+    query, key, value = shapes
     batch_heads, elements = prod(query[:-2]), wide * query[-1] + narrow * value[-1]
     return 2.0 * batch_heads * query[-2] * key[-2] * elements
 
 
 def _forward_attention(shapes: Sequence[Shape]) -> float:
     """Scores and context."""
-    return _attention(*shapes[:3], wide=1, narrow=1)
+    return _attention(shapes[:3], wide=1, narrow=1)
 
 
 def _backward_attention(shapes: Sequence[Shape]) -> float:
     """Five products, as the scores are computed again; the first tensor is the gradient of the output."""
-    return _attention(*shapes[1:4], wide=3, narrow=2)
+    return _attention(shapes[1:4], wide=3, narrow=2)
 
 
 def _convolution(shapes: Sequence[Shape]) -> float:

@@ -1,12 +1,12 @@
 """What a model's code does, written down: operators in order, tensors that they read, write and keep.
 
-Answers: which operators does a forward and a backward dispatch, on which tensors, in which decoder layer, and
-which memory does autograd hold in between?
+Answers: which operators does a forward and a backward dispatch, on which tensors, in which decoder layer,
+and which memory does autograd hold in between?
 Elsewhere: the model (weightless.py), FLOP (products.py), sums (counts.py).
 
-Tensors are fakes: they have shapes and storages, but no numbers and no memory. Two views of one storage are
-one piece of memory. Of the backward, a layer's part lies between the moment when the gradient of its output is
-ready and that when the gradient of its input is.
+Tensors are fakes: they have shapes and storages, but no numbers and no memory. Two views of one storage
+are one piece of memory. Of the backward, a layer's part lies between the moment when the gradient of its
+output is ready and that when the gradient of its input is.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ from flopcast.tracing.products import Shape, flop_of
 Torch = Any  # the module: it is imported when a trace is asked for
 Module = Any
 Tensor = Any
+Hook = Any  # what torch calls, or what takes a hook away again
+Result = Any  # whatever a module, or an operator, returns
 ENDS = -1  # the place of what lies in no decoder layer: embedding, last norm, head
 WITHOUT_DATA = ("device", "size", "stride", "sym_size", "sym_stride", "sym_numel", "numel")
 
@@ -52,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """Memory that autograd holds from the forward until the backward, and the layer that asked for it first."""
+    """Memory that autograd holds from forward to backward, and the layer that asked for it first."""
 
     storage: int
     size_bytes: int
@@ -161,7 +163,7 @@ def _parameters(model: Module, layers: list[Module], notes: _Notes) -> tuple[Par
     )
 
 
-def _keeping(notes: _Notes, weights: frozenset[int]) -> Any:
+def _keeping(notes: _Notes, weights: frozenset[int]) -> Hook:
     """The hook that autograd calls for every tensor that it saves; weights are there anyway."""
 
     def keep(tensor: Tensor) -> Tensor:
@@ -174,7 +176,7 @@ def _keeping(notes: _Notes, weights: frozenset[int]) -> Any:
     return keep
 
 
-def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Iterator[Any]:
+def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Iterator[Hook]:
     """Hooks that tell when a layer begins and ends, forward and backward."""
 
     def begin(_: Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
@@ -183,7 +185,7 @@ def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Itera
         if index == 0 and x.requires_grad:
             x.register_hook(_enter(notes, ENDS))
 
-    def end(_: Module, __: tuple[Tensor, ...], output: Any) -> None:
+    def end(_: Module, __: tuple[Tensor, ...], output: Result) -> None:
         y = output[0] if isinstance(output, tuple) else output
         notes.layer, ends[1] = ENDS, notes.number(y)
         y.register_hook(_enter(notes, index))
@@ -192,7 +194,7 @@ def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Itera
     yield layer.register_forward_hook(end)
 
 
-def _enter(notes: _Notes, layer: int) -> Any:
+def _enter(notes: _Notes, layer: int) -> Hook:
     """A hook on a gradient: what follows belongs to `layer`."""
 
     def enter(_: Tensor) -> None:
@@ -206,7 +208,9 @@ def _dispatching(torch: Torch, notes: _Notes) -> Iterator[None]:
     """Every operator that torch dispatches is written down; queries for shapes are none."""
     base = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
-    def dispatch(_: Any, function: Any, __: Any, arguments: Any = (), named: Any = None) -> Any:
+    def dispatch(
+        _: Hook, function: Hook, __: object, arguments: Result = (), named: Result = None
+    ) -> Result:
         result = function(*arguments, **(named or {}))
         name = function._schema.name.rpartition("::")[2]
         if name not in WITHOUT_DATA:

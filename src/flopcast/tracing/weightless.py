@@ -1,9 +1,9 @@
 """A model of transformers without weights: built from its config, of tensors that hold nothing.
 
-Answers: which modules does this config describe, which of them are the decoder layers, what do they do on so
-many tokens?
-Elsewhere: how it is written down (recorder.py). torch and transformers are imported when a trace is asked for,
-and only then.
+Answers: which modules does this config describe, which of them are the decoder layers, what do they do on
+so many tokens?
+Elsewhere: how it is written down (recorder.py). torch and transformers are imported when a trace is asked
+for, and only then.
 
 Only code that ships with transformers runs, never code of a checkpoint. Experts are one product of groups:
 written as a loop over experts, the work would depend on where each token is routed.
@@ -20,6 +20,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.tracing.recorder import Module, Recording, Torch, record
 
 INSTALL = "pip install 'flopcast[hf]' torch"
+Config = Any  # of transformers
 CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, KeyError, IndexError)
 
 
@@ -58,7 +59,7 @@ def load_libraries() -> Libraries:
         raise SpecError([problem]) from None
 
 
-def known_config(libraries: Libraries, values: Mapping[str, object]) -> Any:
+def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
     """The config object of a config.json's values; of a model of several parts, its text model's.
 
     Raises
@@ -85,13 +86,13 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Any:
     return config
 
 
-def supports_sdpa(libraries: Libraries, config: Any) -> bool:
+def supports_sdpa(libraries: Libraries, config: Config) -> bool:
     """Whether the model of a config has attention in one kernel."""
     model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
     return bool(model._supports_sdpa)
 
 
-def without_attention_dropout(config: Any) -> Any:
+def without_attention_dropout(config: Config) -> Config:
     """The config with a softmax that drops nothing."""
     changed = deepcopy(config)
     for key in ("attention_dropout", "attn_pdrop", "attn_dropout"):
@@ -100,7 +101,7 @@ def without_attention_dropout(config: Any) -> Any:
     return changed
 
 
-def build(libraries: Libraries, config: Any, attention: str) -> Module:
+def build(libraries: Libraries, config: Config, attention: str) -> Module:
     """The model of a config in training mode, to be called inside `fakes`.
 
     `attention` is transformers' word: "eager" writes the scores, "sdpa" runs one kernel.
@@ -113,7 +114,7 @@ def build(libraries: Libraries, config: Any, attention: str) -> Module:
     return model.train()
 
 
-def decoder_layers(libraries: Libraries, model: Module, config: Any) -> list[Module]:
+def decoder_layers(libraries: Libraries, model: Module, config: Config) -> list[Module]:
     """The layers of the decoder: the longest list of modules that has as many as the config says.
 
     Raises
@@ -131,7 +132,7 @@ def decoder_layers(libraries: Libraries, model: Module, config: Any) -> list[Mod
     return found[0]
 
 
-def run(libraries: Libraries, config: Any, sequences: int, length: int, attention: str) -> Recording:
+def run(libraries: Libraries, config: Config, sequences: int, length: int, attention: str) -> Recording:
     """What the model of a config does on one micro-batch.
 
     Raises
@@ -152,7 +153,9 @@ def run(libraries: Libraries, config: Any, sequences: int, length: int, attentio
             raise
         because = f"its code stopped: {_first_line(error)}"
         allowed = "a model whose code needs neither numbers nor a GPU"
-        raise SpecError([_refused("model_type", config.model_type, allowed, because, "choose another")]) from error
+        raise SpecError(
+            [_refused("model_type", config.model_type, allowed, because, "choose another")]
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

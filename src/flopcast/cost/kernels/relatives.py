@@ -26,7 +26,14 @@ class Relative:
 
 GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
 STREAMING = Relative(name="residual_add", log_sigma_factor=0.08)
-CHAINS = ("wide_rmsnorm", "wide_scaled_rmsnorm", "wide_softmax", "unfused_swiglu", "unfused_geglu", "unfused_gelu")
+CHAINS = (
+    "wide_rmsnorm",
+    "wide_scaled_rmsnorm",
+    "wide_softmax",
+    "unfused_swiglu",
+    "unfused_geglu",
+    "unfused_gelu",
+)
 CHAIN = Relative(name="residual_add", log_sigma_factor=0.2)
 
 RELATIVES: dict[str, Relative] = {

@@ -1,23 +1,23 @@
 """What eager PyTorch runs instead of fused kernels, as the models of Hugging Face transformers are written.
 
-Answers: which chains of framework kernels stand for a norm, a softmax, a gated or a plain activation, and what
-do they keep?
+Answers: which chains of framework kernels stand for a norm, a softmax, a gated or a plain activation, and
+what do they keep?
 Elsewhere: the chains of GPT-NeoX (unfused_norm.py, unfused_rope.py).
 
-Norms and softmax are computed in fp32 between two casts, so that they keep tensors of twice the bytes. Every
-chain was counted, kernel by kernel, in a trace of the model's own code (docs/accuracy/traces.md).
+Norms and softmax are computed in fp32 between two casts, so that they keep tensors of twice the bytes.
+Every chain was counted, kernel by kernel, in a trace of the model's own code (docs/accuracy/traces.md).
 """
 
 from flopcast.workload.rewrites.base import Items, change_kind
 
 
 def wide_rmsnorm(items: Items) -> Items:
-    """`rmsnorm` → cast, square, mean, divide, cast, scale (Llama): keeps the wide input and the normalised."""
+    """`rmsnorm` → cast, square, mean, divide, cast, scale (Llama): keeps the wide input, the normalised."""
     return change_kind(items, "rmsnorm", "wide_rmsnorm")
 
 
 def wide_scaled_rmsnorm(items: Items) -> Items:
-    """`rmsnorm` → the same with the scale before the last cast (Gemma, OLMo 2): both tensors kept are wide."""
+    """`rmsnorm` → the same, but scaled before the last cast (Gemma, OLMo 2): both kept tensors are wide."""
     return change_kind(items, "rmsnorm", "wide_scaled_rmsnorm")
 
 

@@ -15,8 +15,8 @@ from flopcast.workload.rewrites.base import Items, beside
 def layout_copies(items: Items) -> Items:
     """One copy of q, k and v before every fused attention kernel, one behind; backward, of their gradients.
 
-    The copies before take the place of what the kernel would have kept, so those tensors are not kept twice;
-    its output is, in both layouts.
+    The copies before take the place of what the kernel would have kept, so those tensors are not kept
+    twice; its output is, in both layouts.
     """
     result: list[Item] = []
     for item in items:
