@@ -248,7 +248,7 @@ EXPECTED = {
     ),
     "accelerate_medium.sh": Expected(
         ranks=16,
-        plan="dp=16 mbs=8 gbs=256 recompute=full precision=fp16",
+        plan="dp=16 mbs=8 gbs=256 recompute=full:block:12 precision=fp16",
         shape=(24, 1536, 6144, 16),
         vocabulary=50257,
         sequence_length=1024,

@@ -265,6 +265,25 @@ def test_recompute_has_been_spelt_in_several_ways(flags, recompute):
 
 
 @pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3",
+            "full:uniform:3",
+        ),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", "full:block:2"),
+        ("--activations-checkpoint-method block", "full:block:1"),  # its number's default was 1
+        ("--recompute-activations --recompute-modules core_attn", "selective"),
+        ("--recompute-granularity selective --recompute-modules layernorm mlp", "selective:layernorm,mlp"),
+    ],
+)
+def test_method_layers_and_modules_of_recompute_are_read(flags, word):
+    plan = Plan(**document_of(flags).data["plan"])
+
+    assert f" recompute={word} " in plan.short()
+
+
+@pytest.mark.parametrize(
     ("flags", "plan"),
     [
         ("--tensor-model-parallel-size 2 --sequence-parallel", "dp=4 tp=2 mbs=2 gbs=16 sp"),

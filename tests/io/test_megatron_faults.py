@@ -291,6 +291,13 @@ def test_a_script_that_cannot_be_read_is_told_with_its_line(text, line, said):
     assert not line or problem.where == f"run.sh:{line}"
 
 
+def test_a_module_of_recompute_that_is_not_modelled_is_told():
+    problem = only(script_of("--recompute-activations --recompute-modules core_attn mhc"))
+
+    assert (problem.field, problem.value) == ("--recompute-modules", "mhc")
+    assert "core_attn" in problem.allowed
+
+
 def test_a_binary_file_is_refused():
     with pytest.raises(SpecError) as error:
         launch_document(b"\x89PNG\r\n\x1a\n\x00\x00", "run.sh", None)

@@ -5,7 +5,8 @@ from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.report.metrics import measure, recomputed_flop
+from flopcast.report.metrics import measure
+from flopcast.report.recomputed import recomputed_flop
 
 # arXiv:2205.05198, Table 5, rows with sequence parallelism and selective recompute: model, nodes of eight
 # A100 (Table 3), plan, seconds of an iteration, MFU and HFU in percent of 312 TFLOP/s

@@ -1,5 +1,7 @@
 """Plans: names long and short, degrees and what follows from them, batches of plans as arrays."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,7 +37,17 @@ BUILT = st.builds(
     global_batch=st.integers(1, 4096),
     zero=st.integers(0, 1),
     sequence_parallel=st.booleans(),
-    recompute=st.sampled_from(["none", "selective", "full"]),
+    recompute=st.sampled_from(
+        [
+            "none",
+            "selective",
+            "selective:mlp,layernorm",
+            "full",
+            "full:block:4",
+            "full:every:2",
+            "full:uniform:3",
+        ]
+    ),
     precision=st.sampled_from(["fp16", "bf16"]),
 )
 
@@ -105,6 +117,42 @@ def test_the_plan_of_gpt3_on_selene_uses_1024_devices_and_96_micro_batches():
 )
 def test_the_schedule_that_is_left_to_us_is_1f1b_interleaved_where_there_are_chunks(words, schedule):
     assert Plan.model_validate(plan_words(words)).pipeline_schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("word", "fields"),
+    [
+        ("full", {"recompute": "full"}),
+        ("full:block:4", {"recompute": "full", "recompute_method": "block", "recompute_layers": 4}),
+        ("full:every", {"recompute": "full", "recompute_method": "every"}),
+        ("selective:mlp,moe", {"recompute": "selective", "recompute_modules": ["mlp", "moe"]}),
+    ],
+)
+def test_one_word_of_recompute_means_its_fields(word, fields):
+    assert Plan.model_validate(plan_words(f"recompute={word}")) == Plan.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    "word", ["full:blok:4", "full:block:many", "full:block:0", "full:block:1:2", "none:4"]
+)
+def test_a_word_of_recompute_that_means_nothing_is_refused(word):
+    with pytest.raises(ValidationError):
+        Plan.model_validate({"recompute": word})
+
+
+def test_what_a_word_of_recompute_says_is_not_said_again():
+    with pytest.raises(ValidationError, match="recompute_layers, once"):
+        Plan.model_validate({"recompute": "full:block:4", "recompute_layers": 4})
+
+
+def test_the_schema_takes_the_words_of_recompute_that_a_plan_takes():
+    modes, short = Plan.model_json_schema()["properties"]["recompute"]["anyOf"]
+
+    assert modes["enum"] == ["none", "selective", "full"]
+    for word in ("full:block:4", "full:every", "selective:mlp,core_attention"):
+        assert re.fullmatch(short["pattern"], word)
+        assert Plan.model_validate({"recompute": word}).recompute in modes["enum"]
+    assert not re.fullmatch(short["pattern"], "full:block:0")
 
 
 @settings(max_examples=60, deadline=None)

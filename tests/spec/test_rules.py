@@ -53,11 +53,30 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2048,
         "at most learned_positions = 1024",
     ),
-    ("stack.selective_groups", "selective recompute runs groups of this model's items again"): (
+    ("stack.selective_groups", "selective recompute runs modules of this model's blocks again"): (
         parts(stack={"base": "megatron-2022", "selective_groups": ["atention"]}, recompute="selective"),
         "atention",
         "core_attention",
     ),
+    ("plan.recompute_modules", "selective recompute runs modules of this model's blocks again"): (
+        parts(recompute="selective:core_attention,moe"),
+        "moe",
+        "core_attention, layernorm, mlp",
+    ),
+    ("plan.recompute_modules", "full recompute runs whole blocks again, and none nothing"): (
+        parts(recompute="full", recompute_modules=["mlp"]),
+        "mlp",
+        "recompute: selective",
+    ),
+    ("plan.recompute_method", "method and layers say which whole blocks run again"): (
+        parts(recompute_method="block", recompute_layers=2),
+        "block:2",
+        "recompute: full",
+    ),
+    (
+        "plan.recompute_layers",
+        "blocks are counted inside the chunk of layers that a stage runs at a time",
+    ): (parts(recompute="full:uniform:99", pipeline_parallel=2, data_parallel=4), 99, "1 to "),
     ("stack.gradients.copies", "a copy is a memory-bound pass that can be priced"): (
         parts(stack={"base": "megatron-2022", "gradients": {"copies": ["flaten"]}}),
         "flaten",

@@ -29,7 +29,7 @@ def as_json(report: Report) -> dict[str, object]:
             "model": job.model.name,
             "cluster": job.cluster.name,
             "devices": job.cluster.num_devices,
-            "plan": job.plan.model_dump(),
+            "plan": job.plan.model_dump(mode="json"),
             "stack": job.stack.label,
             "site": job.site.name,
         },

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from flopcast.dtypes import constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.embedding import padded_rows
-from flopcast.report.metrics import BACKWARD_OVER_FORWARD, recomputed_flop
+from flopcast.report.metrics import BACKWARD_OVER_FORWARD
+from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
 from flopcast.units import Number
 

@@ -9,7 +9,7 @@ Elsewhere: what other frameworks and logs count (flop_conventions.py).
 
 from dataclasses import dataclass
 
-from flopcast.layers.attention import CORE
+from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
 
 BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
@@ -72,18 +72,3 @@ def measure(job: Job, step_time_s: float) -> Metrics:
         hfu_ratio=hardware_flop / capacity / peak,
         peak_flop_per_s=peak,
     )
-
-
-def recomputed_flop(job: Job, causal: bool) -> float:
-    """FLOP of one step that are run a second time: whole blocks, or attention's scores and context.
-
-    Full recompute repeats the forward of every block; embedding and head are not recomputed. Selective
-    recompute repeats the two products of the attention core (arXiv:2205.05198, section 5), if that is among
-    the groups that the stack runs again, and no other: all other linears stand outside of groups.
-    """
-    length, sequences = job.batch.sequence_length, job.plan.global_batch
-    if job.plan.recompute == "full":
-        return sequences * (job.model.forward_flop(length, causal) - job.model.head_flop(length))
-    if job.plan.recompute == "selective" and CORE in job.stack.selective_groups:
-        return sequences * job.model.attention_flop(length, causal)
-    return 0.0

@@ -1,7 +1,7 @@
 """Rules applied: as faults of one job, and as a mask over many plans.
 
 Answers: what is wrong with this job, all at once; which plans of a batch are possible?
-Elsewhere: the rules (rules.py, rules_experts.py, rules_stack.py; those about what a higher folder knows,
+Elsewhere: the rules (rules*.py; those about what a higher folder knows,
 and all of them together: workload/checks.py).
 A rule is a predicate over arrays, shape (plans, 1): `broken` tells its violations as Problems, `kept`
 uses the same rules as masks.

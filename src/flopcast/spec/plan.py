@@ -7,18 +7,19 @@ Elsewhere: whether they are possible (spec/checks.py), which ranks form an axis 
 structure, their degrees as arrays of shape (plans, 1). One plan is a batch of one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from flopcast.dtypes import Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
 from flopcast.nouns import Noun
+from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
 
 
@@ -31,6 +32,12 @@ def _degree(long_name: str, short_name: str, default: int = 1) -> int:
 def _tensor_degree(given: dict[str, int]) -> int:
     """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
     return given.get("tensor_parallel", 1)
+
+
+def _or_short_form(schema: dict[str, Any]) -> None:
+    """The schema of recompute: a mode, or the short form that says its fields too."""
+    short = {"type": "string", "pattern": recompute_words.PATTERN}
+    schema["anyOf"] = [{"type": schema.pop("type", "string"), "enum": schema.pop("enum")}, short]
 
 
 class Plan(Noun):
@@ -55,8 +62,12 @@ class Plan(Noun):
         What data-parallel ranks shard: 1 optimizer states, 2 gradients too, 3 parameters too.
     micro_batch, global_batch : int
         Sequences of one pipeline's forward pass (mbs), and of the whole step (gbs).
-    recompute : str
-        What the backward pass computes again: nothing, the stack's `selective_groups`, or whole layers.
+    recompute, recompute_method, recompute_layers, recompute_modules : str, str, int, tuple of str
+        What the backward pass computes again: nothing, modules of every block (by default the stack's
+        `selective_groups`), or whole blocks. Whole blocks are "uniform" groups of so many
+        `recompute_layers` that keep one input, or alone the first so many of every chunk ("block"), or one
+        in so many ("every"). In one word: "full:block:4", "selective:core_attention,mlp"
+        (spec/recompute.py).
     rank_order : str
         Which axis takes neighbouring ranks, the first the closest; Megatron-LM's is tp-cp-dp-pp.
 
@@ -87,13 +98,32 @@ class Plan(Noun):
     micro_batch: int = _degree("micro_batch", "mbs")
     global_batch: int = _degree("global_batch", "gbs")
     schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2"] = "auto"
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Literal["none", "selective", "full"] = Field(
+        default="none", json_schema_extra=_or_short_form
+    )
+    recompute_method: Literal["uniform", "block", "every"] = Field(
+        default="uniform",
+        description="which blocks full recompute runs again: groups, the first, one in so many",
+    )
+    recompute_layers: int = Field(
+        default=1,
+        ge=1,
+        description="blocks of a group, blocks of a chunk that run again, or one in so many",
+    )
+    recompute_modules: tuple[str, ...] = Field(
+        default=(), description="of selective recompute; default: the stack's selective_groups"
+    )
     partition_activations: bool = Field(
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
     )
     precision: Literal["fp16", "bf16", "fp8"] = "bf16"
     offload: bool = False
     rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _recompute_in_one_word(cls, given: object) -> object:
+        return recompute_words.split_word(given) if isinstance(given, Mapping) else given
 
     @property
     def devices(self) -> int:
@@ -133,17 +163,27 @@ class Plan(Noun):
         --------
         >>> Plan(dp=2, tp=8, gbs=64, sp=True).short()
         'dp=2 tp=8 mbs=1 gbs=64 sp precision=bf16'
+        >>> Plan(recompute="full:block:4").short()
+        'mbs=1 gbs=1 recompute=full:block:4 precision=bf16'
         """
         degrees: list[str] = []
         modes: list[str] = []
         for name, field in Plan.model_fields.items():
-            value = getattr(self, name)
+            if name in recompute_words.FIELDS:
+                continue
+            value = self._recompute_word if name == "recompute" else getattr(self, name)
             word = _short_name(name, field)
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif value != self._default(name, field) or name in ALWAYS_SHOWN:
                 (degrees if name in NUMERIC else modes).append(f"{word}={value}")
         return " ".join([*degrees, *modes])
+
+    @property
+    def _recompute_word(self) -> str:
+        """What is computed again, in one word."""
+        method, layers = self.recompute_method, self.recompute_layers
+        return recompute_words.one_word(self.recompute, method, layers, self.recompute_modules)
 
     def _default(self, name: str, field: FieldInfo) -> object:
         """What a field is where it is left out."""

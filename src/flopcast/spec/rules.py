@@ -13,6 +13,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.layers.block import Block
 from flopcast.layers.mlp import Mlp
+from flopcast.layers.modules import module_of
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule, first
@@ -111,11 +112,12 @@ def _precisions(case: Case) -> list[str]:
 
 def _recomputes_linears(case: Case) -> bool:
     """Whether a linear's input is recomputed: its weight gradient would have to wait beside it."""
-    mode, groups = case.plans.structure.recompute, set(case.stack.selective_groups)
-    return mode == "full" or (
-        mode == "selective"
+    plan = case.plans.structure
+    modules = set(plan.recompute_modules or case.stack.selective_groups)
+    return plan.recompute == "full" or (
+        plan.recompute == "selective"
         and any(
-            item.group in groups and isinstance(item.work, Matmul | GroupedMatmul)
+            module_of(item, modules) and isinstance(item.work, Matmul | GroupedMatmul)
             for layer, _ in case.model.sequence()
             for item in layer.forward(case.model.hidden, WHOLE)
         )
@@ -359,7 +361,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute",
         holds=lambda c: not (c.plans.structure.splits_backward and _recomputes_linears(c)),
         value=lambda c: c.plans.structure.recompute,
-        allowed=lambda _: "none, or selective with groups that hold no linear layer",
+        allowed=lambda _: "none, or selective with modules that hold no linear layer",
         because="zero bubble schedules with linears that are recomputed are not built yet",
         fix=lambda _: "set schedule to auto, or recompute to none",
     ),

@@ -1,21 +1,15 @@
 """The rules about a stack: what it may name, and what its way to reduce gradients asks of a plan.
 
 Answers: what must hold between a stack, a model and a plan, why, and which edit mends it?
-Elsewhere: the rules about all other nouns (rules.py), what a rule is (checks.py). Names of rewrites and the
-division of layers over stages are known above this folder: workload/checks.py.
+Elsewhere: the rules about all other nouns (rules.py), modules that recompute names (rules_recompute.py),
+what a rule is (checks.py). Names of rewrites and the division of layers over stages are known above this
+folder: workload/checks.py.
 """
 
 from collections.abc import Iterable
 
 from flopcast.operators.memory_bound import KINDS
-from flopcast.spec.checks import Case, Rule
-from flopcast.spec.model import WHOLE
-
-
-def _groups_of_items(case: Case) -> set[str]:
-    """Names of groups that the model's layers give their items: what a recompute mode may name."""
-    layers = [layer for layer, _ in case.model.sequence()]
-    return {item.group for layer in layers for item in layer.forward(case.model.hidden, WHOLE)} - {""}
+from flopcast.spec.checks import Rule
 
 
 def _unknown(names: Iterable[str], known: Iterable[str]) -> str:
@@ -24,17 +18,6 @@ def _unknown(names: Iterable[str], known: Iterable[str]) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        field="stack.selective_groups",
-        holds=lambda c: (
-            c.plans.structure.recompute != "selective"
-            or set(c.stack.selective_groups) <= _groups_of_items(c)
-        ),
-        value=lambda c: _unknown(c.stack.selective_groups, _groups_of_items(c)),
-        allowed=lambda c: ", ".join(sorted(_groups_of_items(c))),
-        because="selective recompute runs groups of this model's items again",
-        fix=lambda c: f"remove {_unknown(c.stack.selective_groups, _groups_of_items(c))}",
-    ),
     Rule(
         field="stack.gradients.copies",
         holds=lambda c: set(c.stack.gradients.copies) <= KINDS.keys(),

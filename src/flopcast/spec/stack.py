@@ -155,7 +155,10 @@ class Stack(Noun):
     synchronise_each_layer : bool
         Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
     selective_groups : tuple of str
-        Groups of items that `recompute: selective` runs again.
+        Modules that `recompute: selective` runs again where the plan names none (layers/modules.py).
+    recompute_stops_early : bool
+        Whether a second forward ends once all tensors that the backward needs are there, as PyTorch's
+        non-reentrant checkpoint does; Megatron-LM's and DeepSpeed's own run to the end.
 
     Examples
     --------
@@ -172,6 +175,9 @@ class Stack(Noun):
         default=False, description="the device is drained around every recomputed layer"
     )
     selective_groups: tuple[str, ...] = ("core_attention",)
+    recompute_stops_early: bool = Field(
+        default=False, description="the last GEMM of a checkpoint does not run again"
+    )
     pipeline: Pipeline = Pipeline()
     gradients: Gradients = Gradients()
     optimizer: Optimizer = Optimizer()

@@ -18,27 +18,34 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
+from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
+from flopcast.workload.reruns import reruns, run_again
 
 WHOLE_LAYER = "layer"  # the recompute group that holds everything
 
 
-def derive_backward(forward: tuple[Item, ...], recomputed: frozenset[str]) -> tuple[Item, ...]:
-    """Backward items of one layer, recomputed groups first run again.
+def derive_backward(
+    forward: tuple[Item, ...], recomputed: frozenset[str], stops_early: bool = False
+) -> tuple[Item, ...]:
+    """Backward items of one layer, recomputed modules first run again.
 
     Gradients of tensors that were gathered and not kept are preceded by a gather that overlaps the input
-    gradient. A group runs again right before its first gradient: later would be too late, sooner would
-    keep its tensors alive under the gradients of what follows it.
+    gradient. A module runs again right before the first gradient that needs it, its own or, where its
+    output is not kept, that of what reads it: later would be too late, sooner would keep its tensors alive
+    under the gradients of what follows it.
 
     Parameters
     ----------
     forward
         Items as the stack runs them, in order.
     recomputed
-        Names of groups (`Item.group`), or WHOLE_LAYER.
+        Names of modules (layers/modules.py), or WHOLE_LAYER.
+    stops_early
+        Whether a run ends as soon as every tensor that was kept the first time is there again.
 
     Returns
     -------
@@ -62,13 +69,13 @@ def derive_backward(forward: tuple[Item, ...], recomputed: frozenset[str]) -> tu
     items: list[Item] = []
     gathers = {item.output: item for item in forward if item.kept_bytes is not None}
     if WHOLE_LAYER in recomputed:
-        items += [item.again() for item in forward]
-    started: set[str] = set()
+        items += run_again(forward, stops_early)
+    chosen, started = reruns(forward, recomputed), set[str]()
     for item in reversed(forward):
-        group = item.group
-        if group and group in recomputed and group not in started:
-            started.add(group)
-            items += [other.again() for other in forward if other.group == group]
+        for run in chosen.before(item):
+            if run not in started:
+                started.add(run)
+                items += chosen.again(run, stops_early)
         items += _gradient_items(item, gathers)
     return tuple(items)
 
@@ -104,8 +111,9 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
     """Bytes kept from the forward until the backward pass of one layer, by tensor.
 
     With WHOLE_LAYER nothing is kept but the layer's input, which is not counted here. Tensors made
-    inside a recomputed group are not kept, unless something outside the group needs them; those that enter
-    it are. A tensor that several operators need is stored once. Of a gathered tensor the shard is kept.
+    inside a recomputed module are not kept, unless something outside the module needs them and it does not
+    discard its output; those that enter it are. A tensor that several operators need is stored once. Of a
+    gathered tensor the shard is kept.
 
     Returns
     -------
@@ -116,13 +124,15 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
     if WHOLE_LAYER in recomputed:
         return {}
     items = tuple(forward)
-    inside = {item.output for item in items if item.group in recomputed and item.group}
+    made = {item.output: run_of(item, recomputed) for item in items}
+    chosen = reruns(items, recomputed)
     gathered = {item.output: item for item in items if item.kept_bytes is not None}
     kept: dict[str, Floats] = {}
     for item in items:
-        own = f"{item.name}."
-        for tensor, size_bytes in item.saved():
-            if item.group and item.group in recomputed and (tensor in inside or tensor.startswith(own)):
+        own, run = f"{item.name}.", run_of(item, recomputed)
+        for tensor, size_bytes in (*item.saved(), *_entering(item, run)):
+            inside = run and (tensor.startswith(own) or made.get(tensor) == run)
+            if inside or chosen.maker(tensor):
                 continue
             source = gathered.get(tensor)
             if source is not None and source.kept_bytes is not None:
@@ -130,6 +140,14 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
             else:
                 kept[tensor] = np.maximum(kept.get(tensor, ZERO), size_bytes)
     return kept
+
+
+def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
+    """What a message at the start of a recomputed run reads: kept, so that it can be sent again."""
+    if not run or not isinstance(item.work, AbstractMessage):
+        return ()
+    size_bytes = item.work.message_bytes if item.kept_bytes is None else item.kept_bytes
+    return ((item.inputs[0], size_bytes),)
 
 
 def gradients_at_work(forward: Iterable[Item]) -> Floats:

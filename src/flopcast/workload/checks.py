@@ -1,7 +1,7 @@
 """Every rule: those of the nouns, and those about rewrites and the division of layers.
 
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
-Elsewhere: the rules of the nouns (spec/rules.py, spec/rules_experts.py, spec/rules_stack.py), how rules are
+Elsewhere: the rules of the nouns (spec/rules*.py), how rules are
 applied (spec/checks.py). The names of rewrites are known here, above the nouns, so that a new rewrite is
 one file and one line; so are the ways to divide layers, which are asked what they would do.
 """
@@ -13,6 +13,7 @@ from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
+from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import leaves_no_stage_empty
@@ -54,6 +55,7 @@ def _most_filled(case: Case) -> int:
 RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
     *RULES_OF_EXPERTS,
+    *RULES_OF_RECOMPUTE,
     *RULES_OF_STACKS,
     Rule(
         field="plan.pipeline_parallel",

@@ -21,6 +21,7 @@ from flopcast.operators.item import Item
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
+from flopcast.workload.checkpoints import OWN
 from flopcast.workload.stages import Stages
 
 POSITIONS = ("first", "middle", "last", "only")  # of a micro-batch within a step
@@ -50,13 +51,16 @@ class LogicalLayer:
     """One layer of the model as lowered: what must be computed, sent and kept.
 
     `kind` is the layer's own word ("embedding", "block", "final_norm", "head"), `count` how many equal ones
-    stand in a row. `forward` belongs to one micro-batch, `weights` to one rank.
+    stand in a row. `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` tells blocks
+    apart that full recompute treats differently (checkpoints.py); then a run stands here once for each
+    kind.
     """
 
     kind: str
     count: int
     forward: tuple[Item, ...]
     weights: tuple[Weight, ...]
+    checkpoint: str = OWN
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -75,6 +79,11 @@ class Workload:
     def layers_at_end(self) -> int:
         """Entries of `layers` behind the blocks: they stand together, on the last chunk of a pipeline."""
         return 3 if self.model.mtp else 2
+
+    @property
+    def is_block(self) -> tuple[bool, ...]:
+        """Which entries of `layers` are blocks."""
+        return tuple(layer.kind == "block" for layer in self.layers)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

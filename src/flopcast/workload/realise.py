@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.errors import InternalError
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.base import AbstractOperator
@@ -28,6 +28,7 @@ from flopcast.workload.backward import (
     kept_tensors,
     total_bytes,
 )
+from flopcast.workload.checkpoints import INNER, checkpoints_of
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
 from flopcast.workload.program import (
     Accounting,
@@ -40,6 +41,13 @@ from flopcast.workload.program import (
     expert_parameters,
     held_parameters,
     replicated_parameters,
+)
+from flopcast.workload.recompute import (
+    blocks_at_work,
+    checkpoint_bytes,
+    checkpointed,
+    cut_layers,
+    recomputed_modules,
 )
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.split import split_backward, waiting_bytes
@@ -56,9 +64,11 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         refuses such plans before).
     """
     accounting: list[Accounting] = []
-    layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     parts, counts = zip(*workload.model.runs(), strict=True)
-    stages = divide_all(counts, workload.plans, stack.pipeline, parts, workload.layers_at_end)
+    checkpoints = checkpoints_of(workload.plans.structure, workload.is_block)
+    stages = divide_all(counts, workload.plans, stack.pipeline, parts, workload.layers_at_end, checkpoints)
+    workload = replace(workload, layers=cut_layers(workload.layers, checkpoints))
+    layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     parameters = held_parameters(workload.layers, stages.stage_counts)
     experts = expert_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans
@@ -107,8 +117,9 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
 def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]) -> Layer:
     """One layer rewritten, with its backward and what it keeps; adds to `accounting`.
 
-    While its backward runs, a layer has all of its tensors, those that it keeps anyway counted once. A
-    checkpoint that was cut over ranks is gathered into a tensor of its own.
+    While its backward runs, a layer has all of its tensors (all of its group's, where blocks are recomputed
+    in groups), those that it keeps anyway counted once. A checkpoint that was cut over ranks is gathered
+    into a tensor of its own.
     """
     forward = logical.forward
     for name in rewrite_names(stack):
@@ -117,15 +128,17 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         before, forward = forward, REWRITES[name](forward)
         if forward != before:
             accounting.append(_account(name, logical.kind, before, forward))
-    recomputed = _recomputed(logical, workload, stack)
-    everything = total_bytes(kept_tensors(forward, frozenset()))
-    checkpointed = WHOLE_LAYER in recomputed
-    cut = checkpointed and workload.plans.structure.partition_activations
+    recomputed = recomputed_modules(logical, workload, stack)
+    everything = total_bytes(kept_tensors(forward, frozenset())) * blocks_at_work(logical, workload)
+    whole = WHOLE_LAYER in recomputed
+    cut = whole and workload.plans.structure.partition_activations
     kept = total_bytes(kept_tensors(forward, recomputed))
-    backward = derive_backward(forward, recomputed)
-    if checkpointed:
-        kept = _checkpoint_bytes(workload)
-        forward, backward = _checkpointed(forward, backward, workload, stack)
+    ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
+    backward = derive_backward(forward, recomputed, stack.recompute_stops_early and ends_a_run)
+    if whole:
+        kept = checkpoint_bytes(logical, workload)
+    if whole and ends_a_run:
+        forward, backward = checkpointed(forward, backward, workload, stack)
     backward += micro_batch_items(stack, workload.plans, logical.weights)
     splits = workload.plans.structure.splits_backward
     backward, weight = split_backward(backward) if splits else (backward, ())
@@ -142,48 +155,6 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         weight=weight,
         waiting_bytes=waiting_bytes(forward) if splits else ZERO,
     )
-
-
-def _recomputed(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
-    """Groups that a layer runs again: frameworks checkpoint blocks, never embedding, final norm or head.
-
-    Modules of multi-token prediction are checkpointed as the blocks that they hold.
-    """
-    mode = workload.plans.structure.recompute
-    if logical.kind not in ("block", "mtp") or mode == "none":
-        return frozenset()
-    return frozenset((WHOLE_LAYER,) if mode == "full" else stack.selective_groups)
-
-
-def _checkpoint_bytes(workload: Workload) -> Floats:
-    """Bytes of a layer's input as it is kept, (plans, 1).
-
-    Partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a share of
-    what all of them hold.
-    """
-    x_bytes = activation_bytes(workload.model.hidden, workload.split)
-    cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
-    return x_bytes / cut
-
-
-def _checkpointed(
-    forward: tuple[Item, ...], backward: tuple[Item, ...], workload: Workload, stack: Stack
-) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """A layer whose input alone is kept: cut over ranks, and drained by the host, where the stack does.
-
-    A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
-    before every forward and, in the backward, before the second forward and before the gradients.
-    """
-    if workload.plans.structure.partition_activations:
-        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))
-        item = blocking("checkpoint.gather", gather, "x", "x.full")
-        backward = (replace(item, phase="recompute"), *backward)
-    if stack.synchronise_each_layer:
-        first = next(i for i, item in enumerate(backward) if item.phase == "backward")
-        drained = host_work("synchronise", "recompute"), host_work("synchronise", "backward")
-        backward = (drained[0], *backward[:first], drained[1], *backward[first:])
-        forward = (host_work("synchronise", "forward"), *forward)
-    return forward, backward
 
 
 def _segments(

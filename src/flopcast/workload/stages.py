@@ -34,6 +34,7 @@ from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Pipeline
+from flopcast.workload.checkpoints import Checkpoints
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -82,7 +83,8 @@ class Pile:
     that deal out modules, the uncounted modules before and after the blocks.
 
     `at_end` of them follow the blocks and stand together: final norm and head, multi-token prediction too.
-    `virtual` counts the chunks of one stage. Hashable: divisions are kept, since a search asks for few.
+    `virtual` counts the chunks of one stage; `checkpoints` cuts runs of blocks into kinds, once they are
+    divided. Hashable: divisions are kept, since a search asks for few.
     """
 
     counts: tuple[int, ...]
@@ -92,6 +94,7 @@ class Pile:
     after: int = 0
     parts: tuple[int, ...] = ()  # which layer a run is made of, by number; (): each of one of its own
     at_end: int = 2
+    checkpoints: Checkpoints | None = None
 
 
 def _even(pile: Pile) -> Counts:
@@ -163,7 +166,8 @@ def divide(pile: Pile, rule: str) -> Division:
     [[1.0, 2.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0]]
     """
     stages, virtual = pile.stages, pile.virtual
-    held = _by_part(DIVISIONS[rule](pile), pile.parts)
+    held = DIVISIONS[rule](pile)
+    held = pile.checkpoints.cut(held, pile.parts) if pile.checkpoints else _by_part(held, pile.parts)
     chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
     chunk_class = inverse.reshape(stages, virtual)
     stage_chunks, earliest, stage_class, multiplicity = np.unique(
@@ -216,7 +220,12 @@ def _by_part(held: Counts, parts: tuple[int, ...]) -> Counts:
 
 
 def divide_all(
-    counts: tuple[int, ...], plans: Plans, rule: Pipeline, parts: tuple[int, ...] = (), at_end: int = 2
+    counts: tuple[int, ...],
+    plans: Plans,
+    rule: Pipeline,
+    parts: tuple[int, ...] = (),
+    at_end: int = 2,
+    checkpoints: Checkpoints | None = None,
 ) -> Stages:
     """The divisions of a batch of plans by a stack's rule.
 
@@ -232,6 +241,8 @@ def divide_all(
         Which layer each run is made of, where some are made of the same.
     at_end
         How many parts follow the blocks.
+    checkpoints
+        How runs of blocks fall into kinds; then parts are kinds of runs.
     """
     pairs = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1).astype(int)
     distinct, code = np.unique(pairs, axis=0, return_inverse=True)
@@ -244,6 +255,7 @@ def divide_all(
             after=rule.entries_after,
             parts=parts,
             at_end=at_end,
+            checkpoints=checkpoints,
         )
         for p, v in distinct.tolist()
     ]

@@ -16,6 +16,11 @@ ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
 PIPELINE = "--pipeline-model-parallel-size"
 FP8 = {"hybrid": "fp8", "e4m3": "fp8"}
+MODULES_FLAG = "--recompute-modules"
+MODULES = {
+    "core_attn": "core_attention",
+    **{name: name for name in ("layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")},
+}
 OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
 OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
 
@@ -52,7 +57,7 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
     _batch(draft)
     _stages(draft, sizes["pipeline_parallel"])
     _modes(draft, sizes["tensor_parallel"])
-    _recompute(draft, sizes["pipeline_parallel"])
+    _recompute(draft)
 
 
 def _exchange(draft: Draft, context: str) -> None:
@@ -183,17 +188,18 @@ def _zero(draft: Draft) -> None:
         draft.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
 
 
-def _recompute(draft: Draft, stages: int) -> None:
-    """What the backward pass computes again: nothing, the core of attention, or whole layers.
+def _recompute(draft: Draft) -> None:
+    """What the backward pass computes again: nothing, modules of every layer, or whole layers.
 
     The flags were renamed twice: `--checkpoint-activations` and `--activations-checkpoint-method` (2021),
-    `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since). "block" recomputes some
-    layers of a stage only, "uniform" keeps the input of every n-th: both are counted as all layers, each
-    with its input, and told.
+    `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since). "block" recomputes the first
+    layers of a chunk only, "uniform" keeps the input of every n-th; n is 1 where it is not given, as it was
+    in Megatron-LM while it could be left out.
 
     References
     ----------
-    arXiv:2205.05198, section 5: what selective recompute runs again.
+    arXiv:2205.05198, section 5: what selective recompute runs again; `--recompute-modules`:
+    TransformerConfig.
     """
     args = draft.arguments
     granularity = args.first("--recompute-granularity", "--checkpoint-granularity")
@@ -206,13 +212,22 @@ def _recompute(draft: Draft, stages: int) -> None:
     saved = ("--distribute-saved-activations", "--distribute-checkpointed-activations")
     if mode == "full" and args.has(*saved, "--partition-activations"):
         draft.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
-    method = args.choice(args.first(*OLD_METHODS), METHODS, "uniform")
-    number, layers = args.first(*OLD_COUNTS), draft.layers // stages
-    layers_again = args.count(number, layers if method == "block" else 1)
-    if mode == "full" and method == "block" and layers_again < layers:
-        args.assume(f"all {layers} layers of a stage are recomputed, not {layers_again}", number)
-    elif mode == "full" and method == "uniform" and layers_again > 1:
-        args.assume("every layer's input is kept, not that of each group", number)
-    others = [word.text for word in args.words("--recompute-modules") if word.text != "core_attn"]
-    if others:
-        args.assume(f"recompute of {', '.join(others)} is not modelled yet", "--recompute-modules")
+    method, number = args.first(*OLD_METHODS), args.first(*OLD_COUNTS)
+    chosen, layers = args.choice(method, METHODS, "uniform"), args.count(number)
+    if mode == "full" and (chosen, layers) != ("uniform", 1):
+        draft.put(("plan", "recompute_method"), chosen, method)
+        draft.put(("plan", "recompute_layers"), layers, number)
+    if mode == "selective":
+        _modules(draft)
+
+
+def _modules(draft: Draft) -> None:
+    """Modules of selective recompute, where others are named than the core of attention alone."""
+    args = draft.arguments
+    named = [word.text for word in args.words(MODULES_FLAG)]
+    for name in (name for name in named if name not in MODULES):
+        because = "selective recompute runs modules of a layer again, and no other is modelled yet"
+        args.fault(MODULES_FLAG, name, ", ".join(MODULES), because, f"remove {name}")
+    modules = [MODULES[name] for name in named if name in MODULES]
+    if modules and modules != ["core_attention"]:
+        draft.put(("plan", "recompute_modules"), modules, MODULES_FLAG)

@@ -1,0 +1,133 @@
+"""Modules of a block that a recompute mode may name, and which items form them.
+
+Answers: does an item belong to "mlp", to "layernorm", …; is a module's output kept?
+Elsewhere: which modules a run recomputes (spec/plan.py, spec/stack.py), what that does to its backward and
+its memory (workload/backward.py).
+
+A *checkpointed* module keeps its input; its output is kept too where something outside reads it again. A
+module that *discards its output* keeps neither: it runs again right before the first backward that reads
+what it made. Items are found by what layers name them, before and after a stack's rewrites.
+
+References
+----------
+Names and both kinds: `recompute_modules` of Megatron-Core's TransformerConfig ("core_attn" there is
+"core_attention" here). The core of attention: arXiv:2205.05198, section 5.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from flopcast.operators.item import Item
+
+_PREDICTION = re.compile(r"^mtp\d+\.")  # what stands before the names of a block in multi-token prediction
+_UP = ("q_up", "kv_up", "join_queries", "join_keys", "enter_q", "enter_kv", "enter_rotated")
+LATENT_UP = frozenset(f"attention.{name}" for name in _UP)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Module:
+    """Which items a module holds, and whether its output is thrown away like what is inside it.
+
+    `alone`: each of its items is a module of its own, as the norms of both halves are. `views`: tensors
+    that are parts of what it makes, under names of their own.
+    """
+
+    holds: Callable[[Item], bool]
+    discards: bool = False
+    alone: bool = False
+    views: tuple[str, ...] = ()
+
+
+def _name(item: Item) -> str:
+    """An item's name as its block gives it."""
+    return _PREDICTION.sub("", item.name)
+
+
+def _is_mlp(item: Item) -> bool:
+    """Both linears and what stands between them, with the messages before and after; experts are none."""
+    return item.component == "mlp" or _name(item) in ("mlp.enter", "mlp.leave")
+
+
+def _is_shared(item: Item) -> bool:
+    """Shared experts with their messages, without the sum that adds them to the others."""
+    return _name(item).startswith("shared.") and _name(item) != "shared.join"
+
+
+def _is_moe(item: Item) -> bool:
+    """Router, both ways of the tokens, experts, shared ones too: all but norm and residual."""
+    return _name(item).startswith(("experts.", "shared."))
+
+
+def _is_norm(item: Item) -> bool:
+    """The norm before a half, not one of queries and keys or of a half's result."""
+    return item.component == "norm" and _name(item) in ("attention.norm", "mlp.norm")
+
+
+def _is_latent_up(item: Item) -> bool:
+    """Latents gathered, projected up, rotated and joined to heads.
+
+    Queries that have no latent are projected elsewhere, and stay.
+    """
+    rotates = _name(item) == "attention.rope" and any("kv_latent" in name for name in item.inputs)
+    return rotates or _name(item) in LATENT_UP
+
+
+MODULES: dict[str, Module] = {  # what holds more stands first
+    "moe": Module(holds=_is_moe),
+    "mlp": Module(holds=_is_mlp),
+    "shared_experts": Module(holds=_is_shared),
+    "mla_up_proj": Module(holds=_is_latent_up, discards=True, views=("attention.v",)),
+    "layernorm": Module(holds=_is_norm, discards=True, alone=True),
+    "moe_act": Module(holds=lambda item: _name(item) == "experts.activation", discards=True),
+}
+
+
+def module_of(item: Item, chosen: Iterable[str]) -> str:
+    """Which of the chosen modules an item belongs to: the widest of them; "" for none.
+
+    A group that a layer names itself ("core_attention") is a module too, checkpointed.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import kernel
+    >>> from flopcast.operators.memory_bound import MemoryBound
+    >>> work = MemoryBound(kind="swiglu", elements=constant(8), dtype="bf16")
+    >>> item = kernel("experts.activation", work, ("experts.up",), component="experts")
+    >>> module_of(item, {"moe_act"}), module_of(item, {"moe_act", "moe"}), module_of(item, {"mlp"})
+    ('moe_act', 'moe', '')
+    """
+    names = set(chosen)
+    for name, module in MODULES.items():
+        if name in names and module.holds(item):
+            return name
+    return item.group if item.group in names - MODULES.keys() else ""
+
+
+def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
+    """Tensors that an item of a module makes whose output is not kept either; none of other items."""
+    name = module_of(item, chosen)
+    if name not in MODULES or not MODULES[name].discards:
+        return ()
+    prefix = item.name.removesuffix(_name(item))
+    return (item.output, *(f"{prefix}{view}" for view in MODULES[name].views))
+
+
+def run_of(item: Item, chosen: Iterable[str]) -> str:
+    """The run that runs again together with this item: a module, or one item of it; "" for none.
+
+    Each module of multi-token prediction has runs of its own.
+    """
+    name = module_of(item, chosen)
+    if not name:
+        return ""
+    inside = _name(item) if name in MODULES and MODULES[name].alone else ""
+    return ":".join(filter(None, (name, item.name.removesuffix(_name(item)).rstrip("."), inside)))
+
+
+def known_modules(items: Iterable[Item]) -> tuple[str, ...]:
+    """Modules and groups that hold at least one of these items: what a mode may name."""
+    run = tuple(items)
+    found = [name for name, module in MODULES.items() if any(map(module.holds, run))]
+    return tuple(sorted({*found, *(item.group for item in run if item.group)}))

@@ -1,0 +1,63 @@
+"""FLOP that a plan's recompute repeats.
+
+Answers: how many FLOP of one step are run a second time, counted as model FLOP are?
+Elsewhere: what they are added to (metrics.py), what runs again (workload/reruns.py,
+workload/checkpoints.py).
+
+Logical items are counted, uncut, by the conventions of metrics.py.
+"""
+
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.item import Item
+from flopcast.spec.job import Job
+from flopcast.spec.plan import one_plan, structure_of
+from flopcast.workload.backward import derive_backward
+from flopcast.workload.checkpoints import INNER, checkpoints_of
+from flopcast.workload.lower import lower
+from flopcast.workload.recompute import cut_layers, recomputed_modules
+from flopcast.workload.stages import divide_all
+
+
+def recomputed_flop(job: Job, causal: bool) -> float:
+    """FLOP of one step that are run a second time.
+
+    Full recompute repeats the forward of the blocks that its method chooses, never embedding and head;
+    selective recompute its modules (arXiv:2205.05198, section 5, repeats scores and contexts). Where a
+    stack stops early, the product at a checkpoint's end is not repeated.
+
+    Parameters
+    ----------
+    causal : bool
+        Count half of scores and contexts.
+    """
+    if job.plan.recompute == "none":
+        return 0.0
+    workload = lower(job.model, one_plan(structure_of(job.plan)), job.batch)
+    checkpoints = checkpoints_of(job.plan, workload.is_block)
+    parts, counts = zip(*job.model.runs(), strict=True)
+    stages = divide_all(
+        counts, one_plan(job.plan), job.stack.pipeline, parts, workload.layers_at_end, checkpoints
+    )
+    held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
+    total_flop = 0.0
+    for layer, count in zip(cut_layers(workload.layers, checkpoints), held.tolist(), strict=True):
+        early = job.stack.recompute_stops_early and layer.checkpoint != INNER
+        backward = derive_backward(layer.forward, recomputed_modules(layer, workload, job.stack), early)
+        again = (item for item in backward if item.phase == "recompute")
+        total_flop += count * sum(_flop(item, causal) for item in again)
+    return job.plan.global_batch * total_flop
+
+
+def _flop(item: Item, causal: bool) -> float:
+    """FLOP of one logical item over one sequence; of scores and contexts what lies inside of windows.
+
+    Without `causal`, a window counts for both sides of a query.
+    """
+    if not isinstance(item.work, AbstractOperator):
+        return 0.0
+    flop = item.work.work().flop
+    if isinstance(item.work, BatchedMatmul):
+        seen = 1.0 if item.work.mean_keys is None else 2.0 * item.work.mean_keys / item.work.keys
+        flop = flop * seen * (0.5 if causal else 1.0)
+    return float(flop.item())

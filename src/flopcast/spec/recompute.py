@@ -1,0 +1,64 @@
+"""The short form of a plan's recompute: "full:block:4", "selective:core_attention,mlp".
+
+Answers: which fields of a plan does one word stand for, and which word says these fields?
+Elsewhere: the fields (plan.py), whether a mode is possible (rules_recompute.py), what it does
+(workload/recompute.py).
+"""
+
+from collections.abc import Mapping
+
+FIELDS = (
+    "recompute_method",
+    "recompute_layers",
+    "recompute_modules",
+)  # what a word may say besides the mode
+PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_]+)*)$"
+
+
+def split_word(given: Mapping[object, object]) -> dict[object, object]:
+    """A plan's plain data with a short form of its recompute taken apart; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        The word says what a field of its own says too.
+
+    Examples
+    --------
+    >>> split_word({"recompute": "full:block:4"})
+    {'recompute': 'full', 'recompute_method': 'block', 'recompute_layers': '4'}
+    >>> split_word({"recompute": "selective:core_attention,mlp"})
+    {'recompute': 'selective', 'recompute_modules': ('core_attention', 'mlp')}
+    """
+    word = given.get("recompute")
+    if not isinstance(word, str) or ":" not in word:
+        return dict(given)
+    mode, *rest = word.split(":")
+    said: dict[object, object] = {"recompute": mode}
+    if mode == "selective":
+        said["recompute_modules"] = tuple(",".join(rest).split(","))
+    else:
+        said["recompute_method"] = rest[0]
+        if len(rest) > 1:
+            said["recompute_layers"] = ":".join(rest[1:])
+    twice = [name for name in said if name != "recompute" and name in given]
+    if twice:
+        raise ValueError(f"either recompute: {word} or {twice[0]}, once")
+    return {**given, **said}
+
+
+def one_word(mode: str, method: str, layers: int, modules: tuple[str, ...]) -> str:
+    """The word that `split_word` takes apart; defaults are left out.
+
+    Examples
+    --------
+    >>> one_word("full", "uniform", 1, ()), one_word("full", "every", 2, ())
+    ('full', 'full:every:2')
+    >>> one_word("selective", "uniform", 1, ("core_attention", "mlp"))
+    'selective:core_attention,mlp'
+    """
+    if mode == "full" and (method, layers) != ("uniform", 1):
+        return f"full:{method}:{layers}"
+    if mode == "selective" and modules:
+        return f"selective:{','.join(modules)}"
+    return mode

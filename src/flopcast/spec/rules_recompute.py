@@ -1,0 +1,85 @@
+"""The rules about recompute: which modules it may name, which fields go with which mode.
+
+Answers: what must hold between a plan's recompute, its model and its stack, why, and which edit mends it?
+Elsewhere: partitioned checkpoints, and schedules that split the backward (rules.py), what a rule is
+(checks.py).
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from flopcast.layers.modules import known_modules
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.model import WHOLE
+
+
+def _modules(case: Case) -> tuple[str, ...]:
+    """Modules that the blocks of a model have: what selective recompute may name."""
+    items = (item for block in case.model.blocks for item in block.forward(case.model.hidden, WHOLE))
+    return known_modules(items)
+
+
+def _unknown(case: Case, names: Iterable[str]) -> str:
+    """Those of `names` that are no module of the model."""
+    return ", ".join(sorted(set(names) - set(_modules(case))))
+
+
+def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
+    """The rule of a field that names modules, where selective recompute reads it."""
+    return Rule(
+        field=field,
+        holds=lambda c: c.plans.structure.recompute != "selective" or not _unknown(c, names(c)),
+        value=lambda c: _unknown(c, names(c)),
+        allowed=lambda c: ", ".join(_modules(c)),
+        because="selective recompute runs modules of this model's blocks again",
+        fix=lambda c: f"remove {_unknown(c, names(c))}",
+    )
+
+
+def _largest_chunk(case: Case) -> np.ndarray:
+    """Blocks of a chunk, rounded up where they do not divide; (plans, 1)."""
+    blocks = sum(block.count for block in case.model.blocks)
+    chunks: np.ndarray = np.ceil(blocks / (case.plans.pipeline_parallel * case.plans.virtual_stages))
+    return chunks
+
+
+RULES: tuple[Rule, ...] = (
+    _names_modules(
+        "stack.selective_groups",
+        lambda c: () if c.plans.structure.recompute_modules else c.stack.selective_groups,
+    ),
+    _names_modules("plan.recompute_modules", lambda c: c.plans.structure.recompute_modules),
+    Rule(
+        field="plan.recompute_modules",
+        holds=lambda c: (
+            not c.plans.structure.recompute_modules or c.plans.structure.recompute == "selective"
+        ),
+        value=lambda c: ", ".join(c.plans.structure.recompute_modules),
+        allowed=lambda _: "only with recompute: selective",
+        because="full recompute runs whole blocks again, and none nothing",
+        fix=lambda _: "set recompute to selective, or remove recompute_modules",
+    ),
+    Rule(
+        field="plan.recompute_method",
+        holds=lambda c: (
+            c.plans.structure.recompute == "full"
+            or (c.plans.structure.recompute_method, c.plans.structure.recompute_layers) == ("uniform", 1)
+        ),
+        value=lambda c: f"{c.plans.structure.recompute_method}:{c.plans.structure.recompute_layers}",
+        allowed=lambda _: "only with recompute: full",
+        because="method and layers say which whole blocks run again",
+        fix=lambda _: "set recompute to full, or remove recompute_method and recompute_layers",
+    ),
+    Rule(
+        field="plan.recompute_layers",
+        holds=lambda c: (
+            (c.plans.structure.recompute_layers <= _largest_chunk(c))
+            | np.array(c.plans.structure.recompute_layers == 1)
+        ),
+        value=lambda c: c.plans.structure.recompute_layers,
+        allowed=lambda c: f"1 to {first(_largest_chunk(c))}, the blocks of a chunk",
+        because="blocks are counted inside the chunk of layers that a stage runs at a time",
+        fix=lambda c: f"set recompute_layers to {first(_largest_chunk(c))}",
+    ),
+)

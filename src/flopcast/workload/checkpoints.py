@@ -1,0 +1,102 @@
+"""Which blocks of a chunk full recompute runs again, and which of them keep an input.
+
+Answers: how does a chunk's run of equal blocks fall into kinds that differ in what they keep?
+Elsewhere: what becomes of each kind (recompute.py), which blocks stand on which chunk (stages.py).
+
+Methods count blocks from the start of every chunk, embeddings and heads left out:
+
+    uniform N   groups of N blocks: the first keeps the group's input, all run again; the last may be
+    shorter block N     the first N blocks run again, the others keep what they need
+    every N     of N blocks the last runs again, the others keep what they need
+
+Kinds of one run stand behind each other in a chunk's program, whatever their real order: what a block needs
+does not depend on its place.
+
+References
+----------
+uniform and block: `recompute_method` of Megatron-Core's TransformerConfig; groups whose last is shorter:
+DeepSpeed's `activation_checkpoint_interval`. every: the layer frequency of TorchTitan's selective mode.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.spec.plan import Plan
+
+OWN, PLAIN = "own", "plain"  # a block that runs again from its own input; one that keeps what it needs
+FIRST, INNER = "first", "inner"  # of a group: the block that keeps its input, and one that keeps nothing
+
+KINDS: dict[str, tuple[str, str]] = {
+    "uniform": (FIRST, INNER),
+    "block": (OWN, PLAIN),
+    "every": (OWN, PLAIN),
+}
+COUNTED: dict[str, Callable[[Counts, int], Counts]] = {  # blocks of the first kind among so many of a chunk
+    "uniform": lambda blocks, size: np.ceil(blocks / size),
+    "block": np.minimum,
+    "every": lambda blocks, size: np.floor(blocks / size),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """How runs of blocks are cut into two kinds each; hashable, as divisions are kept.
+
+    `is_block` says which parts of the model are blocks: others are not cut.
+    """
+
+    method: str
+    layers: int
+    is_block: tuple[bool, ...]
+
+    def cut(self, held: Counts, parts: tuple[int, ...] = ()) -> Counts:
+        """How many of each part a chunk holds, with two columns for parts that are blocks.
+
+        Parameters
+        ----------
+        held : array of shape (…, runs)
+            How many of each run a chunk holds, in the order of the model.
+        parts : tuple of int
+            Which part each run is made of; (): each of one of its own.
+
+        Returns
+        -------
+        array of shape (…, parts and kinds)
+
+        Examples
+        --------
+        A chunk of an embedding, five blocks and a head, three blocks of which run again:
+
+        >>> kinds = Checkpoints(method="block", layers=3, is_block=(False, True, False))
+        >>> kinds.cut(np.array([1.0, 5.0, 1.0])).tolist()
+        [1.0, 3.0, 2.0, 1.0]
+        """
+        counted = COUNTED[self.method]
+        column = np.cumsum([0, *(1 + is_block for is_block in self.is_block)])
+        cut = np.zeros((*held.shape[:-1], column[-1]))
+        before = np.zeros(held.shape[:-1])
+        for run, part in enumerate(parts or range(held.shape[-1])):
+            count = held[..., run]
+            if not self.is_block[part]:
+                cut[..., column[part]] += count
+                continue
+            first = counted(before + count, self.layers) - counted(before, self.layers)
+            cut[..., column[part]] += first
+            cut[..., column[part] + 1] += count - first
+            before = before + count
+        return cut
+
+
+def checkpoints_of(plan: Plan, is_block: tuple[bool, ...]) -> Checkpoints | None:
+    """How a plan cuts runs of blocks; None where all blocks of a run are alike.
+
+    >>> checkpoints_of(Plan(recompute="full"), (True,)) is None
+    True
+    """
+    alike = plan.recompute_layers == 1 and plan.recompute_method != "block"
+    if plan.recompute != "full" or alike:
+        return None
+    return Checkpoints(method=plan.recompute_method, layers=plan.recompute_layers, is_block=is_block)

@@ -1,0 +1,96 @@
+"""Recompute of one layer: what runs again, what is kept instead, what is at work meanwhile.
+
+Answers: which modules of a block does a plan run again on a stack; how does full recompute keep, cut,
+gather and drain its checkpoints?
+Elsewhere: which blocks of a chunk are recomputed (checkpoints.py), how a backward is derived (backward.py).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import ONE, ZERO, Counts, Floats
+from flopcast.layers.base import activation_bytes
+from flopcast.operators.item import Item, blocking, host_work
+from flopcast.operators.messages import AllGather
+from flopcast.spec.stack import Stack
+from flopcast.workload.backward import WHOLE_LAYER
+from flopcast.workload.checkpoints import FIRST, INNER, KINDS, PLAIN, Checkpoints
+from flopcast.workload.program import LogicalLayer, Workload
+
+
+def cut_layers(
+    layers: tuple[LogicalLayer, ...], checkpoints: Checkpoints | None
+) -> tuple[LogicalLayer, ...]:
+    """Blocks as often as they have kinds, in the order of `Checkpoints.cut`.
+
+    Their `count` stays that of all kinds together: how many there are of each, a stage says.
+    """
+    if checkpoints is None:
+        return layers
+    kinds = KINDS[checkpoints.method]
+    return tuple(
+        replace(layer, checkpoint=kind)
+        for layer, is_block in zip(layers, checkpoints.is_block, strict=True)
+        for kind in (kinds if is_block else (PLAIN,))
+    )
+
+
+def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
+    """Modules that a layer runs again: of blocks alone, never of embedding, final norm or head.
+
+    Modules of multi-token prediction are checkpointed as the blocks that they hold, but by no method that
+    treats blocks unequally: Megatron-Core warns and keeps them.
+    """
+    plan = workload.plans.structure
+    if logical.kind not in ("block", "mtp") or plan.recompute == "none" or logical.checkpoint == PLAIN:
+        return frozenset()
+    return frozenset(
+        (WHOLE_LAYER,) if plan.recompute == "full" else plan.recompute_modules or stack.selective_groups
+    )
+
+
+def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
+    """Bytes of a recomputed block's input as it is kept, (plans, 1); none inside a group.
+
+    Partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a share of
+    what all of them hold.
+    """
+    if logical.checkpoint == INNER:
+        return ZERO
+    x_bytes = activation_bytes(workload.model.hidden, workload.split)
+    cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
+    return x_bytes / cut
+
+
+def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
+    """Blocks whose tensors are there while one of them runs its backward: its group's, (plans, 1).
+
+    A group is no larger than a chunk.
+    """
+    plans = workload.plans
+    if logical.checkpoint not in (FIRST, INNER):
+        return ONE
+    blocks = sum(layer.count for layer in workload.model.blocks)
+    chunk = np.ceil(blocks / (plans.pipeline_parallel * plans.virtual_stages))
+    return np.minimum(chunk, plans.structure.recompute_layers)
+
+
+def checkpointed(
+    forward: tuple[Item, ...], backward: tuple[Item, ...], workload: Workload, stack: Stack
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """A layer whose input alone is kept: cut over ranks, and drained by the host, where the stack does.
+
+    A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
+    before every forward and, in the backward, before the second forward and before the gradients.
+    """
+    if workload.plans.structure.partition_activations:
+        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))
+        item = blocking("checkpoint.gather", gather, "x", "x.full")
+        backward = (replace(item, phase="recompute"), *backward)
+    if stack.synchronise_each_layer:
+        first = next(i for i, item in enumerate(backward) if item.phase == "backward")
+        drained = host_work("synchronise", "recompute"), host_work("synchronise", "backward")
+        backward = (drained[0], *backward[:first], drained[1], *backward[first:])
+        forward = (host_work("synchronise", "forward"), *forward)
+    return forward, backward

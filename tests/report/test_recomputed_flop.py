@@ -1,0 +1,68 @@
+"""FLOP that recompute repeats, by method and by module, against the model's own forward."""
+
+import pytest
+from conftest import make_job
+
+from flopcast.report.recomputed import recomputed_flop
+
+LENGTH = 2048
+LAYERS = 96
+HIDDEN = 12288  # GPT-3 175B
+
+
+def gpt3(recompute, plan="tp=8 pp=8 gbs=64 precision=fp16", **stack):
+    return make_job(
+        model="gpt3-175b",
+        cluster="selene:8",
+        batch={"sequence_length": LENGTH},
+        plan=f"{plan} recompute={recompute}",
+        stack={"base": "megatron-2022"} | stack,
+    )
+
+
+def block_flop(job):
+    """FLOP of one block's forward over the whole batch: of the model, less its head, over its layers."""
+    head = 2 * LENGTH * HIDDEN * job.model.vocabulary
+    return job.plan.global_batch * (job.model.forward_flop(LENGTH) - head) / LAYERS
+
+
+@pytest.mark.parametrize(
+    ("word", "blocks"),
+    [
+        ("full", 96),
+        ("full:uniform:5", 96),
+        ("full:block:4", 8 * 4),  # of the 12 blocks of each of 8 stages
+        ("full:every:5", 8 * 2),
+        ("none", 0),
+    ],
+)
+def test_a_recomputed_block_repeats_its_forward(word, blocks):
+    job = gpt3(word)
+
+    assert recomputed_flop(job, causal=False) == pytest.approx(blocks * block_flop(job), rel=1e-12)
+
+
+def test_blocks_that_are_recomputed_are_counted_in_every_chunk():
+    job = gpt3("full:block:2", "tp=8 pp=8 vpp=3 gbs=64 precision=fp16")
+
+    assert recomputed_flop(job, causal=False) == pytest.approx(8 * 3 * 2 * block_flop(job), rel=1e-12)
+
+
+@pytest.mark.parametrize(("causal", "share"), [(False, 1.0), (True, 0.5)])
+def test_the_core_of_attention_repeats_its_two_products(causal, share):
+    job = gpt3("selective")
+
+    products = 4 * LENGTH**2 * HIDDEN * LAYERS * job.plan.global_batch  # arXiv:2205.05198, appendix A
+    assert recomputed_flop(job, causal) == pytest.approx(share * products, rel=1e-12)
+
+
+@pytest.mark.parametrize(("early", "linears"), [(False, 2), (True, 1)])
+def test_a_recomputed_mlp_repeats_its_linears_the_second_only_without_early_stop(early, linears):
+    job = gpt3("selective:mlp", recompute_stops_early=early)
+
+    each = 2 * LENGTH * HIDDEN * 4 * HIDDEN * LAYERS * job.plan.global_batch
+    assert recomputed_flop(job, causal=False) == pytest.approx(linears * each, rel=1e-12)
+
+
+def test_norms_that_run_again_repeat_no_flop():
+    assert recomputed_flop(gpt3("selective:layernorm"), causal=False) == 0.0
