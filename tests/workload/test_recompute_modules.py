@@ -161,8 +161,8 @@ def test_a_recomputed_mixture_runs_all_but_norm_and_residual_again_and_keeps_its
     forward = [item.name for item in layer.forward if item.name.startswith(("experts.", "shared."))]
     kept = at(block(MIXTURE, "recompute=selective:moe,layernorm", FLASH).kept_bytes)
     assert again(layer) == forward
-    # the inputs of both norms; of attention q, k, v, the output with its log-sums, and the heads joined
-    assert kept == pytest.approx((2 + 2 + 6 + 2 + 2) * SBH + 4 * HEADS * LENGTH)
+    # the inputs of both norms; of attention q, k, v, and the output with its log-sums
+    assert kept == pytest.approx((2 + 2 + 6 + 2) * SBH + 4 * HEADS * LENGTH)
 
 
 def test_the_activation_of_experts_is_made_again_and_not_kept():
