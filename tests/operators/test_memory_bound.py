@@ -44,8 +44,11 @@ TRAFFIC = {
     "scale_rows": ACTIVATION,  # y = scale · x: the scale's gradient needs x
     "top_k": ("scores ->", "-> dscores"),
     "router_loss": ("scores ->", "scores -> dscores"),
+    "selection_bias": ("scores -> scores", ""),
+    "group_limit": ("scores -> ; scores -> scores", ""),  # the best of each group; the others' masked
     "permute": IN_PLACE,
     "unpermute": ACTIVATION,  # y = Σ weight · x: the weights' gradients need x
+    "unpermute_sum": IN_PLACE,
     "cross_entropy": ("high low ->", "-> dhigh dlow"),
     "bias_gelu": ("x -> y", "x dy -> dx ; dx ->"),
     "split_heads": ("->", "dqkv -> joined"),
@@ -86,7 +89,7 @@ MASKED = {"dropout", "bias_dropout_add"}  # one byte per element, written forwar
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
-    "permute",
+    "permute", "unpermute_sum",
 }  # fmt: skip
 FUSIONS = {  # one kernel, and those that it stands for
     "scaled_masked_softmax": ("mask_fill", "softmax"),

@@ -176,6 +176,33 @@ def test_copies_of_a_token_are_those_counted_over_every_set_of_experts(experts, 
     assert found == pytest.approx(counted_copies(experts, top_k, ranks), rel=1e-12)
 
 
+def counted_in_groups(experts, top_k, ranks, groups, top_groups):
+    """Mean number of ranks over every choice of groups and of experts inside."""
+    inside, on_rank, copies = experts // groups, experts // ranks, []
+    for chosen in combinations(range(groups), top_groups):
+        candidates = [group * inside + place for group in chosen for place in range(inside)]
+        copies += [len({e // on_rank for e in picked}) for picked in combinations(candidates, top_k)]
+    return sum(copies) / len(copies)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 3), (4, 4)])
+def test_copies_of_tokens_that_are_limited_to_groups_are_those_of_all_their_choices(
+    groups, top_groups, ranks
+):
+    found = expected_copies(constant(8), constant(2), constant(ranks), groups, top_groups).item()
+
+    assert found == pytest.approx(counted_in_groups(8, 2, ranks, groups, top_groups), rel=1e-12)
+
+
+def test_a_token_of_deepseek_v2_goes_to_at_most_three_of_eight_ranks():
+    """arXiv:2405.04434, section 2.2.2: six of 160 experts, on at most three devices."""
+    limited = expected_copies(constant(160), constant(6), constant(8), 8, 3).item()
+
+    assert 2.5 < limited < 3
+    assert limited < expected_copies(constant(160), constant(6), constant(8)).item()
+
+
 def test_copies_of_many_plans_are_those_of_each():
     experts, top_k, ranks = (
         np.array([[float(v)] for v in values]) for values in ((8, 256), (2, 8), (4, 8))

@@ -238,10 +238,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "tp-cp-pp-dp",
         "tp-cp-dp-pp",
     ),
-    (
-        "model.blocks[0].feed_forward.capacity_factor",
-        "tokens dropped at the capacity of an expert are not built yet",
-    ): (parts(model=mixture(capacity_factor=1.25)), 1.25, "0"),
+    ("plan.expert_parallel", "a rank's experts lie in one group, or are all of several"): (
+        parts(model=mixture(num_experts=12, expert_groups=3, top_groups=2), expert_parallel=2),
+        2,
+        "a divisor or a multiple of expert_groups = 3",
+    ),
     ("plan.data_shard", "sharded data parallelism (FSDP) is not built yet"): (parts(data_shard=8), 8, "1"),
     ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
     ("plan.zero", "ZeRO-2, ZeRO-3 and FSDP are not built yet"): (parts(zero=3), 3, "0 or 1"),
@@ -316,7 +317,6 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
     "unbuilt",
     [
         {"context_parallel": 2, "data_parallel": 4},
-        {"model": mixture(capacity_factor=1.0)},
         {"model": mixture(), "rank_order": "tp-cp-pp-dp"},
         {"model": mixture(), "data_parallel": 4, "tensor_parallel": 2},
         {

@@ -27,6 +27,7 @@ from workload_cases import (
 from flopcast.dtypes import constant
 from flopcast.errors import FlopcastError, InternalError
 from flopcast.io.suites import load_suite
+from flopcast.layers.experts import Experts
 from flopcast.operators.item import kernel
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.spec.plan import one_plan
@@ -39,7 +40,16 @@ from flopcast.workload.rewrites.base import change_kind, fuse_runs, kind_of
 FUSIONS = ["bias_dropout_add", "bias_gelu", "epilogue_bias", "flash_attention", "fused_softmax"]
 INSERTING = ["layout_copies"]  # adds a kernel in front of one that stays: asked twice, it copies twice
 RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
-EACH_MODEL = pytest.mark.parametrize("model", MODELS)
+MIXTURE = LLAMA.model_copy(
+    update={
+        "blocks": tuple(
+            block.model_copy(update={"feed_forward": Experts(num_experts=8, top_k=2, expert_hidden=1024)})
+            for block in LLAMA.blocks
+        )
+    }
+)
+ARCHITECTURES = MODELS | {"mixture": MIXTURE}
+EACH_MODEL = pytest.mark.parametrize("model", ARCHITECTURES)
 EACH_REWRITE = pytest.mark.parametrize("name", REWRITES)
 
 
@@ -50,7 +60,7 @@ def shown(items):
 
 def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
     """Forward items that the rewrite may meet: one that works on fused attention gets it."""
-    items = logical_block(MODELS[model], text)
+    items = logical_block(ARCHITECTURES[model], text)
     return REWRITES["flash_attention"](items) if name == "layout_copies" else items
 
 
@@ -182,8 +192,8 @@ def test_every_rewrite_leaves_messages_as_they_are(name, model):
 
 
 @EACH_REWRITE
-def test_every_rewrite_leaves_some_trace_on_one_of_three_architectures(name):
-    changed = [shown(REWRITES[name](prepared(name, m))) != shown(prepared(name, m)) for m in MODELS]
+def test_every_rewrite_leaves_some_trace_on_one_of_four_architectures(name):
+    changed = [shown(REWRITES[name](prepared(name, m))) != shown(prepared(name, m)) for m in ARCHITECTURES]
 
     assert any(changed)
 

@@ -1,8 +1,9 @@
 """The feed-forward layer of many experts, of which a router picks a few for each token.
 
 Answers: fields, weights, sharding and forward items of a mixture of experts, shared experts included.
-Elsewhere: dense feed-forwards (layers/mlp.py), how uneven loads are (layers/expert_load.py), the products
-of several experts (operators/grouped_matmul.py), which ranks hold which experts (cost/placement.py).
+Elsewhere: dense feed-forwards (layers/mlp.py), the router's kernels (layers/router.py), those of
+shared experts (layers/shared_experts.py), how uneven loads are (layers/expert_load.py), the products of
+several experts (operators/grouped_matmul.py), which ranks hold which experts (cost/placement.py).
 
 Ranks follow Megatron-LM's folded layout: experts are spread over `Split.expert` ranks and each is cut over
 `Split.expert_tensor` ranks, all of them ranks that data and tensor parallelism count already. A rank routes
@@ -16,7 +17,8 @@ in their order) → `.up` → `.inner` → `.partial` → `.ordered` → `.back`
 References
 ----------
 Top-k routing and its loss: arXiv:2101.03961, section 2. Shared experts: arXiv:2401.06066, section 3.2.
-Folded ranks: arXiv:2504.14960. Grouped products without dropped tokens: arXiv:2211.15841.
+Groups of experts: arXiv:2405.04434,
+section 2.2.2. Folded ranks: arXiv:2504.14960. Grouped products without dropped tokens: arXiv:2211.15841.
 """
 
 from dataclasses import replace
@@ -25,21 +27,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from flopcast.dtypes import Counts, constant
-from flopcast.layers.base import (
-    AbstractLayer,
-    Split,
-    Weight,
-    enter_tensor_parallel,
-    leave_tensor_parallel,
-    replicated,
-)
+from flopcast.dtypes import ONE, Counts, constant
+from flopcast.layers.base import AbstractLayer, Split, Weight, replicated
 from flopcast.layers.expert_load import fullest_by_chance, fullest_rank
 from flopcast.layers.mlp import GATED, Mlp
+from flopcast.layers.router import router_items
+from flopcast.layers.shared_experts import shared_items, shared_weights
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, Combine, Dispatch, ReduceScatter, expected_copies
 
@@ -52,8 +48,13 @@ class Experts(AbstractLayer):
     (Qwen1.5-MoE). The router is one product to as many scores as there are experts, then `router`,
     "softmax" or "sigmoid", in `router_dtype`: the model's, or "fp32". `auxiliary_loss` is the pass that
     keeps loads even. `router_bias` and `expert_bias` (of both linears of every expert) are GPT-OSS's.
+    `selection_bias` adds a number to each expert's score before the choice, one that follows the loads and
+    no gradient (arXiv:2412.19437, section 2.1.2). With `expert_groups`, a token chooses its experts among
+    those of `top_groups` groups of neighbours, so that it goes to fewer ranks.
 
-    `capacity_factor` is the room of an expert over its mean load, 0 where no token is dropped.
+    `capacity_factor` is the room of an expert over its mean load: what is above is dropped (0: nothing is).
+    With `pads_to_capacity` every expert gets exactly as many rows, padded where fewer tokens choose it, and
+    padding travels and is multiplied as tokens are (arXiv:2101.03961, section 2.2).
     `load_imbalance_ratio` is the load of the fullest expert over the mean one. Left out, it is what chance
     alone makes of even routing, an estimate from below: trained routers are less even (see `imbalance`).
 
@@ -78,16 +79,36 @@ class Experts(AbstractLayer):
     shared_gate: bool = False
     router: Literal["softmax", "sigmoid"] = "softmax"
     router_dtype: Literal["model", "fp32"] = "model"
+    selection_bias: bool = False
+    expert_groups: int = Field(default=1, ge=1, description="groups of which a token chooses some")
+    top_groups: int = Field(default=1, ge=1, description="groups that a token chooses experts in")
     auxiliary_loss: bool = True
     router_bias: bool = False
     expert_bias: bool = False
     capacity_factor: float = Field(default=0.0, ge=0, description="0: no token is dropped")
+    pads_to_capacity: bool = Field(default=False, description="every expert gets as many rows")
     load_imbalance_ratio: float | None = Field(default=None, ge=1, description="fullest expert over mean")
 
     @model_validator(mode="after")
     def _a_token_picks_different_experts(self) -> "Experts":
         if self.top_k > self.num_experts:
             raise ValueError(f"top_k of at most num_experts = {self.num_experts}")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_hold_what_a_token_picks(self) -> "Experts":
+        if self.num_experts % self.expert_groups:
+            raise ValueError(f"expert_groups that divide num_experts = {self.num_experts}")
+        if self.top_groups > self.expert_groups:
+            raise ValueError(f"top_groups of at most expert_groups = {self.expert_groups}")
+        if self.top_k > self.num_experts * self.top_groups // self.expert_groups:
+            raise ValueError(f"top_k of at most the experts in {self.top_groups} of the groups")
+        return self
+
+    @model_validator(mode="after")
+    def _padding_ends_at_a_capacity(self) -> "Experts":
+        if self.pads_to_capacity and not self.capacity_factor:
+            raise ValueError("capacity_factor above 0, where pads_to_capacity is true")
         return self
 
     @property
@@ -134,16 +155,35 @@ class Experts(AbstractLayer):
         Returns
         -------
         pair of arrays of shape (plans, 1)
-            Each at least 1; their product is the load of the fullest expert over the mean one.
+            Each at least 1; their product is the load of the fullest expert over the mean one. No load is
+            above the capacity, if there is one; padding makes all loads equal.
         """
+        if self.pads_to_capacity:
+            return ONE, ONE
         experts = constant(self.num_experts)
         rows = split.own_tokens * split.expert * split.expert_tensor * self.top_k / experts
         if self.load_imbalance_ratio is None:
             fullest = fullest_by_chance(experts, constant(self.top_k), rows)
         else:
             fullest = constant(self.load_imbalance_ratio)
+        if self.capacity_factor:
+            fullest = np.clip(fullest, 1.0, max(1.0, self.capacity_factor))
         of_rank = fullest_rank(fullest, experts, split.expert)
         return of_rank, fullest / of_rank
+
+    @property
+    def _filled_ratio(self) -> float:
+        """Rows of all experts over the tokens' picks: what is dropped is not there, padding is.
+
+        Where capacity is the mean load or more, what chance drops is left out: a few per cent at most.
+        """
+        if self.pads_to_capacity:
+            return self.capacity_factor
+        return min(1.0, self.capacity_factor) if self.capacity_factor else 1.0
+
+    def _picks(self, split: Split) -> Counts:
+        """Rows that a rank sends off: a row for each pick of its own tokens, those dropped left out."""
+        return split.own_tokens * self.top_k * self._filled_ratio
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Router, both stacks of experts, the shared experts and their gate.
@@ -164,10 +204,7 @@ class Experts(AbstractLayer):
         )
         shared: tuple[Weight, ...] = ()
         if self._shared:
-            own = self._shared.weights(hidden, split)
-            shared = tuple(replace(weight, name=_shared_name(weight.name)) for weight in own)
-            if self.shared_gate:
-                shared += (replicated("shared.gate", hidden),)
+            shared = shared_weights(self._shared, self.shared_gate, hidden, split)
         router = [replicated("experts.router", self.num_experts * hidden)]
         if self.router_bias:
             router.append(replicated("experts.router_bias", self.num_experts))
@@ -198,35 +235,26 @@ class Experts(AbstractLayer):
             *self._send(hidden, split),
             *self._compute(hidden, split),
             *self._return(hidden, split),
-            *self._share(hidden, split),
+            *(shared_items(self._shared, self.shared_gate, hidden, split) if self._shared else ()),
         )
 
     def _rows(self, split: Split) -> Counts:
         """Rows that the fullest rank multiplies: those of all ranks that share its experts' columns."""
         of_rank, _ = self.imbalance(split)
-        return split.own_tokens * self.top_k * split.expert_tensor * of_rank
+        return self._picks(split) * split.expert_tensor * of_rank
 
-    def _route(self, hidden: int, split: Split) -> list[Item]:
-        """Scores of all experts for own tokens, the best of them, the loss; small but for the product.
-
-        Scores are computed in fp32 whatever the product is in (arXiv:2101.03961, section 2.4).
-        """
-        dtype = split.dtype if self.router_dtype == "model" else "fp32"
-        elements = split.own_tokens * self.num_experts
-        product = Matmul(m=split.own_tokens, n=constant(self.num_experts), k=constant(hidden), dtype=dtype)
-        steps = [("scores", self.router, "logits", "scores"), ("pick", "top_k", "scores", "picks")]
-        if self.auxiliary_loss:
-            steps.append(("loss", "router_loss", "scores", "loss"))
-        passes = [
-            _item(
-                name,
-                MemoryBound(kind=kind, elements=elements, width=constant(self.num_experts), dtype="fp32"),
-                f"experts.{source}",
-                f"experts.{output}",
-            )
-            for name, kind, source, output in steps
-        ]
-        return [_item("router", product, "mlp.in", "experts.logits"), *passes]
+    def _route(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """The router; what steers the choice comes before it."""
+        before = (("selection_bias", self.selection_bias), ("group_limit", self.expert_groups > 1))
+        return router_items(
+            hidden,
+            split,
+            experts=self.num_experts,
+            scores=self.router,
+            dtype=split.dtype if self.router_dtype == "model" else "fp32",
+            before=tuple(kind for kind, wanted in before if wanted),
+            loss=self.auxiliary_loss,
+        )
 
     def _send(self, hidden: int, split: Split) -> list[Item]:
         """A row for each token and pick; to the ranks of its experts; to those that share their columns.
@@ -234,7 +262,7 @@ class Experts(AbstractLayer):
         A token goes to a rank once, however many of its experts are there (operators/messages.py): what
         crosses the links is less than the rows that are made of it.
         """
-        sent = split.own_tokens * self.top_k * hidden
+        sent = self._picks(split) * hidden
         return [
             _item("permute", _pass("permute", sent, split), "mlp.in", "experts.sent"),
             self._travel("dispatch", Dispatch, "sent", "received", hidden, split),
@@ -271,7 +299,7 @@ class Experts(AbstractLayer):
 
     def _return(self, hidden: int, split: Split) -> list[Item]:
         """Back the way that the rows came; at home the rows of a token are weighed and added."""
-        home = split.own_tokens * self.top_k * hidden
+        home = self._picks(split) * hidden
         output = "experts.sum" if self.shared_width else "mlp.sum"
         return [
             _item("unsort", self._sorted(hidden, split), "experts.partial", "experts.ordered"),
@@ -289,8 +317,19 @@ class Experts(AbstractLayer):
         hidden: int,
         split: Split,
     ) -> Item:
-        """The exchange among the ranks over which experts are spread, as the fullest of them sees it."""
-        copies = expected_copies(constant(self.num_experts), constant(self.top_k), split.expert)
+        """The exchange among the ranks over which experts are spread, as the fullest of them sees it.
+
+        With padding every row travels, as nobody tells padding from tokens.
+        """
+        copies = self._filled_ratio * expected_copies(
+            constant(self.num_experts),
+            constant(self.top_k),
+            split.expert,
+            self.expert_groups,
+            self.top_groups,
+        )
+        if self.pads_to_capacity:
+            copies = constant(self.top_k * self.capacity_factor)
         of_rank, _ = self.imbalance(split)
         sent_bytes = split.own_tokens * copies * of_rank * hidden * split.element_bytes
         work = message(axis="ep", message_bytes=sent_bytes)
@@ -319,46 +358,6 @@ class Experts(AbstractLayer):
         """Rows of several ranks brought into the order of the experts; those of one are in it already."""
         several = np.where(split.expert * split.expert_tensor > 1, 1.0, 0.0)
         return _pass("permute", self._rows(split) * hidden * several, split)
-
-    def _share(self, hidden: int, split: Split) -> list[Item]:
-        """The shared experts on all tokens, as a dense MLP of their own, added to the others' result."""
-        if not self._shared:
-            return []
-        own = split.own_tokens * hidden
-        enter = enter_tensor_parallel("mlp.in", "shared.enter", hidden, split)
-        inside = [
-            replace(
-                item,
-                name=_shared_name(item.name),
-                inputs=tuple(map(_shared_name, item.inputs)),
-                output=_shared_name(item.output),
-                component="experts",
-            )
-            for item in self._shared.forward(hidden, split)
-        ]
-        leave = leave_tensor_parallel("shared.partial", "shared.sum", "shared.leave", hidden, split)
-        join = _pass("residual_add", own, split)
-        return [
-            replace(enter, output="shared.in.full"),
-            *inside,
-            leave,
-            *(self._gate(hidden, split) if self.shared_gate else []),
-            kernel("shared.join", join, ("experts.sum", "shared.sum"), "mlp.sum", component="experts"),
-        ]
-
-    def _gate(self, hidden: int, split: Split) -> list[Item]:
-        """One number a token, its sigmoid, and the product with the shared experts' result."""
-        number = Matmul(m=split.own_tokens, n=constant(1), k=constant(hidden), dtype=split.dtype)
-        scale = _pass("scale_rows", split.own_tokens * hidden, split)
-        return [
-            kernel("shared.gate", number, ("mlp.in",), "shared.gate", component="experts"),
-            kernel("shared.scale", scale, ("shared.sum",), "shared.sum", component="experts"),
-        ]
-
-
-def _shared_name(name: str) -> str:
-    """A name of the dense MLP as one of the shared experts: "mlp.up" is "shared.up"."""
-    return f"shared.{name.removeprefix('mlp.')}"
 
 
 def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:

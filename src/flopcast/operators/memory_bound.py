@@ -61,8 +61,11 @@ KINDS: dict[str, Kind] = {
     "scale_rows": Kind(forward=2, backward=3, saves=X),  # by one number a row
     "top_k": Kind(forward=1, backward=1, reduces=True),  # what it picks is small beside what it reads
     "router_loss": Kind(forward=1, backward=2),
+    "selection_bias": Kind(forward=2),  # steers the choice, and no gradient reaches it
+    "group_limit": Kind(forward=3),  # best scores of each group, then the others' scores masked
     "permute": Kind(forward=2, backward=2),  # counted in rows of the permuted tensor
     "unpermute": Kind(forward=2, backward=3, saves=X),  # weighs rows: their gradients need them
+    "unpermute_sum": Kind(forward=2, backward=2),  # of rows that were weighed before
     "cross_entropy": Kind(forward=2, backward=2, reduces=True),  # logits: spec/stack.py, Memory
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),

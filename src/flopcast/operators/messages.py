@@ -146,7 +146,9 @@ class Combine(AbstractMessage):
         return Dispatch(axis=self.axis, message_bytes=self.message_bytes)
 
 
-def expected_copies(experts: Counts, top_k: Counts, ranks: Counts) -> Counts:
+def expected_copies(
+    experts: Counts, top_k: Counts, ranks: Counts, groups: int = 1, top_groups: int = 1
+) -> Counts:
     """How many ranks a token goes to, its own included, where routing is uniform; arrays broadcast.
 
     Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank is
@@ -154,7 +156,14 @@ def expected_copies(experts: Counts, top_k: Counts, ranks: Counts) -> Counts:
     product over i < k of (E − E/n − i) / (E − i). The expectation is n times the rest. As all ranks are
     alike, 1 / n of the copies stays at home: (n − 1) / n crosses the links, as in an all-to-all.
 
-    Limits on the ranks or nodes of a token (group-limited routing) make it smaller, and are not here.
+    Group-limited routing (arXiv:2405.04434, section 2.2.2; arXiv:2412.19437, section 2.1.2) makes it
+    smaller: experts form `groups` equal groups of neighbours, a token chooses `top_groups` of them, each
+    set equally likely, and its experts inside. A rank's experts then lie in one group, or fill several.
+
+    Parameters
+    ----------
+    ranks : array
+        A divisor or a multiple of `groups`.
 
     Examples
     --------
@@ -163,13 +172,40 @@ def expected_copies(experts: Counts, top_k: Counts, ranks: Counts) -> Counts:
     >>> one = np.ones(1)
     >>> expected_copies(256 * one, 8 * one, np.array([1.0, 8.0])).round(2).tolist()
     [1.0, 5.29]
+
+    The same over 64 ranks of eight nodes, of which a token may use four:
+
+    >>> expected_copies(256 * one, 8 * one, 64 * one, groups=8, top_groups=4).round(2).tolist()
+    [7.36]
     """
-    elsewhere = experts - experts / ranks
-    missed: Counts = np.ones(np.broadcast_shapes(experts.shape, top_k.shape, ranks.shape))
+    here = np.maximum(groups / ranks, 1.0)  # groups of which a rank holds experts
+    held = experts / np.maximum(ranks, groups)  # experts of one of them on the rank
+    chosen = _drawn_here(here, groups, top_groups)
+    inside = experts * top_groups / groups
+    hit = [odds * (1.0 - _missed(drawn * held, inside, top_k)) for drawn, odds in enumerate(chosen)]
+    copies: Counts = ranks * sum(hit)
+    return copies
+
+
+def _missed(held: Counts, experts: Counts, top_k: Counts) -> Counts:
+    """Odds that no one of `top_k` different experts is among `held` ones of them all."""
+    missed: Counts = np.ones(np.broadcast_shapes(held.shape, experts.shape, top_k.shape))
     for pick in range(int(np.max(top_k, initial=0))):
-        again = np.maximum(elsewhere - pick, 0.0) / np.maximum(experts - pick, 1.0)
+        again = np.maximum(experts - held - pick, 0.0) / np.maximum(experts - pick, 1.0)
         missed = np.where(pick < top_k, missed * again, missed)
-    return ranks * (1.0 - missed)
+    return missed
+
+
+def _drawn_here(here: Counts, groups: int, drawn: int) -> list[Counts]:
+    """Odds that 0, 1, … of `drawn` different groups are among the `here` first ones of them all."""
+    odds = [np.ones(here.shape), *(np.zeros(here.shape) for _ in range(drawn))]
+    for done in range(drawn):
+        left = groups - done
+        for number in range(done + 1, -1, -1):
+            misses = odds[number] * np.maximum(groups - here - (done - number), 0.0) / left
+            hits = odds[number - 1] * np.maximum(here - (number - 1), 0.0) / left if number else 0.0
+            odds[number] = misses + hits
+    return odds
 
 
 MESSAGES: dict[str, type[AbstractMessage]] = {

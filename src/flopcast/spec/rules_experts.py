@@ -50,9 +50,19 @@ def _spread(case: Case) -> str:
     return f"set expert_parallel to {nearest_divisor(common, first(case.plans.expert_parallel))}"
 
 
-def _dropping(case: Case) -> list[tuple[int, Experts]]:
-    """Experts of a limited capacity."""
-    return [(place, layer) for place, layer in _experts(case) if layer.capacity_factor > 0]
+def _groups(case: Case) -> list[int]:
+    """Groups of experts, of each run of blocks that limits a token to some of them."""
+    return [layer.expert_groups for _, layer in _experts(case) if layer.expert_groups > 1]
+
+
+def _groups_fit(case: Case) -> np.ndarray:
+    """Whether a rank's experts lie in one group or fill several, shape (plans, 1)."""
+    ranks = case.plans.expert_parallel
+    kept: np.ndarray = np.logical_and.reduce(
+        [np.ones(ranks.shape, dtype=bool)]
+        + [(ranks % groups == 0) | (groups % ranks == 0) for groups in _groups(case)]
+    )
+    return kept
 
 
 RULES: tuple[Rule, ...] = (
@@ -131,11 +141,11 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "choose tp-cp-dp-pp",
     ),
     Rule(
-        field=lambda c: f"model.blocks[{_dropping(c)[0][0]}].feed_forward.capacity_factor",
-        holds=lambda c: not _dropping(c),
-        value=lambda c: _dropping(c)[0][1].capacity_factor,
-        allowed=lambda _: "0",
-        because="tokens dropped at the capacity of an expert are not built yet",
-        fix=lambda _: "change capacity_factor to 0: no token is dropped",
+        field="plan.expert_parallel",
+        holds=_groups_fit,
+        value=lambda c: first(c.plans.expert_parallel),
+        allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
+        because="a rank's experts lie in one group, or are all of several",
+        fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
 )

@@ -78,12 +78,18 @@ RELATIVES: dict[str, Relative] = {
     **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
     # rows gathered from, or scattered to, places all over a tensor: an estimate, as no row was measured
     **dict.fromkeys(
-        ("permute", "permute.backward", "unpermute", "unpermute.backward"),
+        (
+            *("permute", "permute.backward", "unpermute", "unpermute.backward"),
+            *("unpermute_sum", "unpermute_sum.backward"),
+        ),
         Relative(name="residual_add", log_sigma_factor=0.25),
     ),
     # short rows of a router's scores: an estimate, as no row was measured
     **dict.fromkeys(
-        ("top_k", "top_k.backward", "router_loss", "router_loss.backward"),
+        (
+            *("top_k", "top_k.backward", "router_loss", "router_loss.backward"),
+            *("selection_bias", "group_limit"),
+        ),
         Relative(name="residual_add", log_sigma_factor=0.3),
     ),
     # experts' products as one product of all rows: the sigma is what stands between two devices

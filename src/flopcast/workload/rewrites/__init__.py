@@ -21,6 +21,7 @@ from flopcast.workload.rewrites.fused_softmax import fused_softmax
 from flopcast.workload.rewrites.layout_copies import layout_copies
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
 from flopcast.workload.rewrites.unfused_rope import unfused_rope
+from flopcast.workload.rewrites.weighted_experts import weighted_experts
 
 REWRITES: dict[str, Rewrite] = {
     "flash_attention": flash_attention,
@@ -37,4 +38,5 @@ REWRITES: dict[str, Rewrite] = {
     "wide_softmax": wide_softmax,
     "unfused_gate": unfused_gate,
     "unfused_gelu": unfused_gelu,
+    "weighted_experts": weighted_experts,
 }

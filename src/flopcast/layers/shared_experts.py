@@ -1,0 +1,73 @@
+"""Shared experts: those that take every token, side by side one dense MLP, added to the others' result.
+
+Answers: which weights and items do they add to a mixture of experts?
+Elsewhere: their fields, and the experts that are routed to (layers/experts.py).
+
+References
+----------
+arXiv:2401.06066, section 3.2. The gate: Qwen1.5-MoE.
+"""
+
+from dataclasses import replace
+
+from flopcast.dtypes import constant
+from flopcast.layers.base import Split, Weight, enter_tensor_parallel, leave_tensor_parallel, replicated
+from flopcast.layers.mlp import Mlp
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+
+
+def shared_weights(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Weight, ...]:
+    """The dense MLP's, cut as it is, and the gate, which is whole on every rank."""
+    own = tuple(replace(weight, name=_shared(weight.name)) for weight in mlp.weights(hidden, split))
+    return (*own, replicated("shared.gate", hidden)) if gate else own
+
+
+def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item, ...]:
+    """From "mlp.in" and "experts.sum" to "mlp.sum": the MLP in a tensor-parallel region of its own.
+
+    Parameters
+    ----------
+    gate : whether its result is scaled, by the sigmoid of one number a token
+    """
+    enter = enter_tensor_parallel("mlp.in", "shared.enter", hidden, split)
+    inside = [
+        replace(
+            item,
+            name=_shared(item.name),
+            inputs=tuple(map(_shared, item.inputs)),
+            output=_shared(item.output),
+            component="experts",
+        )
+        for item in mlp.forward(hidden, split)
+    ]
+    leave = leave_tensor_parallel("shared.partial", "shared.sum", "shared.leave", hidden, split)
+    join = _pass("residual_add", hidden, split)
+    return (
+        replace(enter, output="shared.in.full"),
+        *inside,
+        leave,
+        *(_gate(hidden, split) if gate else ()),
+        kernel("shared.join", join, ("experts.sum", "shared.sum"), "mlp.sum", component="experts"),
+    )
+
+
+def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
+    """One number a token, its sigmoid, and the product with the shared experts' result."""
+    number = Matmul(m=split.own_tokens, n=constant(1), k=constant(hidden), dtype=split.dtype)
+    scale = _pass("scale_rows", hidden, split)
+    return (
+        kernel("shared.gate", number, ("mlp.in",), "shared.gate", component="experts"),
+        kernel("shared.scale", scale, ("shared.sum",), "shared.sum", component="experts"),
+    )
+
+
+def _shared(name: str) -> str:
+    """A name of the dense MLP as one of the shared experts: "mlp.up" is "shared.up"."""
+    return f"shared.{name.removeprefix('mlp.')}"
+
+
+def _pass(kind: str, hidden: int, split: Split) -> MemoryBound:
+    """A pass over this rank's own tokens."""
+    return MemoryBound(kind=kind, elements=split.own_tokens * hidden, dtype=split.dtype)
