@@ -335,3 +335,52 @@ def test_the_curves_asked_are_named_once_for_each_tier():
 
     assert cost.curves == (curve,)
     assert cost.tier.ravel().tolist() == [0, 1, 0]
+
+
+# Oversubscribed uplinks: blocks of four nodes of four, two of them, whose uplinks carry an eighth
+
+BLOCK = NETWORK.model_copy(update={"name": "block", "devices": 16})
+
+
+def oversubscribed(ratio):
+    """Two tiers of network over one of links."""
+    return cluster_of(LINK, BLOCK, NETWORK.model_copy(update={"oversubscription_ratio": ratio}))
+
+
+@pytest.mark.parametrize(
+    ("collective", "slower"),
+    [
+        ("all_reduce", 8 / 4),  # a ring leaves each block by one of its four nodes: two eighths are missing
+        ("all_to_all", 8 * 4 / 7),  # of seven other nodes, four are in the other block
+        ("dispatch", 8 * 4 / 7),
+        ("send_receive", 8),  # every pair of neighbours crosses at once
+    ],
+)
+def test_uplinks_slow_what_leaves_a_block_by_what_they_cannot_carry(collective, slower):
+    large = 1e12  # latency does not count
+
+    narrow_s = seconds_of(collective, large, 1, 8, oversubscribed(8.0))
+
+    wide_s = seconds_of(collective, large, 1, 8, oversubscribed(1.0))
+    assert narrow_s / wide_s == pytest.approx(slower, rel=1e-3)
+
+
+@pytest.mark.parametrize("collective", FORMULAS)
+def test_inside_a_block_uplinks_do_not_matter(collective):
+    narrow_s = seconds_of(collective, 1e9, 4, 4, oversubscribed(8.0))
+
+    assert narrow_s == seconds_of(collective, 1e9, 4, 4, oversubscribed(1.0))
+
+
+@FEW
+@given(
+    collective=st.sampled_from(sorted(FORMULAS)),
+    nodes=st.integers(1, 64),
+    ratios=st.tuples(st.floats(1, 16), st.floats(1, 16)),
+)
+def test_wider_uplinks_are_never_slower(collective, nodes, ratios):
+    wide, narrow = sorted(ratios)
+
+    wide_s = seconds_of(collective, 1e9, 4, nodes, oversubscribed(wide))
+
+    assert wide_s <= seconds_of(collective, 1e9, 4, nodes, oversubscribed(narrow))

@@ -267,7 +267,8 @@ def test_devices_of_a_node_are_joined_by_all_their_links_counted_in_one_directio
 
 CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machine or the instance
     **dict.fromkeys(
-        ("dgx-h100", "dgx-h200", "dgx-b200", "eos", "hgx-h100", "hgx-h800", "hgx-h20"), (8, 400)
+        ("dgx-h100", "dgx-h200", "dgx-b200", "eos", "hgx-h100", "hgx-h800", "hgx-h20", "meta-24k-roce"),
+        (8, 400),
     ),
     **dict.fromkeys(("azure-nd-h100-v5", "azure-nd-h200-v5", "azure-nd-mi300x-v5"), (8, 400)),
     **dict.fromkeys(("azure-nd-a100-v4", "azure-ndm-a100-v4", "dgx-a100", "selene"), (8, 200)),
@@ -307,6 +308,7 @@ def test_devices_share_the_network_cards_of_their_node_in_equal_parts(name):
 @pytest.mark.parametrize(
     ("name", "devices"),
     [
+        ("meta-24k-roce", 24576),  # arXiv:2407.21783: eight pods of 3,072
         ("eos", 4608),  # blogs.nvidia.com: 576 DGX H100
         ("frontier", 2 * 37632),  # two ranks in each MI250X
         ("alps", 10752),  # docs.cscs.ch

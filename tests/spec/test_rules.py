@@ -189,6 +189,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "2 groups",
         "one group",
     ),
+    ("cluster.tiers[1].in_network_reduction", "sums inside switches are not built yet"): (
+        parts(cluster={"base": "dgx-a100", "nodes": 1, "tiers": {"1": {"in_network_reduction": True}}}),
+        True,
+        "false",
+    ),
     ("plan.context_parallel", "context parallelism is not built yet"): (
         parts(data_parallel=4, context_parallel=2),
         2,

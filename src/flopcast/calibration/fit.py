@@ -239,8 +239,8 @@ def fit_fabric(
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
     """The rows of one file as samples; those faster than their links are rejected and counted.
 
-    Between nodes the bound lets every rank of a node drive its own network card, as
-    cost/collectives/network.py does; the latency of the hops is taken off, but never more than half.
+    The bound is that of cost/collectives/network.py on one tier; the latency of the hops is taken off, but
+    never more than half.
     """
     keep = file.keep(columns)
     rows = {name: values[keep] for name, values in columns.items()}
@@ -248,8 +248,7 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
     seconds = file.seconds(rows)
     ranks = inside * nodes
     formula = FORMULAS[file.collective]
-    lanes = np.where(nodes > 1, inside, 1.0) if file.collective != "send_receive" else 1.0
-    bound_s = formula.share(ranks) * size / (lanes * tier.bytes_per_s)
+    bound_s = formula.share(ranks) * size / (formula.lanes(inside, nodes) * tier.bytes_per_s)
     possible = (seconds > bound_s) & (size > 0)
     latency_s = 0.0 * seconds if own_latency else formula.hops(ranks) * tier.latency_s
     return Samples(

@@ -72,6 +72,12 @@ class Tier(Noun):
         A network card that devices share counts in equal parts.
     latency_s : float
         One hop, software included; a collective pays it for each level of a tree over its ranks.
+    oversubscription_ratio : float
+        What the devices of the tier below can send together over what their uplinks into this one carry.
+        It slows what leaves a block in all directions at once (an exchange of tokens, stages of a
+        pipeline), and a ring where blocks are single nodes.
+    in_network_reduction : bool
+        Whether switches add up what they pass on (SHARP). Refused so far.
     attained_fraction : float
         Of `bytes_per_s`, for large messages where the fabric has no measured curve.
     fabric : str
@@ -84,6 +90,8 @@ class Tier(Noun):
     bytes_per_s: float = Field(gt=0, description="one direction, per device")
     latency_s: float = Field(ge=0, description="one hop")
     fabric: str = Field(default="", description="whose collective curves are used")
+    oversubscription_ratio: float = Field(default=1.0, ge=1, description="devices over uplinks, in bytes/s")
+    in_network_reduction: bool = Field(default=False, description="switches add up; refused so far")
     attained_fraction: float = Field(default=0.8, gt=0, le=1, description="where no curve covers")
     source: tuple[Source, ...] = ()
 

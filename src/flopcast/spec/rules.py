@@ -139,6 +139,11 @@ def _fitting_devices(case: Case) -> str:
     return ", or ".join(edits) or f"choose degrees whose product is {there}"
 
 
+def _reducing(case: Case) -> list[int]:
+    """Tiers whose switches would add up."""
+    return [place for place, tier in enumerate(case.cluster.tiers) if tier.in_network_reduction]
+
+
 def _per_step(case: Case) -> Counts:
     """Sequences of one micro-batch on all replicas: what a global batch is counted in."""
     return case.plans.data_parallel * case.plans.micro_batch
@@ -329,6 +334,14 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: "false with sequence_parallel",
         because="sequence parallelism has cut the checkpoint already",
         fix=lambda _: "set partition_activations to false",
+    ),
+    Rule(
+        field=lambda c: f"cluster.tiers[{_reducing(c)[0]}].in_network_reduction",
+        holds=lambda c: not _reducing(c),
+        value=lambda _: True,
+        allowed=lambda _: "false",
+        because="sums inside switches are not built yet",
+        fix=lambda _: "set in_network_reduction to false",
     ),
     Rule(
         field="cluster.groups",

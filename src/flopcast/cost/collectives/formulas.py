@@ -1,6 +1,7 @@
 """Bounds of collectives: bytes over bandwidth, and the hops of a small message.
 
-Answers: how many bytes must cross a rank's link, how many hops does the shortest message take?
+Answers: how many bytes must cross a rank's link, how many links between domains carry them, how many hops
+does the shortest message take?
 Conventions as in operators/messages.py and nccl-tests. `n` is the number of ranks; n = 1 gives zero.
 One collective is one line of FORMULAS.
 """
@@ -18,8 +19,11 @@ class Formula:
     """`share(n)` of the message crosses each rank's link; `hops(n)` latencies follow each other.
 
     The bandwidth term is `share(n) · message_bytes / bandwidth`, so `share` is the ratio of bus to
-    algorithm bandwidth of nccl-tests. Both are functions of arrays, elementwise, so that one call
-    serves plans with groups of different sizes.
+    algorithm bandwidth of nccl-tests. Between domains that bandwidth is `lanes(inside, nodes)` times
+    that of one rank's links; 1 where the group stays inside one. Of what a block of domains sends then,
+    the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
+    carry. All are functions of arrays, elementwise, so that one call serves plans with groups of different
+    sizes.
 
     References
     ----------
@@ -34,6 +38,50 @@ class Formula:
 
     share: Callable[[Counts], Counts]
     hops: Callable[[Counts], Counts]
+    lanes: Callable[[Counts, Counts], Counts]
+    uplinked: Callable[[Counts, Counts], Counts]
+
+
+def _rails(inside: Counts, nodes: Counts) -> Counts:
+    """Every rank inside a domain drives its own card: as many rings side by side, which share the bytes."""
+    return np.where(nodes > 1, inside, 1.0)
+
+
+def _last_of_block(nodes: Counts, blocks: Counts) -> Counts:
+    """A ring goes through a block domain by domain: one of them sends to the next block."""
+    return blocks / nodes
+
+
+def _to_other_blocks(nodes: Counts, blocks: Counts) -> Counts:
+    """Equal parts for all domains: of those that leave their own, what leaves the block as well."""
+    elsewhere = np.maximum(nodes - nodes / blocks, 0.0)
+    return elsewhere / np.maximum(nodes - 1, 1.0)
+
+
+def _everything(nodes: Counts, blocks: Counts) -> Counts:
+    """Both ends are in different blocks, and so are those of the pairs beside them."""
+    return np.ones(np.broadcast_shapes(nodes.shape, blocks.shape))
+
+
+def _one_card(inside: Counts, nodes: Counts) -> Counts:
+    """A pair of ranks: the sender's card alone."""
+    return np.ones(np.broadcast_shapes(inside.shape, nodes.shape))
+
+
+def _own_card(inside: Counts, nodes: Counts) -> Counts:
+    """Each rank's own bytes for each other: those that leave its domain use its own card alone.
+
+    Of n ranks in m domains, (n - 1) / n of what a rank sends goes to others and (m - 1) / m leaves; their
+    ratio is what the bandwidth of one card is multiplied by. What stays inside is hidden behind it.
+    """
+    ranks = np.rint(inside * nodes)
+    leaves = np.where(nodes > 1, (nodes - 1) / nodes, 1.0)
+    return np.where(nodes > 1, (ranks - 1) / ranks / leaves, 1.0)
+
+
+def _others(n: Counts) -> Counts:
+    """What belongs to other ranks than one's own, of n equal parts."""
+    return (n - 1) / n
 
 
 def _tree(n: Counts) -> Counts:
@@ -51,12 +99,14 @@ def _direct(n: Counts) -> Counts:
 
 
 FORMULAS: dict[str, Formula] = {
-    "all_reduce": Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n)),
-    "all_gather": Formula(share=lambda n: (n - 1) / n, hops=_tree),
-    "reduce_scatter": Formula(share=lambda n: (n - 1) / n, hops=_tree),
-    "all_to_all": Formula(share=lambda n: (n - 1) / n, hops=_tree),
-    "send_receive": Formula(share=_direct, hops=_direct),
+    "all_reduce": Formula(
+        share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n), lanes=_rails, uplinked=_last_of_block
+    ),
+    "all_gather": Formula(share=_others, hops=_tree, lanes=_rails, uplinked=_last_of_block),
+    "reduce_scatter": Formula(share=_others, hops=_tree, lanes=_rails, uplinked=_last_of_block),
+    "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),
+    "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     # copies of tokens, one of n ranks' worth of which stays (operators/messages.py, expected_copies)
-    "dispatch": Formula(share=lambda n: (n - 1) / n, hops=_direct),
-    "combine": Formula(share=lambda n: (n - 1) / n, hops=_direct),
+    "dispatch": Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
+    "combine": Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
 }

@@ -3,8 +3,8 @@
 Answers: how long does one message take over this group of ranks?
 A group inside one scale-up domain (a node, or all nodes on one NVLink fabric) uses the innermost tier;
 one that leaves it uses the widest tier it needs, where every rank of a domain drives its own share of
-the network cards (a multi-rail ring): the bus bandwidth is ranks per domain × one rank's share, and
-never above the inner tier's.
+the network cards (a multi-rail ring): the bus bandwidth is `Formula.lanes` × one rank's share, and never
+above the inner tier's.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "dispatch": "all_to_all",
     "combine": "all_to_all",
 }
-PERSONAL = ("dispatch", "combine")  # each rank's own bytes for each other: no rank passes them on
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -80,7 +79,10 @@ def message_seconds(
             extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
             borrowed[here] = curve.name != collective
         inner = cluster.tiers[0].bytes_per_s if index else np.inf
-        seconds[here] = _on_tier(collective, size[here], inside[here], nodes[here], link, inner, curve)
+        each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
+        seconds[here] = _on_tier(
+            collective, size[here], inside[here], nodes[here], link, each, inner, curve
+        )
     return MessageCost(
         alone_s=seconds, tier=tier, curves=tuple(curves), extrapolated=extrapolated, borrowed=borrowed
     )
@@ -104,13 +106,15 @@ def _on_tier(
     inside: Counts,
     nodes: Counts,
     link: Tier,
+    own_bytes_per_s: Floats,
     inner_bytes_per_s: float,
     curve: Curve | None,
 ) -> Floats:
     """Seconds of messages that all use `link`; flat arrays of equal length.
 
-    `inner_bytes_per_s` is what one device may send inside its domain, where the others' shares reach
-    it: more network cards than that do not help. A transfer between two ranks drives one card only.
+    `own_bytes_per_s` is a device's share of the link, (rows,); `inner_bytes_per_s` what it may send inside
+    its domain, where the others' shares reach it: more network cards than that do not help. A transfer
+    between two ranks drives one card only.
 
     A curve with a launch of its own was measured down to messages of latency alone: no hops are counted
     beside it, and a smaller message takes as long as the smallest that was measured.
@@ -122,10 +126,7 @@ def _on_tier(
     if curve is not None and curve.launch_s > 0:
         size_bytes = np.maximum(size_bytes, 2.0 ** curve.axes[0][0])
         latency_s = np.full(size_bytes.shape, curve.launch_s)
-    lanes = np.where(nodes > 1, inside, 1.0) if collective != "send_receive" else np.ones_like(nodes)
-    if collective in PERSONAL:
-        lanes = _lanes_of_own(ranks, nodes)
-    bus_bytes_per_s = np.minimum(lanes * link.bytes_per_s, inner_bytes_per_s)
+    bus_bytes_per_s = np.minimum(formula.lanes(inside, nodes) * own_bytes_per_s, inner_bytes_per_s)
     bound_s = formula.share(ranks) * size_bytes / bus_bytes_per_s
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
@@ -133,15 +134,18 @@ def _on_tier(
     return alone_s
 
 
-def _lanes_of_own(ranks: Counts, nodes: Counts) -> Counts:
-    """Cards that one rank's own traffic seems to use: those bytes that leave its domain use its own alone.
+def _uplink_bytes_per_s(collective: str, nodes: Counts, index: int, cluster: Cluster) -> Floats:
+    """What a device may send on a tier while its whole block does; (rows,).
 
-    Of n ranks in m domains, (n - 1) / n of what a rank sends goes to others and (m - 1) / m leaves; their
-    ratio is what the bandwidth of one card is multiplied by. What stays inside is hidden behind it.
+    A block is what the tier below joins. Its uplinks carry 1 / oversubscription of what its devices can
+    send: that is too little only for as much of the traffic as leaves the block.
     """
-    outside = np.where(nodes > 1, (nodes - 1) / nodes, 1.0)
-    lanes: Counts = np.where(nodes > 1, (ranks - 1) / ranks / outside, 1.0)
-    return lanes
+    link = cluster.tiers[index]
+    per_block = max(cluster.tiers[index - 1].devices // cluster.scale_up_devices, 1) if index else 1
+    blocks = np.ceil(nodes / per_block)
+    slowed_ratio = FORMULAS[collective].uplinked(nodes, blocks) * link.oversubscription_ratio
+    own_bytes_per_s: Floats = link.bytes_per_s / np.maximum(slowed_ratio, 1.0)
+    return own_bytes_per_s
 
 
 def _curve(collective: str, link: Tier, book: CurveBook) -> Curve | None:
