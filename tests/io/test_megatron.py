@@ -265,6 +265,53 @@ def test_recompute_has_been_spelt_in_several_ways(flags, recompute):
 
 
 @pytest.mark.parametrize(
+    ("flags", "optimizer"),
+    [
+        ("", "adamw"),
+        ("--optimizer adam", "adamw"),
+        ("--optimizer sgd", "sgd_momentum"),
+        ("--optimizer sgd --sgd-momentum 0.0", "sgd"),
+    ],
+)
+def test_the_optimizer_is_read(flags, optimizer):
+    assert Plan(**document_of(flags).data["plan"]).optimizer == optimizer
+
+
+def test_an_optimizer_that_is_not_built_is_counted_as_adam_aloud():
+    document = document_of("--optimizer muon")
+
+    assert Plan(**document.data["plan"]).optimizer == "adamw"
+    assert any("not of muon" in text for text in document.data["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        (
+            "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp8",
+            {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "fp8"},
+        ),
+        ("--main-grads-dtype bf16", {"fp32_gradients": False}),
+        ("", {}),
+    ],
+)
+def test_a_precision_aware_optimizer_keeps_each_state_in_its_type(flags, kept):
+    document = document_of(f"--use-precision-aware-optimizer --use-mcore-models {flags}")
+
+    # `store_param_remainders`: what bf16 leaves out of an fp32 weight are 16 bits
+    assert document.data["stack"]["optimizer"] == kept | {"main_parameter_bytes": "2 B"}
+
+
+def test_types_of_states_mean_nothing_without_the_precision_aware_optimizer():
+    document = document_of("--exp-avg-dtype bf16 --use-mcore-models")
+
+    assert "optimizer" not in dict(
+        document.data["stack"] if isinstance(document.data["stack"], dict) else {}
+    )
+    assert any("--exp-avg-dtype is without effect" in text for text in document.data["assumptions"])
+
+
+@pytest.mark.parametrize(
     ("flags", "word"),
     [
         (

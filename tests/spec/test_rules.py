@@ -77,6 +77,26 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "plan.recompute_layers",
         "blocks are counted inside the chunk of layers that a stage runs at a time",
     ): (parts(recompute="full:uniform:99", pipeline_parallel=2, data_parallel=4), 99, "1 to "),
+    (
+        "plan.optimizer",
+        "shards are cut out of flattened tensors, which have no rows and columns to factor",
+    ): (parts(optimizer="adafactor", zero=1), "adafactor", "adamw"),
+    (
+        "stack.optimizer.state_bytes",
+        "it counts master weight and both moments of AdamW in fp32; less is told by other fields",
+    ): (
+        parts(stack={"base": "megatron-2022", "optimizer": {"state_bytes": "6 B"}}, optimizer="sgd"),
+        6.0,
+        "at least 8 bytes",
+    ),
+    (
+        "stack.optimizer.moved_bytes",
+        "it counts what AdamW in fp32 reads and writes; less is told by other fields",
+    ): (
+        parts(stack={"base": "megatron-2022", "optimizer": {"moved_bytes": "10 B"}}, optimizer="sgd"),
+        10.0,
+        "more than 16 bytes",
+    ),
     ("stack.gradients.copies", "a copy is a memory-bound pass that can be priced"): (
         parts(stack={"base": "megatron-2022", "gradients": {"copies": ["flaten"]}}),
         "flaten",

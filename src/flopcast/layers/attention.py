@@ -143,7 +143,12 @@ class Attention(AbstractMixer):
         heads, groups = self.local_heads(split)
         columns = (self.heads + 2 * self.groups) * size
         cut = columns / ((heads + 2 * groups) * size)
-        out = Weight(name="attention.out", elements=inner * hidden / split.tensor, total=inner * hidden)
+        out = Weight(
+            name="attention.out",
+            elements=inner * hidden / split.tensor,
+            total=inner * hidden,
+            matrix=(inner / split.tensor, constant(hidden)),
+        )
         qkv = linear_weights("attention.qkv", hidden, columns, cut, self.qkv_bias)
         sinks = Weight(name="attention.sinks", elements=heads, total=self.heads)
         return (*qkv, *self._norm_weights(size, heads, groups), *((sinks,) if self.sinks else ()), out)

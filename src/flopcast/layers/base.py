@@ -12,7 +12,7 @@ the tokens each.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
@@ -78,7 +78,8 @@ class Weight:
     `tied` marks a second use of a tensor that another layer owns: it is stored again only where its
     owner is not on the same rank. `expert` marks a tensor of experts: it is cut over expert-parallel ranks,
     and its copies lie on other ranks than those of the model's other tensors (spec/plan.py). `active`
-    counts the elements that one token uses, where these are not all.
+    counts the elements that one token uses, where these are not all. `matrix` gives rows and columns of a
+    matrix on this rank, of one of them where a tensor stacks several; None for vectors.
 
     Over all tensor-parallel ranks, `elements` add up to `total` for a cut tensor, to `total` times the
     degree for a replicated one, and to more than `total` where rows are padded or heads repeated.
@@ -90,6 +91,7 @@ class Weight:
     tied: bool = False
     expert: bool = False
     active: int | None = None  # of `total`; None: all
+    matrix: tuple[Counts, Counts] | None = None
 
 
 class AbstractLayer(Noun, ABC):
@@ -138,7 +140,8 @@ def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) 
     cut : shards, shape (plans, 1)
         The tensor-parallel degree, or less where some columns are held by several ranks.
     """
-    yield Weight(name=name, elements=rows * columns / cut, total=rows * columns)
+    shape = constant(rows), columns / cut
+    yield Weight(name=name, elements=rows * columns / cut, total=rows * columns, matrix=shape)
     if bias:
         yield Weight(name=f"{name}_bias", elements=columns / cut, total=columns)
 
@@ -146,6 +149,11 @@ def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) 
 def replicated(name: str, elements: int) -> Weight:
     """A tensor that every tensor-parallel rank holds whole: norms, biases after a sum, positions."""
     return Weight(name=name, elements=constant(elements), total=elements)
+
+
+def whole_matrix(name: str, rows: int, columns: int) -> Weight:
+    """A matrix that every tensor-parallel rank holds whole: routers, projections down to latents."""
+    return replace(replicated(name, rows * columns), matrix=(constant(rows), constant(columns)))
 
 
 def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = True) -> tuple[Weight, ...]:

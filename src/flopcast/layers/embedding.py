@@ -20,7 +20,7 @@ from flopcast.layers.base import (
     Weight,
     leave_tensor_parallel,
     norm_weights,
-    replicated,
+    whole_matrix,
 )
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.item import Item, kernel
@@ -70,10 +70,15 @@ class Embedding(AbstractLayer):
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """The table; positions and norm, which every rank holds whole."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
-        table = Weight(name="embedding.table", elements=rows * hidden, total=self.vocabulary * hidden)
+        table = Weight(
+            name="embedding.table",
+            elements=rows * hidden,
+            total=self.vocabulary * hidden,
+            matrix=(rows, constant(hidden)),
+        )
         weights: tuple[Weight, ...] = (table,)
         if self.learned_positions:
-            weights += (replicated("embedding.positions", self.learned_positions * hidden),)
+            weights += (whole_matrix("embedding.positions", self.learned_positions, hidden),)
         if self.norm:
             weights += norm_weights("embedding.norm", self.norm, hidden, self.norm_bias)
         return weights

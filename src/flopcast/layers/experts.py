@@ -28,7 +28,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import ONE, Counts, constant
-from flopcast.layers.base import AbstractLayer, Split, Weight, replicated
+from flopcast.layers.base import AbstractLayer, Split, Weight, replicated, whole_matrix
 from flopcast.layers.expert_load import fullest_by_chance, fullest_rank
 from flopcast.layers.mlp import GATED, Mlp
 from flopcast.layers.router import router_items
@@ -199,13 +199,14 @@ class Experts(AbstractLayer):
                 total=self.num_experts * columns * hidden,
                 expert=True,
                 active=self.top_k * columns * hidden,
+                matrix=(constant(hidden), columns / split.expert_tensor),
             )
             for name, columns in (("up", self.up_columns), ("down", self.expert_hidden))
         )
         shared: tuple[Weight, ...] = ()
         if self._shared:
             shared = shared_weights(self._shared, self.shared_gate, hidden, split)
-        router = [replicated("experts.router", self.num_experts * hidden)]
+        router = [whole_matrix("experts.router", hidden, self.num_experts)]
         if self.router_bias:
             router.append(replicated("experts.router_bias", self.num_experts))
         return (*router, *stacks, *self._biases(hidden, split), *shared)

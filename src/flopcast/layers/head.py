@@ -63,7 +63,13 @@ class Head(AbstractLayer):
         """One table of the embedding's shape, padded alike, so that both cuts agree; then the bias."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         total = 0 if self.tied else self.vocabulary * hidden
-        table = Weight(name="head.table", elements=rows * hidden, total=total, tied=self.tied)
+        table = Weight(
+            name="head.table",
+            elements=rows * hidden,
+            total=total,
+            tied=self.tied,
+            matrix=(rows, constant(hidden)),
+        )
         if not self.bias:
             return (table,)
         return table, Weight(name="head.bias", elements=rows, total=self.vocabulary)

@@ -28,7 +28,14 @@ from pydantic import Field
 
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import CORE
-from flopcast.layers.base import Split, Weight, enter_tensor_parallel, leave_tensor_parallel, replicated
+from flopcast.layers.base import (
+    Split,
+    Weight,
+    enter_tensor_parallel,
+    leave_tensor_parallel,
+    replicated,
+    whole_matrix,
+)
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
@@ -116,19 +123,19 @@ class LatentAttention(AbstractMixer):
         """Projections down and norms whole on every rank, projections up and the last one cut by heads."""
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor
-        query: tuple[Weight, ...] = (_cut("q", queries * hidden, cut),)
+        query: tuple[Weight, ...] = (_cut("q", hidden, queries, cut),)
         if self.q_lora_rank:
             query = (
-                replicated("attention.q_down", self.q_lora_rank * hidden),
+                whole_matrix("attention.q_down", hidden, self.q_lora_rank),
                 replicated("attention.q_norm", self.q_lora_rank),
-                _cut("q_up", self.q_lora_rank * queries, cut),
+                _cut("q_up", self.q_lora_rank, queries, cut),
             )
         return (
             *query,
-            replicated("attention.kv_down", hidden * self._down_columns),
+            whole_matrix("attention.kv_down", hidden, self._down_columns),
             replicated("attention.kv_norm", self.kv_lora_rank),
-            _cut("kv_up", self.kv_lora_rank * up, cut),
-            _cut("out", inner * hidden, cut),
+            _cut("kv_up", self.kv_lora_rank, up, cut),
+            _cut("out", hidden, inner, cut),
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -237,9 +244,14 @@ class LatentAttention(AbstractMixer):
         ]
 
 
-def _cut(name: str, elements: int, cut: Counts) -> Weight:
-    """A matrix that ranks share by heads."""
-    return Weight(name=f"attention.{name}", elements=elements / cut, total=elements)
+def _cut(name: str, whole: int, shared: int, cut: Counts) -> Weight:
+    """A matrix of `whole` by `shared` elements that ranks share by heads, along the second."""
+    return Weight(
+        name=f"attention.{name}",
+        elements=whole * shared / cut,
+        total=whole * shared,
+        matrix=(constant(whole), shared / cut),
+    )
 
 
 def _linear(rows: Counts, columns: Counts, inputs: int, split: Split) -> Matmul:

@@ -56,7 +56,12 @@ class Mlp(AbstractLayer):
         Up is cut along its output, down along its input: no message between them.
         """
         inner = self.ffn_hidden
-        down = Weight(name="mlp.down", elements=inner * hidden / split.tensor, total=inner * hidden)
+        down = Weight(
+            name="mlp.down",
+            elements=inner * hidden / split.tensor,
+            total=inner * hidden,
+            matrix=(inner / split.tensor, constant(hidden)),
+        )
         return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:

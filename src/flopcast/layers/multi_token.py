@@ -66,7 +66,10 @@ class MultiTokenPrediction(AbstractLayer):
         found: list[Weight] = []
         for module in range(1, self.modules + 1):
             projection = Weight(
-                name="projection", elements=2 * hidden * hidden / split.tensor, total=2 * hidden * hidden
+                name="projection",
+                elements=2 * hidden * hidden / split.tensor,
+                total=2 * hidden * hidden,
+                matrix=(constant(2 * hidden), hidden / split.tensor),
             )
             norms = [
                 weight

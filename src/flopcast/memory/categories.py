@@ -21,6 +21,7 @@ from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.memory.in_flight import chunks_in_flight, waiting_in_flight
 from flopcast.operators.base import AbstractMessage
 from flopcast.workload.gradients import updated_parameters
+from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
 
 Category = Callable[[Programs], Floats]
@@ -38,7 +39,7 @@ def gradients(programs: Programs) -> Floats:
 
 def optimizer_states(programs: Programs) -> Floats:
     """Master weight and moments of the rank's shard; those of experts over the ranks that hold the same."""
-    return _updated(programs) * programs.stack.optimizer.state_bytes
+    return optimizer_state_bytes(programs)
 
 
 def workspace(programs: Programs) -> Floats:
@@ -112,6 +113,11 @@ def update(programs: Programs) -> Floats:
     return _updated(programs) * programs.stack.memory.update_bytes
 
 
+def main_gradients(programs: Programs) -> Floats:
+    """Copies in fp32 of the shard's 16-bit gradients; there until the next step begins."""
+    return main_gradient_bytes(programs)
+
+
 def context(programs: Programs) -> Floats:
     """The driver's context: code and stacks of kernels, which no allocator of the framework sees."""
     return programs.stack.memory.context_bytes + ZERO
@@ -147,6 +153,7 @@ BACKWARD: dict[str, Category] = {  # besides, when a backward pass starts at ful
 }
 UPDATE: dict[str, Category] = {  # besides, while gradients are reduced and applied
     "gradient_buckets": gradient_buckets,
+    "main_gradients": main_gradients,
     "update": update,
 }
 DRIVER: dict[str, Category] = {  # as the driver sees it, beyond what the allocator has reserved

@@ -11,9 +11,9 @@ from flopcast.operators.base import AbstractOperator, Saved, Work
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OptimizerUpdate(AbstractOperator):
-    """Adam over `parameters` elements, moving `bytes_per_parameter` bytes of each.
+    """An update of `parameters` elements, moving `bytes_per_parameter` bytes of each.
 
-    Mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
+    Adam in mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
     16-bit weight written. That is 2 + 12 read and 12 + 2 written with 16-bit gradients, 28 bytes; a
     stack that casts, copies or checks on the way moves more. `tensors` is how many tensors the parameters
     lie in: one flat buffer, or as many as the model has; small ones fill no device.
@@ -26,7 +26,7 @@ class OptimizerUpdate(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve: multi-tensor Adam."""
+        """One curve, multi-tensor Adam: every update is a pass over memory."""
         return "adam"
 
     def work(self) -> Work:

@@ -68,6 +68,8 @@ class Plan(Noun):
         `recompute_layers` that keep one input, or alone the first so many of every chunk ("block"), or one
         in so many ("every"). In one word: "full:block:4", "selective:core_attention,mlp"
         (spec/recompute.py).
+    optimizer : str
+        What updates the weights (spec/optimizers.py): AdamW, AdamW with 8-bit moments, Adafactor, or SGD.
     rank_order : str
         Which axis takes neighbouring ranks, the first the closest; Megatron-LM's is tp-cp-dp-pp.
 
@@ -117,6 +119,7 @@ class Plan(Noun):
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
     )
     precision: Literal["fp16", "bf16", "fp8"] = "bf16"
+    optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
     offload: bool = False
     rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
 

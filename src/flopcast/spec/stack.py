@@ -74,12 +74,29 @@ class Optimizer(Noun):
     """The update, per parameter of the rank's shard.
 
     Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes
-    them all: `moved_bytes` is what passes through memory, whose bandwidth the update is bound by.
+    them all: `moved_bytes` is what passes through memory, whose bandwidth the update is bound by. Both
+    numbers are those of AdamW in fp32; other optimizers and dtypes follow from them (spec/optimizers.py).
     `step_host_s` is the host's own work of a step (schedulers, logging, loss scaling), hidden by nothing.
+
+    Attributes
+    ----------
+    exp_avg_dtype, exp_avg_sq_dtype : str
+        Of the first moment (momentum too) and the second.
+    main_parameter_bytes : float
+        Of the weight that is updated: 4 in fp32, 2 where a 16-bit remainder completes the model's own.
+    fp32_gradients : bool
+        Whether the update reads fp32 gradients: 16-bit ones of the rank's shard are copied first, and the
+        copies stay until the next step begins.
     """
 
-    moved_bytes: float = Field(default=30.0, gt=0, description="per parameter")
-    state_bytes: float = Field(default=12.0, ge=0, description="master weight and moments")
+    moved_bytes: float = Field(default=30.0, gt=0, description="per parameter, AdamW in fp32")
+    state_bytes: float = Field(default=12.0, ge=0, description="master weight and moments, AdamW in fp32")
+    exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    main_parameter_bytes: float = Field(default=4.0, ge=0, le=4, description="of 4, per parameter")
+    fp32_gradients: bool = Field(
+        default=False, description="16-bit gradients are copied to fp32 before the update"
+    )
     step_host_s: float = Field(default=5e-3, ge=0, description="fixed host time of a step")
 
 

@@ -13,6 +13,7 @@ from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
+from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.workload.rewrites import REWRITES
@@ -56,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
     *RULES_OF_EXPERTS,
     *RULES_OF_RECOMPUTE,
+    *RULES_OF_OPTIMIZERS,
     *RULES_OF_STACKS,
     Rule(
         field="plan.pipeline_parallel",

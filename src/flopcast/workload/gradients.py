@@ -27,6 +27,7 @@ from flopcast.operators.item import Item, host_work
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.program import elements, expert_elements, tied_elements
@@ -147,6 +148,11 @@ def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None)
     return (parameters - experts) / plans.state_shards + experts / plans.expert_state_shards
 
 
+def copies_gradients(stack: Stack) -> bool:
+    """Whether 16-bit gradients are copied to fp32 for the update."""
+    return stack.optimizer.fp32_gradients and stack.gradients.dtype != "fp32"
+
+
 def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str, Counts]]:
     """Ending of a name, axis and elements of each group of ranks that hold the same parameters."""
     if experts is None:
@@ -200,10 +206,11 @@ def update_items(
     [[250000.0]]
     """
     shard = updated_parameters(plans, parameters, experts)
-    update = OptimizerUpdate(
-        parameters=shard, bytes_per_parameter=constant(stack.optimizer.moved_bytes), dtype="fp32"
-    )
+    size_bytes = moved_bytes(plans.structure.optimizer, stack.optimizer)
+    update = OptimizerUpdate(parameters=shard, bytes_per_parameter=constant(size_bytes), dtype="fp32")
+    copy = MemoryBound(kind="cast_to_fp32", elements=shard, dtype=stack.gradients.dtype)
     items = [
+        *([_step_kernel("main_gradients", copy, "optimizer")] if copies_gradients(stack) else []),
         _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),
         _step_kernel("update", update, "optimizer"),
     ]

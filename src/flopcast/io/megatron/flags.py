@@ -31,7 +31,7 @@ SWITCHES = _names(  # modelled, without a value
     --overlap-grad-reduce --overlap-param-gather --accumulate-allreduce-grads-in-fp32
     --grad-reduce-in-bf16 --no-scatter-gather-tensors-in-pipeline --no-overlap-p2p-communication
     --no-check-for-nan-in-loss-and-grad --ddp-average-in-collective --synchronize-each-layer
-    --embed-layernorm --qk-layernorm
+    --embed-layernorm --qk-layernorm --use-precision-aware-optimizer
     """
 )
 
@@ -50,6 +50,7 @@ VALUED = _names(  # modelled, with one value
     --activations-checkpoint-method --activations-checkpoint-num-layers --zero-stage
     --data-parallel-sharding-strategy --fp8-format --cpu-offloading-num-layers --transformer-impl
     --attention-backend --ddp-bucket-size --DDP-impl --optimizer
+    --main-grads-dtype --main-params-dtype --exp-avg-dtype --exp-avg-sq-dtype --sgd-momentum
     """
 )
 
@@ -90,11 +91,6 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--no-persist-layer-norm": "norms are counted at the speed of the persistent kernel",
     "--fp32-residual-connection": "the residual stream is counted in 16 bits",
     "--cross-entropy-loss-fusion": "the loss is counted as separate kernels",
-    "--use-precision-aware-optimizer": "optimizer states are counted in fp32",
-    "--main-grads-dtype": "gradients are counted in fp32",
-    "--main-params-dtype": "optimizer states are counted in fp32",
-    "--exp-avg-dtype": "optimizer states are counted in fp32",
-    "--exp-avg-sq-dtype": "optimizer states are counted in fp32",
     "--defer-embedding-wgrad-compute": "the head's weight gradient is counted where it arises",
     "--delay-wgrad-compute": "weight gradients are counted where they arise",
     "--enable-cuda-graph": "launches are counted one by one",
@@ -188,7 +184,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --reweight-loss-based-on-position-frequency --rope-scaling-factor --rope-type --rotary-base
     --rotary-interleaved --rotary-seq-len-interpolation-factor --run-workload-inspector-server
     --sample-rate --save --save-interval --save-retain-interval --seed
-    --sgd-momentum --sharp-enabled-group --short-seq-prob --skip-train --skip-train-iteration-range
+    --sharp-enabled-group --short-seq-prob --skip-train --skip-train-iteration-range
     --skipped-train-samples --split --start-weight-decay --straggler-ctrlr-port
     --straggler-minmax-count --suggested-communication-unit-size --te-rng-tracker --test-data-path
     --test-mode --tile-factor --timing-log-level --timing-log-option --tokenizer-metadata

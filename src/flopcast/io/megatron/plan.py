@@ -7,6 +7,7 @@ possible and built (spec/rules.py).
 
 from flopcast.io.megatron.draft import Draft
 from flopcast.io.megatron.model import LAYERS
+from flopcast.io.megatron.optimizer import plan_optimizer
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}
@@ -155,8 +156,8 @@ def _modes(draft: Draft, tensor: int) -> None:
         draft.put(("plan", "offload"), True, *offloading, "--cpu-offloading-num-layers")
     if args.has("--use-tp-pp-dp-mapping"):
         draft.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
-    if args.text("--optimizer") not in ("", "adam"):
-        args.assume(f"the update of Adam is counted, not of {args.text('--optimizer')}", "--optimizer")
+    if args.has("--optimizer"):
+        draft.put(("plan", "optimizer"), plan_optimizer(args), "--optimizer")
 
 
 def _zero(draft: Draft) -> None:

@@ -10,6 +10,7 @@ What a flag switches becomes a change of the stack, as in a job file: `{base: me
 
 from flopcast.io import catalog
 from flopcast.io.megatron.arguments import Arguments
+from flopcast.io.megatron.optimizer import stack_optimizer
 from flopcast.spec.stack import Stack
 
 NEWEST = "megatron-core"
@@ -89,6 +90,8 @@ def stack_of(arguments: Arguments, replicas: int) -> object:
         changes["rewrites"] = list(rewrites)
     gradients = _gradients(arguments, stack, replicas)
     changes |= {"gradients": gradients} if gradients else {}
+    optimizer = stack_optimizer(arguments)
+    changes |= {"optimizer": optimizer} if optimizer else {}
     pipeline = _pipeline(arguments, stack)
     changes |= {"pipeline": pipeline} if pipeline else {}
     if arguments.has("--synchronize-each-layer"):

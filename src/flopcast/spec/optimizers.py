@@ -1,0 +1,80 @@
+"""Optimizers: what each keeps and moves for a parameter.
+
+Answers: how many bytes of states does one parameter need, how many pass through memory in an update?
+Elsewhere: which optimizer (plan.py), how software keeps its states (stack.py), who holds which parameters
+(workload/gradients.py), how long the pass takes (cost/).
+
+A stack states both numbers for AdamW with an fp32 master weight and two fp32 moments. Every other choice is
+told from there: what changes in bytes that are kept is read once and written once in an update. Whatever a
+stack does besides (reading gradients, casting weights) stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.spec.stack import Optimizer
+
+FP32_BYTES = ELEMENT_BYTES["fp32"]
+QUANTISED_BYTES = 1 + FP32_BYTES / 256  # a code, and its part of the block's scale
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """One optimizer.
+
+    `moments` counts the full-size tensors beside the weight: in the stack's dtypes, or `quantised` in
+    blocks of 256 with one fp32 scale each. `factored`: a second moment of which only the means over rows
+    and over columns are kept. `passes` counts fp32 tensors that are written or read besides.
+    """
+
+    moments: int
+    quantised: bool = False
+    factored: bool = False
+    passes: int = 0
+
+
+OPTIMIZERS: Mapping[str, Kind] = {
+    "adamw": Kind(moments=2),  # arXiv:1711.05101
+    "adamw_8bit": Kind(moments=2, quantised=True),  # arXiv:2110.02861; blocks: bitsandbytes since 0.44
+    "adafactor": Kind(moments=0, factored=True, passes=3),  # arXiv:1804.04235, algorithm 4, no momentum
+    "sgd": Kind(moments=0),
+    "sgd_momentum": Kind(moments=1),
+}
+
+
+def state_bytes(name: str, kept: Optimizer) -> float:
+    """Bytes of master weight and moments per parameter; means over rows and columns are not counted.
+
+    Examples
+    --------
+    >>> [state_bytes(name, Optimizer()) for name in ("adamw", "sgd_momentum", "sgd", "adafactor")]
+    [12.0, 8.0, 4.0, 4.0]
+    >>> state_bytes("adamw_8bit", Optimizer())
+    6.03125
+    """
+    return kept.state_bytes - _saved_bytes(name, kept)
+
+
+def moved_bytes(name: str, kept: Optimizer) -> float:
+    """Bytes that the update of one parameter reads and writes.
+
+    Adafactor writes its update and reads it twice: its mean square is needed before it can be applied.
+
+    Examples
+    --------
+    >>> [moved_bytes(name, Optimizer(moved_bytes=30.0)) for name in ("adamw", "sgd", "adafactor")]
+    [30.0, 14.0, 26.0]
+    """
+    passes_bytes = OPTIMIZERS[name].passes * FP32_BYTES
+    return kept.moved_bytes - 2 * _saved_bytes(name, kept) + passes_bytes
+
+
+def _saved_bytes(name: str, kept: Optimizer) -> float:
+    """What is kept less of a parameter than by AdamW in fp32."""
+    kind = OPTIMIZERS[name]
+    moments = (ELEMENT_BYTES[kept.exp_avg_dtype], ELEMENT_BYTES[kept.exp_avg_sq_dtype])
+    if kind.quantised:
+        moments = (QUANTISED_BYTES, QUANTISED_BYTES)
+    master = FP32_BYTES - kept.main_parameter_bytes
+    return master + 2 * FP32_BYTES - sum(moments[: kind.moments])

@@ -1,0 +1,74 @@
+"""The states of an optimizer on a rank, and what its update moves.
+
+Answers: how many bytes of states does a rank of each stage class hold, and how many pass through memory?
+Elsewhere: what one parameter needs (spec/optimizers.py), which parameters a rank updates (gradients.py).
+
+Most optimizers need so many bytes a parameter. A factored second moment needs two numbers for a row and a
+column instead: what it takes depends on the shapes of tensors, which a layer states with its weights.
+"""
+
+from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.layers.base import Weight
+from flopcast.spec.optimizers import FP32_BYTES, OPTIMIZERS, state_bytes
+from flopcast.workload.gradients import copies_gradients, updated_parameters
+from flopcast.workload.program import Programs
+
+
+def optimizer_state_bytes(programs: Programs) -> Floats:
+    """Bytes of master weights and moments on a rank, (plans, stage classes).
+
+    Those of the rank's shard of the parameters, and of experts over the ranks that hold the same.
+    """
+    name = programs.plans.structure.optimizer
+    updated = updated_parameters(programs.plans, programs.parameters, programs.expert_parameters)
+    states = updated * state_bytes(name, programs.stack.optimizer)
+    if OPTIMIZERS[name].factored:
+        states = states + FP32_BYTES * factored_elements(programs)
+    return states
+
+
+def main_gradient_bytes(programs: Programs) -> Floats:
+    """Bytes of fp32 copies of the gradients that a rank applies, (plans, stage classes); often none.
+
+    References
+    ----------
+    Megatron-LM, megatron/core/optimizer: `_copy_model_grads_to_main_grads` of both optimizers.
+    """
+    updated = updated_parameters(programs.plans, programs.parameters, programs.expert_parameters)
+    return updated * (FP32_BYTES if copies_gradients(programs.stack) else 0.0)
+
+
+def factored_elements(programs: Programs) -> Counts:
+    """Numbers of all factored second moments on a rank, (plans, stage classes).
+
+    A tied table has its moment where its owner is, or again on the other stage that holds it.
+    """
+    counts = programs.stages.stage_counts
+    owner_elsewhere = counts[:, :, 0] == 0
+    held: Counts = ZERO
+    for part, layer in enumerate(programs.layers):
+        for weight in layer.weights:
+            here = owner_elsewhere if weight.tied else True
+            held = held + counts[:, :, part] * here * moment_elements(weight)
+    return held
+
+
+def moment_elements(weight: Weight) -> Counts:
+    """Numbers of one tensor's factored second moment: of a matrix its rows and columns, of a vector all.
+
+    Of stacked matrices, those of each of them. Ranks that share a matrix factor their own part.
+
+    References
+    ----------
+    arXiv:1804.04235, section 3 and algorithm 4.
+
+    Examples
+    --------
+    >>> from flopcast.layers.base import whole_matrix
+    >>> moment_elements(whole_matrix("up", 4096, 16384)).item()
+    20480.0
+    """
+    if weight.matrix is None:
+        return weight.elements
+    rows, columns = weight.matrix
+    return weight.elements / columns + weight.elements / rows
