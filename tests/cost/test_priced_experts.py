@@ -3,7 +3,9 @@
 Elsewhere: sizes of the items (tests/layers/test_experts.py).
 """
 
+import numpy as np
 import pytest
+from alone import seconds_of as kernel_seconds_of
 from conftest import make_job
 
 from flopcast.cost.collectives.network import message_seconds
@@ -14,6 +16,7 @@ from flopcast.dtypes import constant
 from flopcast.io import catalog
 from flopcast.io.curves import load_book
 from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import Matmul
 from flopcast.prediction import predict
 from flopcast.report.as_json import as_json
 from flopcast.spec.cluster import Tier
@@ -73,6 +76,46 @@ def test_uneven_loads_cost_time_where_experts_are_spread():
 
     assert 1.2 < uneven.step_time_s / even.step_time_s < 2.0
     assert uneven.breakdown["experts"] / even.breakdown["experts"] == pytest.approx(2.0, rel=0.15)
+
+
+@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+def test_an_expert_alone_on_its_rank_takes_as_long_as_a_dense_linear(layout):
+    cluster, size = catalog.cluster("dgx-h100", 1), {"n": constant(3072), "k": constant(5120)}
+    expert = GroupedMatmul(
+        groups=constant(1), rows=constant(4096), imbalance=constant(1), dtype="bf16", **size
+    )
+    linear = Matmul(m=constant(4096), dtype="bf16", **size)
+
+    passes = [
+        {one.layout: one for one in (work, *(gradient for _, gradient in work.gradients()))}
+        for work in (expert, linear)
+    ]
+
+    alone, dense = (kernel_seconds_of(each[layout], cluster).item() for each in passes)
+    assert alone == dense
+
+
+def test_plans_with_one_expert_a_rank_and_with_several_are_priced_together_as_apart():
+    cluster = catalog.cluster("dgx-h100", 1)
+    groups = [1.0, 4.0, 1.0, 8.0]
+
+    def products(several):
+        return GroupedMatmul(
+            groups=np.array(several).reshape(-1, 1), rows=constant(8192), n=constant(3072),
+            k=constant(5120), imbalance=constant(1), dtype="bf16",
+        )  # fmt: skip
+
+    together = kernel_seconds_of(products(groups), cluster)
+
+    assert together[:, 0].tolist() == [kernel_seconds_of(products([one]), cluster).item() for one in groups]
+
+
+def test_a_step_with_one_expert_a_rank_rests_on_no_curve_of_groups():
+    plans = "dp=8 ep=8 gbs=32", "dp=8 gbs=32"
+
+    curves = [" ".join(entry.curve for entry in report(plan).evidence) for plan in plans]
+
+    assert ["grouped_gemm" in names for names in curves] == [False, True]
 
 
 def test_a_report_tells_active_parameters_from_all():

@@ -24,6 +24,7 @@ from flopcast.cost.kernels.classes import KernelClass, class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.placement import Group, axis_group
+from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
@@ -134,7 +135,8 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     state = _Pricing(cluster, programs.stack, book, factors, {}, {})
     by_kernel: dict[str, list[tuple[Item, AbstractOperator]]] = defaultdict(list)
     by_message: dict[tuple[str, str], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
-    for item in programs.items():
+    singles = single_groups(programs.items())
+    for item in to_price(programs.items(), singles):
         work = item.work
         if isinstance(work, AbstractOperator):
             by_kernel[work.kernel].append((item, work))
@@ -147,6 +149,8 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     for (collective, axis), messages in by_message.items():
         group = axis_group(axis, programs.plans, cluster.scale_up_devices)
         _price_messages(collective, group, messages, state)
+    for single in singles:
+        state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
     used = tuple(state.used.values())
     return Priced(
         programs=programs,
@@ -172,6 +176,18 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Doubt(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     _keep([item for item, _ in works], shapes, alone_s * _ratio(names, state), names, (doubt,), state)
+
+
+def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
+    """The price of a dense product in plans with one group, of the groups' products in all others."""
+    dense, several = prices[id(single.dense)], prices.get(id(single.item))
+    if several is None:
+        return dense
+    names = tuple(dict.fromkeys((*several.factors, *dense.factors)))
+    alone_s = np.where(single.where, dense.alone_s, several.alone_s)
+    return Price(
+        alone_s=alone_s, host_s=np.where(single.where, dense.host_s, several.host_s), factors=names
+    )
 
 
 def _keep(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.matmul import Matmul
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -67,6 +68,13 @@ class GroupedMatmul(AbstractOperator):
         was not measured.
         """
         return self.rows, self.n, self.k, self.groups, self.imbalance
+
+    def as_one_product(self) -> Matmul:
+        """All rows times one weight: what a group alone is. A weight gradient sums over rows."""
+        m, n, k = self.rows, self.n, self.k
+        if self.layout == "weight_gradient":
+            m, n, k = n, k, m
+        return Matmul(m=m, n=n, k=k, dtype=self.dtype, layout=self.layout)
 
     def saves(self) -> tuple[Saved, ...]:
         """The rows of all groups, for the weight gradients."""
