@@ -14,7 +14,7 @@ AXES = ("tp", "cp", "dp", "pp")
 VARIED = {  # which degrees the ranks of one group run over
     "tp": ("tp",),
     "cp": ("cp",),
-    "dp": ("dp",),
+    "dp": ("cp", "dp"),  # all that hold the same parameters
     "model": ("tp", "pp"),
     "embedding": ("pp",),
     "world": AXES,

@@ -106,7 +106,6 @@ def test_what_rules_refuse_is_told_on_the_line_of_the_flag():
 
     places = {problem.field: problem.where for problem in told.value.problems}
     assert places["plan.precision"] == "llama3_8b_fp8.sh:44"
-    assert places["plan.context_parallel"] == "llama3_8b_fp8.sh:4"
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -99,7 +99,7 @@ def test_operators_queue_on_the_compute_stream_behind_results_of_messages_and_th
     item = kernel("rope", memory_bound("rope"), component="attention")
 
     assert (item.stream, item.phase, item.when, item.count.item()) == ("compute", "forward", "every", 1)
-    assert set(item.waits) == {"compute", "tp", "ep", "host"}
+    assert set(item.waits) == {"compute", "tp", "ep", "cp", "host"}
 
 
 def test_operators_wait_for_no_gradient_reduction_and_no_pipeline_transfer():
@@ -125,7 +125,7 @@ def test_a_drained_device_has_finished_every_stream():
     item = host_work("synchronise", "backward")
 
     assert isinstance(item.work, HostWork)
-    assert set(item.waits) == set(EVERY_STREAM) == {"compute", "tp", "ep", "dp", "pp", "host"}
+    assert set(item.waits) == set(EVERY_STREAM) == {"compute", "tp", "ep", "cp", "dp", "pp", "host"}
     assert (item.work.kind, item.stream, item.phase) == ("synchronise", "host", "backward")
     assert (item.name, item.component) == ("host.synchronise", "host")
 

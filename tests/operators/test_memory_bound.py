@@ -50,6 +50,8 @@ TRAFFIC = {
     "unpermute": ACTIVATION,  # y = Σ weight · x: the weights' gradients need x
     "unpermute_sum": IN_PLACE,
     "cross_entropy": ("high low ->", "-> dhigh dlow"),
+    "merge_blocks": ("part high low -> high low", ""),
+    "merge_gradients": ("->", "sum part -> sum"),
     "bias_gelu": ("x -> y", "x dy -> dx ; dx ->"),
     "split_heads": ("->", "dqkv -> joined"),
     "epilogue_bias": ("->", "dy ->"),
@@ -89,7 +91,7 @@ MASKED = {"dropout", "bias_dropout_add"}  # one byte per element, written forwar
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
-    "permute", "unpermute_sum",
+    "permute", "unpermute_sum", "merge_gradients",
 }  # fmt: skip
 FUSIONS = {  # one kernel, and those that it stands for
     "scaled_masked_softmax": ("mask_fill", "softmax"),

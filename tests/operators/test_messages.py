@@ -37,11 +37,16 @@ MAPS = {  # from the list of arrays before to the list after; an array that all 
     "all_gather": lambda shards: [np.concatenate(shards)] * RANKS,
     "reduce_scatter": lambda parts: np.split(np.sum(parts, axis=0), RANKS),
     "send_receive": lambda sent: sent,
+    "ring_pass": lambda sent: sent,  # where it arrives, an array is what it was
+    "all_to_all": lambda parts: [
+        np.concatenate(column) for column in zip(*(np.split(p, RANKS) for p in parts), strict=True)
+    ],
     "dispatch": dispatched,
     "combine": combined,
 }
 HELD_BEFORE = {"all_reduce": (RANKS, 8), "replicate": (1, 8), "all_gather": (RANKS, 2)}
 HELD_BEFORE |= {"reduce_scatter": (RANKS, 8), "send_receive": (1, 8)}
+HELD_BEFORE |= {"ring_pass": (1, 8), "all_to_all": (RANKS, 8)}
 HELD_BEFORE |= {"dispatch": (RANKS, 8), "combine": (RANKS, 16)}
 NAME_OF = {kind: name for name, kind in MESSAGES.items()}
 

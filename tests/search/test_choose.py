@@ -134,8 +134,15 @@ def test_settled_fields_that_no_plan_satisfies_are_infeasible():
 
 
 def test_what_no_plan_could_mend_is_told_as_the_fault_that_it_is():
-    with pytest.raises(SpecError, match="context_parallel"):
-        make_job(plan="auto gbs=8 cp=2")
+    with pytest.raises(SpecError, match="offload"):
+        make_job(plan="auto gbs=8 offload")
+
+
+def test_ranks_share_sequences_in_a_chosen_plan_where_that_is_settled():
+    plan = make_job(stack="megatron-core", plan="auto gbs=8 cp=2").plan
+
+    assert plan.context_parallel == 2
+    assert plan.devices == 8
 
 
 def test_a_device_without_bf16_gets_fp16():

@@ -214,10 +214,64 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         True,
         "false",
     ),
-    ("plan.context_parallel", "context parallelism is not built yet"): (
-        parts(data_parallel=4, context_parallel=2),
+    (
+        "plan.context_parallel",
+        "every rank holds equally many tokens, in zigzag order as two parts of the sequence",
+    ): (
+        parts(stack="megatron-core", batch={"seq": 1022}, data_parallel=4, context_parallel=2),
         2,
-        "1",
+        "4 parts divide sequence_length = 1022",
+    ),
+    (
+        "plan.context_parallel",
+        "an all-to-all gives each rank all tokens of whole heads, of queries as of keys and values",
+    ): (
+        parts(
+            model=model(heads=16, kv_heads=2),
+            stack="megatron-core",
+            data_parallel=2,
+            context_parallel=4,
+            context_exchange="all_to_all",
+        ),
+        4,
+        "divides 2 key/value heads",
+    ),
+    ("plan.context_order", "gathered keys and queries that are not balanced are not built yet"): (
+        parts(
+            stack="megatron-core",
+            data_parallel=4,
+            context_parallel=2,
+            context_exchange="all_gather",
+            context_order="contiguous",
+        ),
+        "contiguous",
+        "zigzag with all_gather",
+    ),
+    (
+        "stack.attention_kernel",
+        "blocks of keys are merged by the log-sums that only a fused kernel keeps",
+    ): (parts(data_parallel=4, context_parallel=2), "materialised", "flash with context_parallel above 1"),
+    ("plan.context_exchange", "a ring whose blocks lie outside of a window is not built yet"): (
+        parts(model=model(window=128), stack="megatron-core", data_parallel=4, context_parallel=2),
+        "ring",
+        "all_gather or all_to_all",
+    ),
+    (
+        "plan.context_parallel",
+        "on no stack does a square mask of whole sequences reach ranks that share them",
+    ): (
+        parts(
+            stack={"base": "gpt-neox-deepspeed", "attention_kernel": "flash"},
+            data_parallel=4,
+            context_parallel=2,
+        ),
+        2,
+        "1 on a stack that sends its attention mask",
+    ),
+    ("plan.context_parallel", "slopes over keys of other ranks are not built yet"): (
+        parts(model=model(alibi=True), stack="megatron-core", data_parallel=4, context_parallel=2),
+        2,
+        "1 for a model with ALiBi",
     ),
     ("plan.expert_parallel", "only experts are spread over expert-parallel ranks"): (
         parts(expert_parallel=2),
@@ -341,7 +395,6 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
 @pytest.mark.parametrize(
     "unbuilt",
     [
-        {"context_parallel": 2, "data_parallel": 4},
         {"model": mixture(), "rank_order": "tp-cp-pp-dp"},
         {"model": mixture(), "data_parallel": 4, "tensor_parallel": 2},
         {

@@ -6,6 +6,7 @@ on every stream that it names. The host launches items one after the other, each
 
 from functools import cache
 
+from flopcast.operators.item import EVERY_STREAM
 from flopcast.workload.program import POSITIONS, WHEN
 
 BLOCKING = ("compute", "tp", "host")
@@ -60,7 +61,7 @@ def data_parallel_end(items, price_of, position):
 
 def run_on(items, price_of, position, start_s, reduced_s):
     """Run a program from a moment, behind earlier reductions; when it ends, and its reductions end."""
-    free = dict.fromkeys(("compute", "tp", "ep", "dp", "pp", "host"), start_s)
+    free = dict.fromkeys(EVERY_STREAM, start_s)
     free["dp"] = max(start_s, reduced_s)
     for item in items:
         runs = WHEN[item.when][POSITIONS.index(position)]

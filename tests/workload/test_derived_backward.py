@@ -38,6 +38,8 @@ DUALS = {  # a linear map's gradient is its transpose: a gather's is a reduce-sc
     "all_gather": "reduce_scatter",
     "reduce_scatter": "all_gather",
     "send_receive": "send_receive",
+    "ring_pass": "ring_pass",
+    "all_to_all": "all_to_all",
     "dispatch": "combine",  # every copy of a token has a gradient: they come home and are summed
     "combine": "dispatch",
 }

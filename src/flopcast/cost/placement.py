@@ -42,6 +42,7 @@ class Group:
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     """The group of a rank along `axis`.
 
+    "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together.
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
     joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the last
     stage, "world" every rank.
@@ -72,8 +73,16 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
             inside=pair if axis == "pp_inside" else alone, nodes=alone if axis == "pp_inside" else pair
         )
     if axis in order:
-        stride = _product(order[name] for name in names[: names.index(axis)])
-        return _group(order[axis], stride, devices_per_node)
+        members = ("cp", "dp") if axis == "dp" else (axis,)
+        strides = [_product(order[name] for name in names[: names.index(member)]) for member in members]
+        groups = [
+            _group(order[member], stride, devices_per_node)
+            for member, stride in zip(members, strides, strict=True)
+        ]
+        return Group(
+            inside=_product(group.inside for group in groups),
+            nodes=_product(group.nodes for group in groups),
+        )
     if axis == "model":
         inner = _group(order["tp"], ONE, devices_per_node)
         stride = _product(order[name] for name in names[: names.index("pp")])

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Probability, constant
 from flopcast.layers.base import Split, Weight, linear_weights, replicated
+from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.windows import WindowKind, mean_keys
 from flopcast.operators.base import AbstractOperator
@@ -178,7 +179,20 @@ class Attention(AbstractMixer):
             Logical items: mask, softmax and dropout stand alone, the scores are written. What a stack
             fuses is decided later (workload/rewrites).
         """
-        return (*self._project(hidden, split), *self._attend(hidden, split), *self._join(hidden, split))
+        handed = self._handed(hidden, split)
+        return (
+            *self._project(hidden, split),
+            *enter_core("attention", handed, split, CORE),
+            *self._attend(hidden, split),
+            *leave_core("attention", handed, split),
+            *self._join(hidden, split),
+        )
+
+    def _handed(self, hidden: int, split: Split) -> Handed:
+        """Widths of q, k, v and the core's result on this rank."""
+        heads, groups = self.local_heads(split)
+        size = self.size(hidden)
+        return Handed(queries=heads * size, keys=groups * size, values=groups * size, output=heads * size)
 
     def _project(self, hidden: int, split: Split) -> list[Item]:
         """Queries, keys and values of this rank's heads, from one GEMM over the normed input.
@@ -240,16 +254,16 @@ class Attention(AbstractMixer):
         heads, groups = self.local_heads(split)
         scores = BatchedMatmul(
             role="scores",
-            batch=split.sequences * heads,
-            kv_batch=split.sequences * groups,
-            queries=split.length,
-            keys=split.length,
+            batch=split.sequences * heads / split.head_shards,
+            kv_batch=split.sequences * groups / split.head_shards,
+            queries=split.queries,
+            keys=split.keys,
             head_size=constant(self.size(hidden)),
             dtype=split.dtype,
             mean_keys=self._mean_keys(split),
         )
         context = scores.gradients()[0][1]  # the same shape in the other role
-        pairs = scores.batch * split.length**2
+        pairs = scores.batch * split.queries * split.keys
         items = [_item("scores", scores, ("q", "k"), "scores", CORE)]
         square = "capped" if self.softcap else "scores"
         if self.alibi:
@@ -267,9 +281,9 @@ class Attention(AbstractMixer):
 
     def _mean_keys(self, split: Split) -> Counts | None:
         """Keys of a query inside the window; None where every window holds its whole sequence."""
-        if self.window is None or np.all(split.length <= self.window):
+        if self.window is None or np.all(split.keys <= self.window):
             return None
-        return mean_keys(split.length, self.window, self.window_kind)
+        return mean_keys(split.keys, self.window, self.window_kind)
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
         """Heads side by side again (a copy: batched products write them apart), then the output GEMM."""
@@ -285,7 +299,7 @@ class Attention(AbstractMixer):
 
 def _over(elements: Counts, kind: str, split: Split) -> MemoryBound:
     """A memory-bound operator whose rows, where it reduces any, are the keys of one query."""
-    return MemoryBound(kind=kind, elements=elements, width=split.length, dtype=split.dtype)
+    return MemoryBound(kind=kind, elements=elements, width=split.keys, dtype=split.dtype)
 
 
 def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:

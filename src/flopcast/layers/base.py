@@ -30,8 +30,9 @@ class Split:
 
     Arrays have shape (plans, 1). What is structural (a bool, a dtype) is the same for all plans.
 
-    `sequences` and `length` are those of one micro-batch as attention sees it. `dtype` is that of
-    activations and of the operands of matrix products.
+    `sequences` are those of one micro-batch, `length` the tokens of each that lie on one rank: what all
+    parts but the core of attention work on. `dtype` is that of activations and of the operands of matrix
+    products.
 
     Examples
     --------
@@ -43,12 +44,15 @@ class Split:
     """
 
     sequences: Counts  # of one micro-batch
-    length: Counts  # tokens of one sequence
+    length: Counts  # tokens of one sequence, or of a context-parallel rank's part of it
     tensor: Counts  # tensor-parallel degree
     sequence_parallel: bool
     dtype: str
     expert: Counts = field(default_factory=lambda: ONE)  # ranks over which experts are spread
     expert_tensor: Counts = field(default_factory=lambda: ONE)  # ranks that share one expert
+    context: Counts = field(default_factory=lambda: ONE)  # ranks that share one sequence
+    context_exchange: str = "none"  # how their attention meets all keys; spec/plan.py
+    context_order: str = "zigzag"
 
     @property
     def tokens(self) -> Counts:
@@ -64,6 +68,24 @@ class Split:
         arXiv:2205.05198, section 4.2.2 and figure 5.
         """
         return self.tokens / self.tensor if self.sequence_parallel else self.tokens
+
+    @property
+    def queries(self) -> Counts:
+        """Tokens of one sequence that a rank's attention core has queries of.
+
+        Its own or, where ranks have exchanged them for a share of the heads (`head_shards`), all.
+        """
+        return self.length * self.head_shards
+
+    @property
+    def keys(self) -> Counts:
+        """Tokens of one sequence whose keys these queries meet: all, on whichever rank they lie."""
+        return self.length * self.context
+
+    @property
+    def head_shards(self) -> Counts:
+        """By how much an attention core's heads are cut besides tensor parallelism."""
+        return self.context if self.context_exchange == "all_to_all" else ONE
 
     @property
     def element_bytes(self) -> float:

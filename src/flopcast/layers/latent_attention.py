@@ -36,6 +36,7 @@ from flopcast.layers.base import (
     replicated,
     whole_matrix,
 )
+from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
@@ -144,9 +145,17 @@ class LatentAttention(AbstractMixer):
             *self._queries(hidden, split),
             *self._keys_and_values(hidden, split),
             *self._heads_written_out(split),
+            *enter_core("attention", self._handed(split), split, CORE),
             *self._attend(split),
+            *leave_core("attention", self._handed(split), split),
             *self._join(hidden, split),
         )
+
+    def _handed(self, split: Split) -> Handed:
+        """Widths of q, k, v and the core's result, written out for every head of this rank."""
+        heads = self.heads / split.tensor
+        wide, narrow = heads * self.query_size, heads * self.value_head_size
+        return Handed(queries=wide, keys=wide, values=narrow, output=narrow)
 
     def _queries(self, hidden: int, split: Split) -> list[Item]:
         """Queries of this rank's heads, by way of their latent if they have one."""
@@ -209,13 +218,13 @@ class LatentAttention(AbstractMixer):
 
     def _attend(self, split: Split) -> list[Item]:
         """Scores, mask, softmax, dropout, context: as without latents, but for the size of values."""
-        batch = split.sequences * self.heads / split.tensor
+        batch = split.sequences * self.heads / split.tensor / split.head_shards
         scores = BatchedMatmul(
             role="scores",
             batch=batch,
             kv_batch=batch,
-            queries=split.length,
-            keys=split.length,
+            queries=split.queries,
+            keys=split.keys,
             head_size=constant(self.query_size),
             dtype=split.dtype,
         )
@@ -223,7 +232,9 @@ class LatentAttention(AbstractMixer):
         square = ("mask", "mask_fill", "scores", "scores"), ("softmax", "softmax", "scores", "weights")
         dropped = (("dropout", "dropout", "weights", "dropped"),) if self.dropout else ()
         passes = [
-            _item(name, _over_keys(kind, batch * split.length**2, split), (source,), output, CORE)
+            _item(
+                name, _over_keys(kind, batch * split.queries * split.keys, split), (source,), output, CORE
+            )
             for name, kind, source, output in (*square, *dropped)
         ]
         kept = "dropped" if self.dropout else "weights"
@@ -266,7 +277,7 @@ def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
 
 def _over_keys(kind: str, pairs: Counts, split: Split) -> MemoryBound:
     """A memory-bound operator whose rows are the keys of one query."""
-    return MemoryBound(kind=kind, elements=pairs, width=split.length, dtype=split.dtype)
+    return MemoryBound(kind=kind, elements=pairs, width=split.keys, dtype=split.dtype)
 
 
 def _item(

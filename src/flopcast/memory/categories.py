@@ -126,14 +126,14 @@ def context(programs: Programs) -> Floats:
 def communicators(programs: Programs) -> Floats:
     """Buffers of one communicator for each axis of more than one rank, (plans, 1).
 
-    Experts have two of their own, but where their replicas are the data-parallel ranks. An axis of ranks
+    Experts have two of their own, but where their replicas are those of all parameters. An axis of ranks
     that share an expert is the tensor-parallel one.
     """
     plans = programs.plans
-    degrees = [plans.tensor_parallel, plans.data_parallel, plans.pipeline_parallel]
+    degrees = [plans.tensor_parallel, plans.context_parallel, plans.replicas, plans.pipeline_parallel]
     if programs.expert_parameters is not None:
         replicas = plans.expert_replicas
-        degrees += [plans.expert_parallel, np.where(replicas == plans.data_parallel, 1.0, replicas)]
+        degrees += [plans.expert_parallel, np.where(replicas == plans.replicas, 1.0, replicas)]
     opened = sum(((degree > 1).astype(np.float64) for degree in degrees), ZERO)
     return programs.stack.memory.communicator_bytes * opened
 

@@ -78,7 +78,7 @@ class AbstractOperator(ABC):
 class AbstractMessage(ABC):
     """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays."""
 
-    axis: str  # "tp", "dp", "ep", "etp", "expert_dp", "pp", ...: cost/placement.py
+    axis: str  # "tp", "cp", "dp", "ep", "etp", "expert_dp", "pp", ...: cost/placement.py
     message_bytes: Floats  # by the convention of the collective
 
     @property

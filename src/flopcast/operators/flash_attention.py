@@ -51,6 +51,12 @@ class FlashAttention(AbstractOperator):
     >>> local = replace(head, mean_keys=constant(120))
     >>> (local.work().flop / head.work().flop).item(), local.kernel
     (0.234375, 'flash_attention.window')
+
+    A block of other keys, half as many as queries, costs what the rank's own causal block does:
+
+    >>> block = replace(head, causal=False, keys=constant(512), partial=True)
+    >>> (block.work().flop / head.work().flop).item()
+    1.0
     """
 
     batch: Counts  # sequences · query heads
@@ -62,6 +68,8 @@ class FlashAttention(AbstractOperator):
     is_gradient: bool = False
     value_head_size: Counts | None = None  # of values and the output; None: that of queries and keys
     mean_keys: Counts | None = None  # of a query inside its window; None: all, half of them if causal
+    keys: Counts | None = None  # tokens that each query may meet; None: those of the queries' sequence
+    partial: bool = False  # one block of a longer row, whose log-sums are merged into the row's
 
     @property
     def kernel(self) -> str:
@@ -71,15 +79,27 @@ class FlashAttention(AbstractOperator):
         return f"flash_attention{latent or window}{'.backward' if self.is_gradient else ''}"
 
     @property
-    def _value_size(self) -> Counts:
+    def output_size(self) -> Counts:
+        """Elements of one head of values and of the output."""
         return self.head_size if self.value_head_size is None else self.value_head_size
+
+    @property
+    def _num_keys(self) -> Counts:
+        return self.queries if self.keys is None else self.keys
+
+    @property
+    def _pairs(self) -> Counts:
+        """Pairs of a query and a key of one head, before a mask halves them; with a window, its band's."""
+        return self.queries * (self._num_keys if self.mean_keys is None else 2.0 * self.mean_keys)
 
     @property
     def _square(self) -> Counts:
         """Side of the squares that hold this rank's pairs of queries and keys; one for each sequence and
         head, more with a window.
         """
-        return self.queries if self.mean_keys is None else 2.0 * self.mean_keys
+        if self.mean_keys is not None:
+            return 2.0 * self.mean_keys
+        return self.queries if self.keys is None else (self.queries * self.keys) ** 0.5
 
     def work(self) -> Work:
         """Two products forward, five backward (the scores are computed again).
@@ -92,19 +112,20 @@ class FlashAttention(AbstractOperator):
         ----------
         arXiv:2205.14135, algorithms 1 and 4; the factor 2.5: arXiv:2307.08691, section 4.1.
         """
-        wide, narrow = self.head_size, self._value_size
+        wide, narrow = self.head_size, self.output_size
         elements = 3.0 * wide + 2.0 * narrow if self.is_gradient else wide + narrow
         triangle = 0.5 if self.causal else 1.0
-        rows = (self.batch + self.kv_batch) * self.queries * (wide + narrow)  # q, o and k, v
+        tokens = self.batch * self.queries + self.kv_batch * self._num_keys
+        rows = tokens * (wide + narrow)  # q, o and k, v
         passes = 2.0 if self.is_gradient else 1.0  # each tensor, and its gradient
         return Work(
-            flop=2 * self.batch * self.queries * self._square * elements * triangle,
+            flop=2 * self.batch * self._pairs * elements * triangle,
             moved_bytes=passes * rows * ELEMENT_BYTES[self.dtype],
             unit=self.dtype,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Mean length of a query's keys, head size, number of heads over all sequences.
+        """Side of a square of as many pairs, head size, number of heads over all sequences.
 
         The size is the mean of the two, which forward work is proportional to.
 
@@ -113,21 +134,23 @@ class FlashAttention(AbstractOperator):
         smaller squares of it.
         """
         length = self._square * (0.5**0.5 if self.causal else 1.0)
-        squares = self.batch * (self.queries / self._square)
-        return length, 0.5 * (self.head_size + self._value_size), squares
+        squares = self.batch
+        if self.mean_keys is not None:
+            squares = self.batch * (self._pairs / self._square**2)
+        return length, 0.5 * (self.head_size + self.output_size), squares
 
     def saves(self) -> tuple[Saved, ...]:
-        """q, k, v, the output and one fp32 log-sum per row."""
-        row = self.queries * ELEMENT_BYTES[self.dtype]
-        wide, narrow = row * self.head_size, row * self._value_size
+        """q, k, v, the output and one fp32 log-sum per row: blocks of a row share theirs."""
+        size = ELEMENT_BYTES[self.dtype]
+        asking, asked = self.batch * self.queries * size, self.kv_batch * self._num_keys * size
         log_sums = self.batch * self.queries * ELEMENT_BYTES["fp32"]
-        return (
-            Saved(role="input:0", size_bytes=wide * self.batch),
-            Saved(role="input:1", size_bytes=wide * self.kv_batch),
-            Saved(role="input:2", size_bytes=narrow * self.kv_batch),
-            Saved(role="output", size_bytes=narrow * self.batch),
-            Saved(role="log_sum", size_bytes=log_sums),
+        kept = (
+            Saved(role="input:0", size_bytes=asking * self.head_size),
+            Saved(role="input:1", size_bytes=asked * self.head_size),
+            Saved(role="input:2", size_bytes=asked * self.output_size),
+            Saved(role="output", size_bytes=asking * self.output_size),
         )
+        return kept if self.partial else (*kept, Saved(role="log_sum", size_bytes=log_sums))
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """One kernel for dQ, dK and dV."""

@@ -3,7 +3,7 @@
 Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
 
-Streams are in-order queues of one rank: "compute", "tp", "ep", "dp", "pp", and "host". An item starts
+Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", and "host". An item starts
 when its own stream and every stream of `waits` have finished what was put on them before it. A
 blocking collective waits for "compute", and what needs its result waits for its stream in turn.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
 
-EVERY_STREAM = ("compute", "tp", "ep", "dp", "pp", "host")
+EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +46,10 @@ class Item:
     phase: str = "forward"
     when: str = "every"
     stream: str = "compute"
-    waits: tuple[str, ...] = ("compute", "tp", "ep", "host")
+    waits: tuple[str, ...] = ("compute", "tp", "ep", "cp", "host")
     count: Counts = field(default_factory=lambda: ONE)
     kept_bytes: Floats | None = None  # a gather whose source is kept instead of its output
+    beside: str = ""  # stream of a message that it runs beside, in the backward pass too
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:
         """Tensors kept for the backward pass: (name, bytes), names shared across the layer.

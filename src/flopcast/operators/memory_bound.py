@@ -66,6 +66,8 @@ KINDS: dict[str, Kind] = {
     "permute": Kind(forward=2, backward=2),  # counted in rows of the permuted tensor
     "unpermute": Kind(forward=2, backward=3, saves=X),  # weighs rows: their gradients need them
     "unpermute_sum": Kind(forward=2, backward=2),  # of rows that were weighed before
+    "merge_blocks": Kind(forward=5),  # fp32 += 16-bit, scaled: counted in 16-bit passes
+    "merge_gradients": Kind(forward=0, backward=3),  # of blocks that saw other keys: added up
     "cross_entropy": Kind(forward=2, backward=2, reduces=True),  # logits: spec/stack.py, Memory
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),

@@ -109,6 +109,45 @@ class SendReceive(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class AllToAll(AbstractMessage):
+    """Every rank sends an equal part of its array to each other: what was cut one way is cut another."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as an all-to-all."""
+        return "all_to_all"
+
+    def dual(self) -> "AllToAll":
+        """The gradients go back the same way."""
+        return self
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RingPass(AbstractMessage):
+    """One hop round a ring: every rank sends an array to the next and gets that of the one before it.
+
+    Unlike `SendReceive` all ranks send at once. `order` says which part of a sequence a rank holds
+    (spec/plan.py): how much there is to do with what arrives depends on it, not what is sent.
+    """
+
+    axis: str
+    message_bytes: Floats
+    order: str = "zigzag"
+
+    @property
+    def collective(self) -> str:
+        """Priced as a point-to-point transfer by every rank of the ring."""
+        return "ring_pass"
+
+    def dual(self) -> "RingPass":
+        """Gradients travel the other way round."""
+        return self
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Dispatch(AbstractMessage):
     """Every token goes to the ranks that hold its experts: once to each, however many it uses there.
 
@@ -214,6 +253,8 @@ MESSAGES: dict[str, type[AbstractMessage]] = {
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
     "send_receive": SendReceive,
+    "all_to_all": AllToAll,
+    "ring_pass": RingPass,
     "dispatch": Dispatch,
     "combine": Combine,
 }

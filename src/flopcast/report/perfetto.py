@@ -12,7 +12,7 @@ from flopcast.report.events import Event
 
 SEQUENCE_ID = 1
 SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
-STREAMS = ("tasks", "compute", "tp", "dp", "pp", "host", "ep")
+STREAMS = ("tasks", "compute", "tp", "dp", "pp", "host", "ep", "cp")
 Track = tuple[float, float]
 
 

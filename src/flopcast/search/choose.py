@@ -106,7 +106,7 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
     """Plans that use every device of the job's cluster, rules not yet applied.
 
     Tensor parallelism stays inside a scale-up domain: beyond it every layer's messages would cross the
-    network.
+    network. Ranks share sequences where that is settled, and not otherwise.
 
     Examples
     --------
@@ -115,7 +115,8 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
     >>> {plan.devices for plan in candidates(job, {"recompute": "full"})}
     {16}
     """
-    devices, blocks = job.cluster.num_devices, job.model.num_blocks
+    context = int(str(fixed.get("context_parallel", 1)))
+    devices, blocks = job.cluster.num_devices // context, job.model.num_blocks
     precision = fixed.get("precision", _precision(job))
     batch = fixed.get("global_batch", usual_batch(job))
     for tensor in divisors(devices):
@@ -133,7 +134,7 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
                     "micro_batch": micro,
                     "global_batch": batch,
                     "sequence_parallel": tensor > 1 and not fixed.get("partition_activations", False),
-                    "zero": 1 if data > 1 else 0,
+                    "zero": 1 if data * context > 1 else 0,
                     "recompute": recompute,
                     "precision": precision,
                 }

@@ -52,7 +52,7 @@ class Plan(Noun):
         the sequence (sp): the same bytes travel, as all-gather and reduce-scatter.
     context_parallel, context_exchange, context_order : int, str, str
         Ranks that cut the sequence everywhere (cp), how keys and values reach them, and which part of
-        the sequence each holds: zigzag balances a causal mask. Refused so far.
+        the sequence each holds: zigzag balances a causal mask. What is in layers/context.py.
     expert_parallel, expert_tensor_parallel : int
         Ranks over which experts are spread (ep), and that share one expert (etp; as many as share other
         weights, where it is not said, as in Megatron-LM). All of them are ranks of dp · tp.
@@ -245,12 +245,21 @@ class Plans:
         return np.floor(self.global_batch / (self.data_parallel * self.micro_batch))
 
     @property
+    def replicas(self) -> Counts:
+        """Ranks of a stage that hold the same parameters, shape (plans, 1): they sum their gradients.
+
+        Ranks that share a sequence hold all parameters each and have seen other tokens, as data-parallel
+        ranks have: both kinds together are one group (Megatron-LM: "data parallel with context parallel").
+        """
+        return self.data_parallel * self.context_parallel
+
+    @property
     def state_shards(self) -> Counts:
         """Replicas that share the optimizer's states, shape (plans, 1): each updates its part.
 
-        All data-parallel ranks from ZeRO-1 on (arXiv:1910.02054, section 5.1), otherwise each has its own.
+        All replicas from ZeRO-1 on (arXiv:1910.02054, section 5.1), otherwise each has its own.
         """
-        return self.data_parallel if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
+        return self.replicas if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
     @property
     def expert_replicas(self) -> Counts:
@@ -274,8 +283,10 @@ class Plans:
         Returns
         -------
         Split
-            Arrays of shape (plans, 1); context parallelism has already shortened the sequence.
+            Arrays of shape (plans, 1); context parallelism has already shortened the sequence. Where no
+            plan of the batch has it, layers exchange nothing, not even with nobody.
         """
+        shared = bool((self.context_parallel > 1).any())
         return Split(
             sequences=self.micro_batch,
             length=batch.sequence_length / self.context_parallel,
@@ -284,13 +295,17 @@ class Plans:
             dtype=self.structure.precision,
             expert=self.expert_parallel,
             expert_tensor=self.expert_tensor_parallel,
+            context=self.context_parallel,
+            context_exchange=self.structure.context_exchange if shared else "none",
+            context_order=self.structure.context_order,
         )
 
 
 def structure_of(plan: Plan) -> Plan:
     """The plan with every numeric field at its default: equal for plans that form one batch.
 
-    "auto" is resolved first, because it means different schedules with and without virtual stages.
+    "auto" is resolved first, because it means different schedules with and without virtual stages. What
+    ranks would exchange that share no sequence is no structure.
 
     Examples
     --------
@@ -300,6 +315,8 @@ def structure_of(plan: Plan) -> Plan:
     False
     """
     kept = plan.model_dump(exclude=set(NUMERIC)) | {"schedule": plan.pipeline_schedule}
+    if plan.context_parallel == 1:
+        kept |= {name: Plan.model_fields[name].default for name in ("context_exchange", "context_order")}
     return Plan(**kept)
 
 

@@ -2,7 +2,8 @@
 
 Answers: what must hold, why, and which edit mends it?
 Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py),
-what experts ask of a plan (rules_experts.py).
+what experts ask of a plan (rules_experts.py),
+what sequences shared by ranks ask (rules_context.py).
 What is not built yet is refused by a rule, never accepted and ignored.
 """
 
@@ -209,10 +210,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.sequence_parallel",
         holds=lambda c: (
             not c.plans.structure.sequence_parallel
-            or c.batch.sequence_length % c.plans.tensor_parallel == 0
+            or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
         value=lambda _: True,
-        allowed=lambda _: "only where tensor_parallel divides sequence_length",
+        allowed=lambda _: "only where tensor_parallel divides sequence_length / context_parallel",
         because="norms are cut along the sequence",
         fix=lambda _: "set sequence_parallel to false",
     ),
@@ -351,7 +352,6 @@ RULES: tuple[Rule, ...] = (
         because="more than one rank class is not built yet",
         fix=lambda _: "describe one group",
     ),
-    _not_built("plan.context_parallel", "context_parallel", 1, "context parallelism"),
     _not_built("plan.data_shard", "data_shard", 1, "sharded data parallelism (FSDP)"),
     _not_built("plan.offload", "offload", False, "offload"),
     Rule(

@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.gradients.collective",
         holds=lambda c: (
-            (c.plans.data_parallel == 1)
+            (c.plans.replicas == 1)
             | (c.stack.gradients.collective != "reduce_scatter")
             | (c.plans.structure.zero >= 1)
         ),

@@ -74,5 +74,5 @@ def lay_out(
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:
     """Seconds of an item at a position, and of its launch; both 0 where it does not run there."""
     runs = WHEN[item.when][position]
-    host_s = priced.of(item).host_s
+    host_s = priced.of(item).host_s * np.minimum(item.count, 1.0)
     return priced.seconds(item, plan) * runs, float(host_s[min(plan, len(host_s) - 1), 0]) * runs

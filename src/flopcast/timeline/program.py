@@ -20,16 +20,16 @@ from flopcast.operators.item import Item
 from flopcast.workload.program import WHEN, Segment
 
 NEVER = -np.inf
-BLOCKING = ("compute", "tp", "ep", "host")  # streams whose end is the program's end
+BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Simulated:
     """Programs of every position, plan and chunk class; arrays (positions, plans, classes).
 
-    A program ends with its blocking streams (compute, tensor- and expert-parallel, host): what follows
-    needs its result. The data-parallel stream only has to be done before the update, so it may run on;
-    step.py lines up the reductions of a stage's programs from `tail_s` and `reduction_s`.
+    A program ends with its blocking streams (compute; tensor-, expert- and context-parallel; host): what
+    follows needs its result. The data-parallel stream only has to be done before the update, so it may run
+    on; step.py lines up the reductions of a stage's programs from `tail_s` and `reduction_s`.
     """
 
     duration_s: Floats
@@ -76,7 +76,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     """
     items = tuple(item for segment in segments for item in segment.items)
     streams = tuple(
-        name for name in ("compute", "tp", "ep", "dp", "host") if name == "host" or _on(name, items)
+        name for name in ("compute", "tp", "ep", "cp", "dp", "host") if name == "host" or _on(name, items)
     )
     columns = len(items) + 1 if attribute else 0
     state: _Paths | None = None
@@ -137,7 +137,8 @@ def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
     """Seconds at every position, and the host's of launching; both (positions, plans, classes)."""
     price = priced.of(item)
     runs = np.array(WHEN[item.when])[:, None, None]
-    return runs * (price.alone_s * item.count)[None], runs * price.host_s[None]
+    launched = np.minimum(item.count, 1.0)  # what no plan runs is not launched
+    return runs * (price.alone_s * item.count)[None], runs * (price.host_s * launched)[None]
 
 
 def _executions(item: Item) -> Counts:

@@ -23,6 +23,8 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
+from flopcast.operators.messages import AllGather, RingPass
+from flopcast.workload.beside import launched_before
 from flopcast.workload.reruns import reruns, run_again
 
 WHOLE_LAYER = "layer"  # the recompute group that holds everything
@@ -77,34 +79,44 @@ def derive_backward(
                 started.add(run)
                 items += chosen.again(run, stops_early)
         items += _gradient_items(item, gathers)
-    return tuple(items)
+    return launched_before(tuple(items))
 
 
 def _gradient_items(item: Item, gathers: dict[str, Item]) -> list[Item]:
     """What one forward item becomes: gradient operators, a dual message, or nothing.
 
-    `gathers` maps a gathered tensor to the item that made it, if only its shard was kept. Operators with a
-    single gradient (norms, activations) read no gathered tensor, so they never ask for one again.
-    A message whose dual sends nothing (the gradient of a sum is a copy) leaves no item.
+    `gathers` maps a gathered tensor to the item that made it, if only its shard was kept. An operator with
+    a single gradient that keeps such a tensor (attention, of gathered keys and values) waits for it.
+    A message whose dual sends nothing (the gradient of a sum is a copy) leaves no item. What came round a
+    ring was not kept: it comes round once more, and gradients with it.
     """
     work = item.work
     if isinstance(work, AbstractMessage):
         dual = work.dual()
         if not dual.collective:
             return []
-        return [replace(item, name=f"{item.name}.backward", work=dual, phase="backward", kept_bytes=None)]
+        back = replace(item, name=f"{item.name}.backward", work=dual, phase="backward", kept_bytes=None)
+        round_again = isinstance(work, RingPass) and item.kept_bytes is not None
+        return [_again(item, "for_input"), back] if round_again else [back]
     if not isinstance(work, AbstractOperator):
         return []
     found = [
         replace(item, name=f"{item.name}.{suffix}", work=gradient, phase="backward")
         for suffix, gradient in work.gradients()
     ]
+    if len(found) == 1:
+        needed = [gathers[tensor] for tensor, _ in item.saved() if tensor in gathers]
+        return [*(_again(gather, "for_input") for gather in needed), *found]
     gather = gathers.get(item.inputs[0]) if item.inputs else None
     if gather is None or len(found) < 2:
         return found
-    again = replace(gather, name=f"{gather.name}.again", phase="backward", kept_bytes=None)
     beside = replace(found[0], waits=("compute", "host"))  # the input gradient does not need it
-    return [again, beside, *found[1:]]
+    return [_again(gather, "again"), beside, *found[1:]]
+
+
+def _again(gather: Item, word: str) -> Item:
+    """A gather sent once more; `word` tells one that an input gradient needs from others."""
+    return replace(gather, name=f"{gather.name}.{word}", phase="backward", kept_bytes=None)
 
 
 def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[str, Floats]:
@@ -164,6 +176,20 @@ def gradients_at_work(forward: Iterable[Item]) -> Floats:
             elements = (rows + groups * work.n) * work.k  # of the input, of the weight
             largest = np.maximum(largest, elements * ELEMENT_BYTES[work.dtype])
     return largest
+
+
+def exchanged_at_work(forward: Iterable[Item]) -> Floats:
+    """Bytes of what ranks of one sequence exchange while a layer runs its backward; none of it is kept.
+
+    Gathered keys and values, and gradients of the same size; of a ring two buffers, to work with one while
+    the other is filled, each for keys and values and for their gradients.
+    """
+    total = ZERO
+    for item in forward:
+        if isinstance(item.work, AllGather | RingPass) and item.work.axis == "cp":
+            buffers = 2.0 if isinstance(item.work, AllGather) else 4.0
+            total = total + buffers * item.work.message_bytes * np.minimum(item.count, 1.0)
+    return total
 
 
 def total_bytes(tensors: dict[str, Floats]) -> Floats:

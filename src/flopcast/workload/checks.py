@@ -12,6 +12,7 @@ from flopcast.errors import Problem
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
+from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
@@ -55,6 +56,7 @@ def _most_filled(case: Case) -> int:
 
 RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
+    *RULES_OF_CONTEXT,
     *RULES_OF_EXPERTS,
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OPTIMIZERS,

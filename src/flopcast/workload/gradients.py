@@ -34,7 +34,7 @@ from flopcast.workload.program import elements, expert_elements, tied_elements
 
 ONE_NUMBER_BYTES = constant(8.0)
 AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
-ALL_BEFORE = ("compute", "tp", "ep", "dp", "host")  # what an item at the end of a step waits for
+ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the end of a step waits for
 
 
 def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:

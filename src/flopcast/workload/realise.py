@@ -24,6 +24,7 @@ from flopcast.spec.stack import Stack
 from flopcast.workload.backward import (
     WHOLE_LAYER,
     derive_backward,
+    exchanged_at_work,
     gradients_at_work,
     kept_tensors,
     total_bytes,
@@ -151,6 +152,7 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         working_bytes=everything
         - (kept if not cut else ZERO)
         + gradients_at_work(forward)
+        + exchanged_at_work(forward)
         + 3 * activation_bytes(workload.model.hidden, workload.split),  # y, dy, dx
         weight=weight,
         waiting_bytes=waiting_bytes(forward) if splits else ZERO,

@@ -106,6 +106,7 @@ FORMULAS: dict[str, Formula] = {
     "reduce_scatter": Formula(share=_others, hops=_tree, lanes=_rails, uplinked=_last_of_block),
     "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
+    "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),
     # copies of tokens, one of n ranks' worth of which stays (operators/messages.py, expected_copies)
     "dispatch": Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
     "combine": Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),

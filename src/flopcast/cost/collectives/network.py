@@ -23,6 +23,7 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "reduce_scatter": "all_gather",
     "all_to_all": "all_gather",
     "send_receive": "all_gather",
+    "ring_pass": "send_receive",
     "dispatch": "all_to_all",
     "combine": "all_to_all",
 }

@@ -70,6 +70,8 @@ RELATIVES: dict[str, Relative] = {
             "rope_join.backward",
             "scale_rows.backward",
             "split_heads.backward",
+            "merge_blocks",
+            "merge_gradients.backward",
             "adam",
         ),
         STREAMING,
@@ -99,7 +101,7 @@ RELATIVES: dict[str, Relative] = {
         ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),
         Relative(name="residual_add", log_sigma_factor=0.2),
     ),
-    "epilogue_bias": STREAMING,  # moves nothing
+    **dict.fromkeys(("epilogue_bias", "merge_gradients"), STREAMING),  # move nothing
     "bias_gelu": Relative(name="gelu", log_sigma_factor=0.08),
     "bias_gelu.backward": Relative(name="gelu.backward", log_sigma_factor=0.1),
     **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},

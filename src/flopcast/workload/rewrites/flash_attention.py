@@ -1,6 +1,7 @@
 """Attention in one kernel: the scores are never written (arXiv:2205.14135).
 
 The one rewrite that changes FLOP: a kernel skips the part of the square that mask or window would remove.
+Where keys travel round a ring of ranks, the kernel runs once for each rank's keys (ring_attention.py).
 """
 
 from dataclasses import replace
@@ -11,6 +12,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
 from flopcast.workload.rewrites.base import Items, beside, kind_of, read_outside
+from flopcast.workload.rewrites.ring_attention import in_ring_steps
 
 
 def flash_attention(items: Items) -> Items:
@@ -33,7 +35,7 @@ def flash_attention(items: Items) -> Items:
         if run and isinstance(work, BatchedMatmul) and work.role == "context":
             result.append(_fused(tuple(run), work))
             run = []
-    return (*result, *run)
+    return in_ring_steps((*result, *run))
 
 
 def _joins_heads(item: Item, before: Item) -> bool:
@@ -42,6 +44,7 @@ def _joins_heads(item: Item, before: Item) -> bool:
         isinstance(before.work, FlashAttention)
         and kind_of(item) == "copy"
         and item.inputs == (before.output,)
+        and item.output != before.output  # as a copy before an exchange does (layers/context.py)
     )
 
 
@@ -57,6 +60,7 @@ def _fused(run: Items, work: BatchedMatmul) -> Item:
         batch=work.batch,
         kv_batch=work.kv_batch,
         queries=work.queries,
+        keys=work.keys,
         head_size=size,
         value_head_size=None if np.array_equal(size, work.head_size) else work.head_size,
         causal=any(kind_of(item) == "mask_fill" for item in run),

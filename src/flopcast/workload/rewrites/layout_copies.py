@@ -21,7 +21,7 @@ def layout_copies(items: Items) -> Items:
     result: list[Item] = []
     for item in items:
         work = item.work
-        result += _copied(item, work) if isinstance(work, FlashAttention) else (item,)
+        result += _copied(item, work) if isinstance(work, FlashAttention) and not work.partial else (item,)
     return tuple(result)
 
 

@@ -1,0 +1,104 @@
+"""Attention over a sequence that several ranks share: how queries meet keys that lie elsewhere.
+
+Answers: what is sent before and after the core of an attention layer under context parallelism?
+Elsewhere: the core itself, which each mixer states with `Split.queries`, `.keys` and `.head_shards`
+(layers/attention.py); the steps of a ring (workload/rewrites/ring_attention.py); what a plan may ask
+(spec/rules_context.py). All other parts of a model work on each token alone and need no message.
+
+Every mixer hands over queries, keys and values of its own tokens ("q", "k", "v") and takes "context":
+
+    ring         keys and values travel round; a rank's queries meet one rank's keys at a time
+    all_gather   keys and values are gathered before, and gathered again for the gradients
+    all_to_all   each rank gets all tokens of its share of the heads, and gives the results back
+
+References
+----------
+Ring: arXiv:2310.01889. All-gather: Llama 3, arXiv:2407.21783, section 3.3.2. All-to-all: Ulysses,
+arXiv:2309.14509. All three: Transformer Engine, `pytorch/attention/dot_product_attention/
+context_parallel.py`.
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import Counts
+from flopcast.layers.base import Split
+from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllGather, AllToAll, RingPass
+
+BEFORE = 3  # copies of a tensor around an all-to-all: cut by heads; joined by tokens; in their order
+BEHIND = 2  # of the result, likewise: the mixer itself joins heads
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Handed:
+    """What a mixer hands to its core: elements of one token on this rank, over all heads that it holds.
+
+    Key/value heads that serve several query heads count once: fewer of them make messages smaller.
+    """
+
+    queries: Counts
+    keys: Counts
+    values: Counts
+    output: Counts
+
+
+def enter_core(part: str, handed: Handed, split: Split, group: str) -> list[Item]:
+    """What stands between q, k, v of a rank's own tokens and its attention core.
+
+    Parameters
+    ----------
+    part : prefix of the mixer's tensors and items, "attention"
+    group : the core's recompute group
+        A ring belongs to it: it passes on keys while it computes. What was gathered or exchanged before
+        is not sent again to run the core again.
+    """
+    if split.context_exchange == "ring":
+        return [_ring(part, handed, split, group)]
+    if split.context_exchange == "all_gather":
+        return [_gather(part, "k", handed.keys, split), _gather(part, "v", handed.values, split)]
+    if split.context_exchange == "all_to_all":
+        sent = (("q", handed.queries), ("k", handed.keys), ("v", handed.values))
+        return [i for tensor, width in sent for i in _exchange(part, tensor, width, BEFORE, split)]
+    return []
+
+
+def leave_core(part: str, handed: Handed, split: Split) -> list[Item]:
+    """What stands between the core and "context" of a rank's own tokens: the way back of an all-to-all."""
+    if split.context_exchange == "all_to_all":
+        return _exchange(part, "context", handed.output, BEHIND, split)
+    return []
+
+
+def _ring(part: str, handed: Handed, split: Split, group: str) -> Item:
+    """Hops of keys and values: one less than ranks, so that all have seen all."""
+    hop_bytes = split.tokens * (handed.keys + handed.values) * split.element_bytes
+    return Item(
+        name=f"{part}.pass_on",
+        work=RingPass(axis="cp", message_bytes=hop_bytes, order=split.context_order),
+        component="cp_communication",
+        inputs=(f"{part}.k",),
+        output=f"{part}.passing",
+        group=group,
+        stream="cp",
+        count=split.context - 1.0,
+        kept_bytes=split.tokens * handed.keys * split.element_bytes,
+    )
+
+
+def _gather(part: str, tensor: str, width: Counts, split: Split) -> Item:
+    """All ranks' keys or values; the rank's own are what is kept."""
+    own_bytes = split.tokens * width * split.element_bytes
+    message = AllGather(axis="cp", message_bytes=own_bytes * split.context)
+    return blocking(f"{part}.gather_{tensor}", message, f"{part}.{tensor}", f"{part}.{tensor}", own_bytes)
+
+
+def _exchange(part: str, tensor: str, width: Counts, times: int, split: Split) -> list[Item]:
+    """One tensor cut by heads instead of tokens, or back; copied so often, by kernels of their own."""
+    size, name = split.tokens * width, f"{part}.{tensor}"
+    copies = MemoryBound(kind="copy", elements=times * size, dtype=split.dtype)
+    message = AllToAll(axis="cp", message_bytes=size * split.element_bytes)
+    return [
+        kernel(f"{part}.order_{tensor}", copies, (name,), name, component=part),
+        blocking(f"{part}.exchange_{tensor}", message, name, name),
+    ]

@@ -1,0 +1,131 @@
+"""The rules about context parallelism: which sequences and heads ranks may share, and in which way.
+
+Answers: what must hold between a model, a stack, a batch and a plan whose ranks share sequences; why?
+Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), what is sent
+(layers/context.py). A plan with context_parallel 1 breaks none of these.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.layers.attention import Attention
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import divisors, nearest_divisor
+
+
+def _alone(case: Case) -> np.ndarray:
+    """Plans whose ranks share no sequence, (plans, 1)."""
+    alone: np.ndarray = case.plans.context_parallel == 1
+    return alone
+
+
+def _parts(case: Case) -> Counts:
+    """Parts that a sequence is cut into, (plans, 1): two a rank where their order balances a mask."""
+    zigzag = case.plans.structure.context_order == "zigzag"
+    return case.plans.context_parallel * (2.0 if zigzag else 1.0)
+
+
+def _most_ranks(case: Case) -> int:
+    """The context-parallel degree nearest to the first plan's that cuts the sequence evenly."""
+    each = 2 if case.plans.structure.context_order == "zigzag" else 1
+    length, wanted = case.batch.sequence_length, first(case.plans.context_parallel)
+    return nearest_divisor(length // each, wanted) if length % each == 0 else 1
+
+
+def _exchanges(case: Case, *kinds: str) -> bool:
+    """Whether the plan's ranks meet all keys in one of these ways."""
+    return case.plans.structure.context_exchange in kinds
+
+
+def _common_heads(case: Case) -> int:
+    """What tensor · context must divide: key/value heads of all runs, which divide the query heads."""
+    return int(np.gcd.reduce([block.mixer.groups for block in case.model.blocks]))
+
+
+def _nearest_exchange(case: Case) -> int:
+    """The degree nearest to the first plan's that deals out whole heads."""
+    tensor, heads = first(case.plans.tensor_parallel), _common_heads(case)
+    if heads % tensor:
+        return 1
+    return max(d for d in divisors(heads // tensor) if d <= first(case.plans.context_parallel))
+
+
+def _sloped(case: Case) -> bool:
+    return any(isinstance(b.mixer, Attention) and b.mixer.alibi for b in case.model.blocks)
+
+
+def _windowed(case: Case) -> bool:
+    """Whether some queries see a part of their sequence only."""
+    length = case.batch.sequence_length
+    return any(block.mixer.square(length) < float(length) ** 2 for block in case.model.blocks)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: _alone(c) | (c.batch.sequence_length % _parts(c) == 0),
+        value=lambda c: first(c.plans.context_parallel),
+        allowed=lambda c: (
+            f"a degree whose {first(_parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
+        ),
+        because="every rank holds equally many tokens, in zigzag order as two parts of the sequence",
+        fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
+    ),
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: (
+            _alone(c)
+            | (not _exchanges(c, "all_to_all"))
+            | (_common_heads(c) % (c.plans.tensor_parallel * c.plans.context_parallel) == 0)
+        ),
+        value=lambda c: first(c.plans.context_parallel),
+        allowed=lambda c: (
+            f"with all_to_all, a degree whose product with tensor_parallel divides {_common_heads(c)}"
+            " key/value heads"
+        ),
+        because="an all-to-all gives each rank all tokens of whole heads, of queries as of keys and values",
+        fix=lambda c: f"set context_exchange to ring, or context_parallel to {_nearest_exchange(c)}",
+    ),
+    Rule(
+        field="plan.context_order",
+        holds=lambda c: (
+            _alone(c) | (not _exchanges(c, "all_gather")) | (c.plans.structure.context_order == "zigzag")
+        ),
+        value=lambda c: c.plans.structure.context_order,
+        allowed=lambda _: "zigzag with all_gather",
+        because="gathered keys and queries that are not balanced are not built yet",
+        fix=lambda _: "set context_order to zigzag, or context_exchange to ring",
+    ),
+    Rule(
+        field="stack.attention_kernel",
+        holds=lambda c: _alone(c) | (c.stack.attention_kernel == "flash"),
+        value=lambda c: c.stack.attention_kernel,
+        allowed=lambda _: "flash with context_parallel above 1",
+        because="blocks of keys are merged by the log-sums that only a fused kernel keeps",
+        fix=lambda _: "set context_parallel to 1, or stack.attention_kernel to flash",
+    ),
+    Rule(
+        field="plan.context_exchange",
+        holds=lambda c: _alone(c) | (not _exchanges(c, "ring")) | (not _windowed(c)),
+        value=lambda c: c.plans.structure.context_exchange,
+        allowed=lambda _: "all_gather or all_to_all for a model with windows of attention",
+        because="a ring whose blocks lie outside of a window is not built yet",
+        fix=lambda _: "set context_exchange to all_gather",
+    ),
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
+        value=lambda c: first(c.plans.context_parallel),
+        allowed=lambda _: "1 on a stack that sends its attention mask along",
+        because="on no stack does a square mask of whole sequences reach ranks that share them",
+        fix=lambda _: "set context_parallel to 1, or stack.pipeline.sends_mask to false",
+    ),
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: _alone(c) | (not _sloped(c)),
+        value=lambda c: first(c.plans.context_parallel),
+        allowed=lambda _: "1 for a model with ALiBi",
+        because="slopes over keys of other ranks are not built yet",
+        fix=lambda _: "set context_parallel to 1",
+    ),
+)
