@@ -195,3 +195,21 @@ def test_a_report_of_every_pipeline_schedule_adds_up(schedule):
 
     assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
     assert sum(report.memory.by_category.values()) == pytest.approx(report.memory.allocated_bytes, rel=1e-9)
+
+
+def test_a_block_fewer_beside_a_large_head_makes_the_step_shorter():
+    even = make_job(model=WIDE | {"vocabulary": 256000}, plan="pp=4 dp=2 gbs=64 precision=fp16")
+    listed = changed(even, stage_layers=(2, 3, 2, 1))
+
+    even_s, listed_s = (step_of(job).step_time_s for job in (even, listed))
+
+    assert listed_s < 0.97 * even_s  # its last stage decides: a head of 4096 · 256000 beside 2 blocks, or 1
+
+
+def test_blocks_listed_evenly_are_the_stacks_own_division():
+    even = make_job(model=WIDE, plan="pp=4 dp=2 gbs=64 precision=fp16")
+
+    listed = step_of(changed(even, stage_layers=(2, 2, 2, 2)))
+
+    assert listed.step_time_s == step_of(even).step_time_s
+    assert listed.memory == step_of(even).memory

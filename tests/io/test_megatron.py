@@ -342,6 +342,30 @@ def test_method_layers_and_modules_of_recompute_are_read(flags, word):
             "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2",
             "dp=2 pp=4 vpp=2 mbs=2 gbs=16",
         ),
+        (  # 24 layers: 5 and 3 at the ends, 8 on each of the others
+            "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5"
+            " --decoder-last-pipeline-num-layers 3",
+            "dp=2 pp=4 mbs=2 gbs=16 stage_layers=5,8,8,3",
+        ),
+        (  # (24 - 4) / 2 on the last stage; each stage in two equal chunks
+            "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 4"
+            " --num-virtual-stages-per-pipeline-rank 2",
+            "dp=4 pp=2 vpp=2 mbs=2 gbs=16 stage_layers=2,10,2,10",
+        ),
+        (  # 26 places for 24 layers, embedding and loss
+            "--pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split"
+            " --account-for-loss-in-pipeline-split",
+            "dp=4 pp=2 mbs=2 gbs=16 stage_layers=12,12",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split"
+            " --account-for-loss-in-pipeline-split --num-layers 30",
+            "dp=2 pp=4 mbs=2 gbs=16 stage_layers=7,8,8,7",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*5|t*9|(tt|)*3t*4,L'",
+            "dp=4 pp=2 vpp=3 mbs=2 gbs=16 stage_layers=5,9,2,2,2,4",
+        ),
         (
             "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
             "dp=8 mbs=2 gbs=16 zero=1",

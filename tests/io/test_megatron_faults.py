@@ -131,6 +131,16 @@ def test_a_wrong_value_is_told_where_the_variable_is_set():
             "--use-distributed-optimizer",
             "--use-torch-fsdp2",
         ),
+        (
+            "--pipeline-model-parallel-layout 'Et*24L' --account-for-loss-in-pipeline-split",
+            "--pipeline-model-parallel-layout",
+            "--account-for-loss-in-pipeline-split",
+        ),
+        (
+            "--decoder-last-pipeline-num-layers 24 --account-for-loss-in-pipeline-split",
+            "--decoder-last-pipeline-num-layers",
+            "--account-for-loss-in-pipeline-split",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other_are_told_together(flags, field, other):
@@ -152,6 +162,26 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
             "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4",
             "--num-layers-per-virtual-pipeline-stage",
             "a divisor of the 24 / 4 layers of a stage",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5",
+            "--decoder-first-pipeline-num-layers",
+            "a number that leaves the other 3 stages equally many of 24 layers",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
+            "--account-for-loss-in-pipeline-split",
+            "only where 24 layers and the ends that count divide by 4",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|x|L'",
+            "--pipeline-model-parallel-layout",
+            "E, t, m, L and bars, e.g. 'Et*3|(tt|)*6L'",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|t*4L'",
+            "--pipeline-model-parallel-layout",
+            "a multiple of 4",
         ),
     ],
 )

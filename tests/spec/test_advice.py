@@ -151,3 +151,23 @@ def test_a_degree_that_divides_neither_experts_nor_their_ranks_gets_one_advice(d
     assert len(told) == 2
     assert len({problem.fix for problem in told}) == 1
     assert "plan.expert_parallel" not in [left.field for left in faults(edited(whole, edits(told[0])[0]))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    blocks=st.integers(2, 40),
+    sizes=st.lists(st.integers(0, 20), min_size=1, max_size=8),
+    stages=st.sampled_from([1, 2, 4, 8]),
+)
+def test_the_advised_list_of_blocks_is_possible(blocks, sizes, stages):
+    whole = parts(
+        model=model(blocks=max(blocks, stages)),
+        data_parallel=8 // stages,
+        pipeline_parallel=stages,
+        stage_layers=",".join(map(str, sizes)),
+        global_batch=64,
+    )
+
+    for problem in faults(whole):
+        assert problem.field == "plan.stage_layers"
+        assert faults(edited(whole, edits(problem)[0])) == ()

@@ -122,6 +122,24 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "8 stages × 1 virtual",
         "divide 12 blocks: 1, 2, 3, 4, 6, 12",
     ),
+    (
+        "plan.stage_layers",
+        "every chunk of every stage has its number of blocks, in the order of the model",
+    ): (
+        parts(model=model(blocks=12), data_parallel=2, pipeline_parallel=4, stage_layers="4,4,4"),
+        "3 chunks",
+        "= 4 numbers",
+    ),
+    ("plan.stage_layers", "every block stands on one stage"): (
+        parts(model=model(blocks=12), data_parallel=2, pipeline_parallel=4, stage_layers="3,3,3,2"),
+        "11 blocks",
+        "12 blocks",
+    ),
+    ("plan.stage_layers", "a stage needs at least one layer"): (
+        parts(model=model(blocks=12), data_parallel=2, pipeline_parallel=4, stage_layers="6,0,6,0"),
+        "6,0,6,0",
+        "first and the last chunk",
+    ),
     ("plan.pipeline_parallel", "a stage needs at least one layer"): (
         parts(model=model(blocks=2), stack=DEEPSPEED, data_parallel=1, pipeline_parallel=8),
         8,

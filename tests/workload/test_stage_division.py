@@ -106,10 +106,14 @@ def test_interleaved_the_first_stage_has_the_embedding_once_and_the_last_the_hea
     virtual=st.integers(1, 3),
 )
 def test_every_layer_is_placed_exactly_once_under_every_rule(rule, runs, stages, virtual):
-    virtual = virtual if rule == "even" else 1
+    virtual = 1 if rule == "deepspeed_uniform" else virtual
     counts = (1, *(run * stages * virtual for run in runs), 1, 1)
+    blocks = sum(counts[1:-2]) - (stages * virtual - 1)
+    listed = (*[1] * (stages * virtual - 1), blocks)  # all that is left on the last chunk
 
-    division = divide(Pile(counts=counts, stages=stages, virtual=virtual, before=1, after=1), rule)
+    division = divide(
+        Pile(counts=counts, stages=stages, virtual=virtual, before=1, after=1, given=listed), rule
+    )
 
     placed = division.chunk_counts[division.chunk_class.ravel()]
     assert placed.sum(axis=0).tolist() == list(counts)
@@ -124,10 +128,11 @@ def test_every_layer_is_placed_exactly_once_under_every_rule(rule, runs, stages,
     virtual=st.integers(1, 3),
 )
 def test_classes_name_equal_stages_and_count_them(rule, blocks, stages, virtual):
-    virtual = virtual if rule == "even" else 1
+    virtual = 1 if rule == "deepspeed_uniform" else virtual
     counts = (1, blocks * stages * virtual, 1, 1)
+    listed = (blocks,) * (stages * virtual)
 
-    division = divide(Pile(counts=counts, stages=stages, virtual=virtual), rule)
+    division = divide(Pile(counts=counts, stages=stages, virtual=virtual, given=listed), rule)
 
     of_stage = [division.chunk_counts[division.chunk_class[stage]].tolist() for stage in range(stages)]
     for number, rank in enumerate(division.stage_class):
@@ -209,3 +214,38 @@ def test_plans_of_one_shape_share_one_division():
 
     assert stages.of(0) is stages.of(1)
     assert len(stages.divisions) == 2
+
+
+@LAWS
+@given(stages=st.integers(1, 4), virtual=st.integers(1, 3), draw=st.data())
+def test_listed_blocks_stand_on_their_chunks_in_the_order_of_the_model(stages, virtual, draw):
+    sizes = draw.draw(st.lists(st.integers(0, 4), min_size=stages * virtual, max_size=stages * virtual))
+    every_block_alone = (1,) * max(sum(sizes), 1)
+    sizes[-1] += len(every_block_alone) - sum(sizes)
+
+    division = divide(
+        Pile(counts=(1, *every_block_alone, 1, 1), stages=stages, virtual=virtual, given=tuple(sizes)),
+        "given",
+    )
+
+    start = 0
+    for number, size in enumerate(sizes):
+        chunk, stage = divmod(number, stages)
+        held = division.chunk_counts[division.chunk_class[stage, chunk]][1:-2]
+        assert np.flatnonzero(held).tolist() == list(range(start, start + size))
+        start += size
+
+
+def test_equal_numbers_listed_are_the_even_division():
+    pile = Pile(counts=(1, 24, 1, 1), stages=4, virtual=2, given=(3,) * 8)
+
+    listed, even = divide(pile, "given"), divide(pile, "even")
+
+    np.testing.assert_array_equal(listed.chunk_class, even.chunk_class)
+    np.testing.assert_array_equal(listed.chunk_counts, even.chunk_counts)
+
+
+@pytest.mark.parametrize("listed", [(), (8,), (5, 4), (4, 2, 2)])
+def test_a_list_that_does_not_fit_its_chunks_is_a_fault_of_ours(listed):
+    with pytest.raises(InternalError, match="8 blocks over 2 chunks"):
+        divide(Pile(counts=(1, 8, 1, 1), stages=2, virtual=1, given=listed), "given")

@@ -9,10 +9,10 @@ structure, their degrees as arrays of shape (plans, 1). One plan is a batch of o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from flopcast.dtypes import Counts
@@ -32,6 +32,13 @@ def _degree(long_name: str, short_name: str, default: int = 1) -> int:
 def _tensor_degree(given: dict[str, int]) -> int:
     """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
     return given.get("tensor_parallel", 1)
+
+
+def _or_commas(schema: dict[str, Any]) -> None:
+    """The schema of a list of numbers: an array, or one word with commas, or one number."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    word = {"type": "string", "pattern": r"^[0-9]+(,[0-9]+)*$"}
+    schema["anyOf"] = [array, word, array["items"]]
 
 
 def _or_short_form(schema: dict[str, Any]) -> None:
@@ -58,6 +65,9 @@ class Plan(Noun):
         weights, where it is not said, as in Megatron-LM). All of them are ranks of dp · tp.
     pipeline_parallel, virtual_stages : int
         Stages (pp), and chunks of layers on each of them (vpp).
+    stage_layers : tuple of int
+        Blocks of every chunk in the order of the model, chunk c of stage s being number c · pp + s, where
+        the stack's rule is not to deal them out: "9,10,10,7". Embedding and head come on top.
     zero : int
         What data-parallel ranks shard: 1 optimizer states, 2 gradients too, 3 parameters too.
     micro_batch, global_batch : int
@@ -99,6 +109,11 @@ class Plan(Noun):
     zero: Literal[0, 1, 2, 3] = 0
     micro_batch: int = _degree("micro_batch", "mbs")
     global_batch: int = _degree("global_batch", "gbs")
+    stage_layers: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(),
+        description="blocks of every chunk; default: the stack's rule",
+        json_schema_extra=_or_commas,
+    )
     schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2"] = "auto"
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", json_schema_extra=_or_short_form
@@ -127,6 +142,13 @@ class Plan(Noun):
     @classmethod
     def _recompute_in_one_word(cls, given: object) -> object:
         return recompute_words.split_word(given) if isinstance(given, Mapping) else given
+
+    @field_validator("stage_layers", mode="before")
+    @classmethod
+    def _layers_in_one_word(cls, given: object) -> object:
+        if isinstance(given, str):
+            return tuple(given.split(","))
+        return (given,) if isinstance(given, int) else given
 
     @property
     def devices(self) -> int:
@@ -175,6 +197,8 @@ class Plan(Noun):
             if name in recompute_words.FIELDS:
                 continue
             value = self._recompute_word if name == "recompute" else getattr(self, name)
+            if name == "stage_layers":
+                value = ",".join(map(str, self.stage_layers)) or field.default
             word = _short_name(name, field)
             if isinstance(value, bool):
                 modes += [word] if value else []

@@ -221,6 +221,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.pipeline_parallel",
         holds=lambda c: (
             c.stack.pipeline.partition != "even"
+            or bool(c.plans.structure.stage_layers)
             or c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0
         ),
         value=lambda c: (

@@ -17,6 +17,7 @@ from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
+from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import leaves_no_stage_empty
 
@@ -39,10 +40,11 @@ def _filled(case: Case, stages: int) -> bool:
 def _every_stage_filled(case: Case) -> np.ndarray:
     """Plans whose stages all hold a layer, (plans, 1).
 
-    Equal chunks always do: where blocks do not divide into them, another rule says so.
+    Equal chunks always do: where blocks do not divide into them, another rule says so. So do chunks
+    that the plan lists.
     """
     degrees = case.plans.pipeline_parallel
-    if case.stack.pipeline.partition == "even":
+    if case.stack.pipeline.partition == "even" or case.plans.structure.stage_layers:
         return np.ones(degrees.shape, dtype=bool)
     distinct, code = np.unique(degrees, return_inverse=True)
     return np.array([_filled(case, int(stages)) for stages in distinct])[code.reshape(degrees.shape)]
@@ -61,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_STACKS,
+    *RULES_OF_STAGES,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

@@ -10,6 +10,7 @@ Rules, one function each in DIVISIONS:
   Chunk c of stage s is number c · stages + s.
 - "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, embedding, head and
   the stack's uncounted modules included, are dealt out evenly, the first stages getting the rest.
+- "given": the plan lists the blocks of every chunk (`stage_layers`), whatever the stack's rule.
 
 Uncounted modules compute nothing worth counting, but take a place: GPT-NeoX has two functions in its list
 that transpose activations, so that its first and last stage hold fewer blocks than the others.
@@ -92,27 +93,41 @@ class Pile:
     virtual: int
     before: int = 0
     after: int = 0
+    given: tuple[int, ...] = ()  # blocks of every chunk, in the order of the model
     parts: tuple[int, ...] = ()  # which layer a run is made of, by number; (): each of one of its own
     at_end: int = 2
     checkpoints: Checkpoints | None = None
 
 
 def _even(pile: Pile) -> Counts:
-    """Layers of every chunk, (stages, virtual stages, parts).
+    """Layers of every chunk, (stages, virtual stages, parts): as many blocks each."""
+    chunks = pile.stages * pile.virtual
+    blocks = sum(pile.counts[1 : -pile.at_end])
+    per_chunk, rest = divmod(blocks, chunks)
+    if rest:
+        raise InternalError(f"{blocks} blocks do not divide over {pile.stages} × {pile.virtual} chunks")
+    return _between(pile, np.arange(chunks + 1) * per_chunk)
+
+
+def _given(pile: Pile) -> Counts:
+    """Layers of every chunk, (stages, virtual stages, parts): as many blocks as the plan says."""
+    chunks, blocks = pile.stages * pile.virtual, sum(pile.counts[1 : -pile.at_end])
+    if len(pile.given) != chunks or sum(pile.given) != blocks:
+        raise InternalError(f"{pile.given} do not deal out {blocks} blocks over {chunks} chunks")
+    return _between(pile, np.concatenate([[0], np.cumsum(pile.given)]))
+
+
+def _between(pile: Pile, bounds: Integers) -> Counts:
+    """Layers of every chunk, (stages, virtual stages, parts): blocks between neighbouring bounds.
 
     Runs of blocks may end inside a chunk: each run is cut where the chunks are.
     """
-    counts, stages, virtual = pile.counts, pile.stages, pile.virtual
-    runs = slice(1, -pile.at_end)
-    blocks = sum(counts[runs])
-    per_chunk, rest = divmod(blocks, stages * virtual)
-    if rest:
-        raise InternalError(f"{blocks} blocks do not divide over {stages} × {virtual} chunks")
-    held = np.zeros((stages * virtual, len(counts)))
-    held[:, runs] = _shared(np.arange(stages * virtual + 1) * per_chunk, np.array(counts[runs]))
+    counts, runs = pile.counts, slice(1, -pile.at_end)
+    held = np.zeros((pile.stages * pile.virtual, len(counts)))
+    held[:, runs] = _shared(bounds, np.array(counts[runs]))
     held[0, 0] = 1
     held[-1, -pile.at_end :] = 1
-    return held.reshape(virtual, stages, len(counts)).swapaxes(0, 1)
+    return held.reshape(pile.virtual, pile.stages, len(counts)).swapaxes(0, 1)
 
 
 def _deepspeed_uniform(pile: Pile) -> Counts:
@@ -138,7 +153,11 @@ def _shared(bounds: Integers, lengths: Integers) -> Counts:
     return held
 
 
-DIVISIONS: dict[str, Callable[[Pile], Counts]] = {"even": _even, "deepspeed_uniform": _deepspeed_uniform}
+DIVISIONS: dict[str, Callable[[Pile], Counts]] = {
+    "even": _even,
+    "deepspeed_uniform": _deepspeed_uniform,
+    "given": _given,
+}
 
 
 @lru_cache(maxsize=4096)
@@ -253,13 +272,15 @@ def divide_all(
             virtual=v,
             before=rule.entries_before,
             after=rule.entries_after,
+            given=plans.structure.stage_layers,
             parts=parts,
             at_end=at_end,
             checkpoints=checkpoints,
         )
         for p, v in distinct.tolist()
     ]
-    divisions = tuple(divide(pile, rule.partition) for pile in piles)
+    name = "given" if plans.structure.stage_layers else rule.partition
+    divisions = tuple(divide(pile, name) for pile in piles)
     code = code.reshape(-1)
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)

@@ -32,6 +32,7 @@ SWITCHES = _names(  # modelled, without a value
     --grad-reduce-in-bf16 --no-scatter-gather-tensors-in-pipeline --no-overlap-p2p-communication
     --no-check-for-nan-in-loss-and-grad --ddp-average-in-collective --synchronize-each-layer
     --embed-layernorm --qk-layernorm --use-precision-aware-optimizer
+    --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
     """
 )
 
@@ -44,6 +45,8 @@ VALUED = _names(  # modelled, with one value
     --tokenizer-type --tokenizer-model --tokenizer-name-or-path --attention-dropout --hidden-dropout
     --micro-batch-size --global-batch-size --tensor-model-parallel-size --pipeline-model-parallel-size
     --num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank
+    --decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers
+    --pipeline-model-parallel-layout
     --context-parallel-size --ds-sequence-parallel-size --expert-model-parallel-size
     --expert-tensor-parallel-size --recompute-granularity --recompute-method --recompute-num-layers
     --checkpoint-granularity --checkpoint-method --checkpoint-num-layers
@@ -103,13 +106,8 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--empty-unused-memory-level": "emptying the allocator's cache is not counted",
     "--log-params-norm": "one more pass over the parameters is left out",
     "--log-num-zeros-in-grad": "one more pass over the gradients is left out",
-    "--decoder-first-pipeline-num-layers": "stages are counted as equally full",
-    "--decoder-last-pipeline-num-layers": "stages are counted as equally full",
     "--num-layers-in-first-pipeline-stage": "stages are counted as equally full",
     "--num-layers-in-last-pipeline-stage": "stages are counted as equally full",
-    "--pipeline-model-parallel-layout": "stages are counted as equally full",
-    "--account-for-embedding-in-pipeline-split": "stages are counted as equally full",
-    "--account-for-loss-in-pipeline-split": "stages are counted as equally full",
     "--standalone-embedding-stage": "the embedding is counted on the first stage",
     "--pp-partition-method": "layers are dealt out to stages as the stack does",
     "--microbatch-group-size-per-virtual-pipeline-stage": "groups are as large as the pipeline is deep",

@@ -1,13 +1,13 @@
-"""Megatron-LM's flags as a plan: degrees, batch, stages, precision, sharding, recompute.
+"""Megatron-LM's flags as a plan: degrees, batch, precision, sharding, recompute.
 
 Answers: how is the step divided over ranks, and what does it keep or compute again?
-Elsewhere: the model (model.py), fusions and overlap (stack.py), whether the plan is
-possible and built (spec/rules.py).
+Elsewhere: the model (model.py), chunks of layers (stages.py), fusions and overlap (stack.py), whether the
+plan is possible and built (spec/rules.py).
 """
 
 from flopcast.io.megatron.draft import Draft
-from flopcast.io.megatron.model import LAYERS
 from flopcast.io.megatron.optimizer import plan_optimizer
+from flopcast.io.megatron.stages import PIPELINE, read_stages
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}
@@ -15,7 +15,6 @@ EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all
 SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
-PIPELINE = "--pipeline-model-parallel-size"
 FP8 = {"hybrid": "fp8", "e4m3": "fp8"}
 MODULES_FLAG = "--recompute-modules"
 MODULES = {
@@ -56,7 +55,7 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
     draft.replicas = max((ranks or 1) // share, 1)
     draft.put(("plan", "data_parallel"), draft.replicas)
     _batch(draft)
-    _stages(draft, sizes["pipeline_parallel"])
+    read_stages(draft, sizes["pipeline_parallel"])
     _modes(draft, sizes["tensor_parallel"])
     _recompute(draft)
 
@@ -108,27 +107,6 @@ def _batch(draft: Draft) -> None:
     draft.put(("plan", "global_batch"), total, "--global-batch-size")
     if args.has("--rampup-batch-size"):
         args.assume(f"the global batch after its ramp-up: {total}", "--rampup-batch-size")
-
-
-def _stages(draft: Draft, stages: int) -> None:
-    """Chunks of layers on each stage, from their number or from their size.
-
-    With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
-    (arXiv:2104.04473, section 2.2.2).
-    """
-    args = draft.arguments
-    size, number = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"
-    args.clash(size, number, "one follows from the other")
-    chunks = args.count(number)
-    if args.has(size):
-        layers = args.count(size)
-        chunks = max(draft.layers // stages // layers, 1)
-        known = not args.faulty(*LAYERS, PIPELINE, size)
-        if known and draft.layers % (stages * layers):
-            allowed = f"a divisor of the {draft.layers} / {stages} layers of a stage"
-            args.fault(size, layers, allowed, "chunks hold equally many layers", f"write {size} 1")
-    if args.has(size, number):
-        draft.put(("plan", "virtual_stages"), chunks, size, number)
 
 
 def _modes(draft: Draft, tensor: int) -> None:

@@ -1,0 +1,142 @@
+"""Megatron-LM's flags as chunks of layers: how many on each stage, and how many blocks in each.
+
+Answers: which virtual stages and which list of blocks does a script ask for?
+Elsewhere: all other flags of a plan (plan.py), what the list means (workload/stages.py), whether it is
+possible (spec/rules_stages.py). Without any of these flags blocks are dealt out evenly: no list is made.
+
+References
+----------
+NVIDIA/Megatron-LM, core v0.13: megatron/core/transformer/transformer_block.py, `get_num_layers_to_build`,
+and megatron/core/transformer/pipeline_parallel_layer_layout.py.
+"""
+
+import re
+
+from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.model import LAYERS
+
+PIPELINE = "--pipeline-model-parallel-size"
+SIZE, NUMBER = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"
+FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+EMBEDDING, LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+LAYOUT = "--pipeline-model-parallel-layout"
+LETTERS = "Etm|L"
+TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
+
+
+def read_stages(draft: Draft, stages: int) -> None:
+    """Chunks of layers on each stage, and blocks of each chunk where they are not equal."""
+    args = draft.arguments
+    if args.has(LAYOUT):
+        for flag in (SIZE, NUMBER, FIRST, LAST, EMBEDDING, LOSS):
+            args.clash(LAYOUT, flag, "the layout says where every layer stands")
+        _layout(draft, stages)
+        return
+    for flag in (FIRST, LAST):
+        for counted in (EMBEDDING, LOSS):
+            args.clash(flag, counted, "one of both decides how many blocks the ends get")
+    chunks = _virtual(draft, stages)
+    if args.has(FIRST, LAST):
+        _ends(draft, stages, chunks)
+    elif args.has(EMBEDDING, LOSS):
+        _counted_ends(draft, stages, chunks)
+
+
+def _virtual(draft: Draft, stages: int) -> int:
+    """Chunks of each stage, from their number or from their size.
+
+    With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
+    (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
+    """
+    args = draft.arguments
+    args.clash(SIZE, NUMBER, "one follows from the other")
+    chunks = args.count(NUMBER)
+    if args.has(SIZE):
+        size = args.count(SIZE)
+        layers = draft.layers + args.has(EMBEDDING) + args.has(LOSS)
+        chunks = max(layers // stages // size, 1)
+        known = not args.faulty(*LAYERS, PIPELINE, SIZE) and not args.has(FIRST, LAST)
+        if known and layers % (stages * size):
+            allowed = f"a divisor of the {layers} / {stages} layers of a stage"
+            args.fault(SIZE, size, allowed, "chunks hold equally many layers", f"write {SIZE} 1")
+    if args.has(SIZE, NUMBER):
+        draft.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
+    return chunks
+
+
+def _ends(draft: Draft, stages: int, chunks: int) -> None:
+    """As many blocks on the first or last stage as the flags say, the rest evenly on the others."""
+    args = draft.arguments
+    said = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
+    others, rest = stages - len(said), draft.layers - sum(said.values())
+    each = rest // others if others else 0
+    held = [said.get(stage, each) for stage in range(stages)]
+    uneven = args.first(FIRST, LAST)
+    if args.faulty(*LAYERS, PIPELINE, FIRST, LAST):
+        return
+    if sum(held) != draft.layers or each < 0 or any(count % chunks for count in held):
+        allowed = f"a number that leaves the other {others} stages equally many of {draft.layers} layers"
+        because = f"and every stage {chunks} equal chunks" if chunks > 1 else "Megatron-LM divides evenly"
+        args.fault(uneven, said[min(said)], allowed, because, f"remove {uneven}")
+        return
+    draft.put(("plan", "stage_layers"), [count // chunks for _ in range(chunks) for count in held], uneven)
+
+
+def _counted_ends(draft: Draft, stages: int, chunks: int) -> None:
+    """Embedding and loss take the place of a block each."""
+    args = draft.arguments
+    embedding, loss = args.has(EMBEDDING), args.has(LOSS)
+    each, rest = divmod(draft.layers + embedding + loss, stages * chunks)
+    flag = EMBEDDING if embedding else LOSS
+    if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
+        return
+    if rest:
+        allowed = f"only where {draft.layers} layers and the ends that count divide by {stages * chunks}"
+        args.fault(flag, True, allowed, "chunks hold equally many layers", f"remove {flag}")
+        return
+    held = [each] * (stages * chunks)
+    held[0] -= embedding
+    held[-1] -= loss
+    draft.put(("plan", "stage_layers"), held, flag)
+
+
+def _layout(draft: Draft, stages: int) -> None:
+    """The blocks between the bars of a layout, chunk after chunk in the order of the model.
+
+    Multi-token prediction ("m") and the ends stand where the model has them; elsewhere it is told.
+    """
+    args = draft.arguments
+    text = args.text(LAYOUT)
+    held = layers_of(text)
+    allowed = "E, t, m, L and bars, e.g. 'Et*3|(tt|)*6L'"
+    if held is None:
+        because = "each letter is a layer, each bar ends a chunk"
+        args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
+    elif len(held) % stages:
+        because = f"{PIPELINE} {stages} stages take equally many chunks"
+        args.fault(LAYOUT, f"{len(held)} chunks", f"a multiple of {stages}", because, "change its bars")
+    else:
+        draft.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
+        draft.put(("plan", "stage_layers"), held, LAYOUT)
+        if not text.rstrip("|").endswith("L") or not text.startswith("E"):
+            args.assume("embedding and loss are counted on the first and the last chunk", LAYOUT)
+
+
+def layers_of(text: str) -> list[int] | None:
+    """Blocks of every chunk of a layout; None where it is none.
+
+    Examples
+    --------
+    >>> layers_of("Et*3|(tt|)*2t,m|L")
+    [3, 2, 2, 1, 0]
+    >>> layers_of("E|x|L") is None
+    True
+    """
+    plain = text.replace(",", "").replace(" ", "")
+    while found := TIMES.search(plain):
+        part = found[1].strip("()") * min(int(found[2]), 1000)
+        plain = plain[: found.start()] + part + plain[found.end() :]
+    plain = plain.replace("(", "").replace(")", "")
+    if not plain or plain.strip(LETTERS):
+        return None
+    return [chunk.count("t") for chunk in plain.split("|")]

@@ -1,0 +1,72 @@
+"""The rules about blocks that a plan deals out to its stages itself.
+
+Answers: which lists of blocks per chunk are possible, and which is the nearest that works?
+Elsewhere: the rules of stacks that deal out blocks themselves (rules.py, workload/checks.py), what a list
+means (workload/stages.py).
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.spec.checks import Case, Rule, first
+
+
+def _given(case: Case) -> tuple[int, ...]:
+    """Blocks of each chunk as the plan lists them; () where the stack deals them out."""
+    return case.plans.structure.stage_layers
+
+
+def _chunks(case: Case) -> Counts:
+    """Chunks of all stages, shape (plans, 1)."""
+    return case.plans.pipeline_parallel * case.plans.virtual_stages
+
+
+def _mended(case: Case) -> str:
+    """As many chunks as there are, all blocks in them, none empty inside: as even as it gets.
+
+    The list itself where it has the right number of chunks: what is missing is given to the last ones, what
+    is too much is taken from them.
+    """
+    chunks, blocks = first(_chunks(case)), case.model.num_blocks
+    layers = list(_given(case))
+    if len(layers) != chunks or blocks < chunks or 0 in layers[1:-1]:
+        size, rest = divmod(blocks, chunks)
+        return ",".join(str(size + (chunk < rest)) for chunk in range(chunks))
+    missing = blocks - sum(layers)
+    for chunk in reversed(range(chunks)):
+        changed = max(layers[chunk] + missing, 1)
+        missing -= changed - layers[chunk]
+        layers[chunk] = changed
+    return ",".join(map(str, layers))
+
+
+def _fix(case: Case) -> str:
+    return f"set stage_layers to {_mended(case)}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.stage_layers",
+        holds=lambda c: not _given(c) or _chunks(c) == len(_given(c)),
+        value=lambda c: f"{len(_given(c))} chunks",
+        allowed=lambda c: f"pipeline_parallel · virtual_stages = {first(_chunks(c))} numbers",
+        because="every chunk of every stage has its number of blocks, in the order of the model",
+        fix=_fix,
+    ),
+    Rule(
+        field="plan.stage_layers",
+        holds=lambda c: not _given(c) or sum(_given(c)) == c.model.num_blocks,
+        value=lambda c: f"{sum(_given(c))} blocks",
+        allowed=lambda c: f"numbers that add up to the model's {c.model.num_blocks} blocks",
+        because="every block stands on one stage",
+        fix=_fix,
+    ),
+    Rule(
+        field="plan.stage_layers",
+        holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
+        value=lambda c: ",".join(map(str, _given(c))),
+        allowed=lambda _: "0 for the first and the last chunk only, which hold embedding and head",
+        because="a stage needs at least one layer",
+        fix=_fix,
+    ),
+)
