@@ -14,6 +14,16 @@ import numpy as np
 from flopcast.dtypes import Counts
 
 
+def _rails(inside: Counts, nodes: Counts) -> Counts:
+    """Every rank inside a domain drives its own card: as many rings side by side, which share the bytes."""
+    return np.where(nodes > 1, inside, 1.0)
+
+
+def _last_of_block(nodes: Counts, blocks: Counts) -> Counts:
+    """A ring goes through a block domain by domain: one of them sends to the next block."""
+    return blocks / nodes
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Formula:
     """`share(n)` of the message crosses each rank's link; `hops(n)` latencies follow each other.
@@ -22,7 +32,7 @@ class Formula:
     algorithm bandwidth of nccl-tests. Between domains that bandwidth is `lanes(inside, nodes)` times
     that of one rank's links; 1 where the group stays inside one. Of what a block of domains sends then,
     the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
-    carry. All are functions of arrays, elementwise, so that one call serves plans with groups of different
+    carry. Both are those of a ring unless given. All are functions of arrays, elementwise, so that one call serves plans with groups of different
     sizes.
 
     References
@@ -38,18 +48,8 @@ class Formula:
 
     share: Callable[[Counts], Counts]
     hops: Callable[[Counts], Counts]
-    lanes: Callable[[Counts, Counts], Counts]
-    uplinked: Callable[[Counts, Counts], Counts]
-
-
-def _rails(inside: Counts, nodes: Counts) -> Counts:
-    """Every rank inside a domain drives its own card: as many rings side by side, which share the bytes."""
-    return np.where(nodes > 1, inside, 1.0)
-
-
-def _last_of_block(nodes: Counts, blocks: Counts) -> Counts:
-    """A ring goes through a block domain by domain: one of them sends to the next block."""
-    return blocks / nodes
+    lanes: Callable[[Counts, Counts], Counts] = _rails
+    uplinked: Callable[[Counts, Counts], Counts] = _last_of_block
 
 
 def _to_other_blocks(nodes: Counts, blocks: Counts) -> Counts:
@@ -99,11 +99,9 @@ def _direct(n: Counts) -> Counts:
 
 
 FORMULAS: dict[str, Formula] = {
-    "all_reduce": Formula(
-        share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n), lanes=_rails, uplinked=_last_of_block
-    ),
-    "all_gather": Formula(share=_others, hops=_tree, lanes=_rails, uplinked=_last_of_block),
-    "reduce_scatter": Formula(share=_others, hops=_tree, lanes=_rails, uplinked=_last_of_block),
+    "all_reduce": Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n)),
+    "all_gather": Formula(share=_others, hops=_tree),
+    "reduce_scatter": Formula(share=_others, hops=_tree),
     "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),
