@@ -32,8 +32,8 @@ class Formula:
     algorithm bandwidth of nccl-tests. Between domains that bandwidth is `lanes(inside, nodes)` times
     that of one rank's links; 1 where the group stays inside one. Of what a block of domains sends then,
     the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
-    carry. Both are those of a ring unless given. All are functions of arrays, elementwise, so that one call serves plans with groups of different
-    sizes.
+    carry. Both are those of a ring unless given. All are functions of arrays, elementwise, so that one call
+    serves plans with groups of different sizes.
 
     References
     ----------
