@@ -22,6 +22,12 @@ PARAMETERS = BLOCKS * BLOCK_PARAMETERS + 2 * VOCABULARY * HIDDEN + 2 * HIDDEN
 EXPERTS = Experts(num_experts=8, top_k=2, expert_hidden=256, shared_experts=1)
 
 
+def named(items, ending):
+    """The one item whose name has this ending."""
+    (found,) = [item for item in items if item.name.endswith(f".{ending}")]
+    return found
+
+
 def states(text, model=GPT, stack=MEGATRON):
     return Kept(text, model=model, stack=stack).category("optimizer_states")
 
@@ -114,6 +120,18 @@ def test_gradients_in_16_bits_are_copied_where_the_update_reads_fp32():
 
     assert "optimizer.main_gradients" not in whole
     assert copied[0] == "optimizer.main_gradients"
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_an_update_moves_its_bytes_for_each_parameter_of_the_shard(replicas):
+    text = f"dp={replicas} zero=1 gbs={replicas} optimizer="
+    moved = {
+        name: named(Kept(text + name).programs.update, "update").work.work().moved_bytes.item()
+        for name in ("adamw", "sgd")
+    }
+
+    # two fp32 moments, read and written: 16 bytes of a parameter
+    assert moved["adamw"] - moved["sgd"] == pytest.approx(16 * PARAMETERS / replicas)
 
 
 def test_copies_of_gradients_are_there_while_the_step_ends():

@@ -1,9 +1,12 @@
 """Bytes of an optimizer's states and of its update, per parameter, against what each paper keeps."""
 
+from typing import get_args
+
 import pytest
 
 from flopcast.io import catalog
 from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
+from flopcast.spec.plan import Plan
 from flopcast.spec.stack import Optimizer
 
 FP32 = Optimizer(state_bytes=12, moved_bytes=30)
@@ -60,6 +63,10 @@ def test_every_optimizer_keeps_and_moves_no_more_than_adamw_in_fp32(name, stack)
 
     assert 0 <= state_bytes(name, kept) <= state_bytes("adamw", kept) == kept.state_bytes
     assert 0 < moved_bytes(name, kept) <= moved_bytes("adamw", kept) == kept.moved_bytes
+
+
+def test_a_plan_may_name_every_optimizer_that_is_built():
+    assert set(get_args(Plan.model_fields["optimizer"].annotation)) == OPTIMIZERS.keys()
 
 
 def test_quantised_moments_have_their_own_type_whatever_the_stack_s():

@@ -48,6 +48,8 @@ BUILT = st.builds(
             "full:uniform:3",
         ]
     ),
+    recompute_blocks=st.sampled_from([(), (1,), (0, 2)]),
+    optimizer=st.sampled_from(["adamw", "sgd", "adafactor"]),
     precision=st.sampled_from(["fp16", "bf16"]),
 )
 

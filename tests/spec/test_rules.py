@@ -97,6 +97,16 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         10.0,
         "more than 16 bytes",
     ),
+    ("plan.recompute_blocks", "it names entries of the model's blocks"): (
+        parts(recompute="full", recompute_blocks=[0, 3]),
+        "0, 3",
+        "0 to 0",
+    ),
+    ("plan.recompute_blocks", "it says which blocks are recomputed, and none are"): (
+        parts(recompute_blocks=[0]),
+        "0",
+        "only with recompute",
+    ),
     ("stack.gradients.copies", "a copy is a memory-bound pass that can be priced"): (
         parts(stack={"base": "megatron-2022", "gradients": {"copies": ["flaten"]}}),
         "flaten",

@@ -190,6 +190,34 @@ def test_blocks_of_a_pattern_are_counted_in_their_real_order():
     assert counts(programs) == [2, 2, 1, 3]
 
 
+@pytest.mark.parametrize(
+    ("mode", "blocks_again"), [("full", (3, 8)), ("full:block:2", (2, 2)), ("full:every:3", (1, 2))]
+)
+def test_recompute_applies_to_the_entries_of_blocks_that_a_plan_names(mode, blocks_again):
+    wide = LLAMA.blocks[0].model_copy(update={"count": 3})
+    model = LLAMA.model_copy(update={"blocks": (wide, LLAMA.blocks[0])})
+    each = flop_of(blocks(realised(LLAMA, MEGATRON, "gbs=1"))[0].forward)
+
+    again = [
+        again_flop(realised(model, MEGATRON, f"recompute={mode} recompute_blocks={entry}"))
+        for entry in (0, 1)
+    ]
+
+    # three blocks of the first entry, eight of the second: counted among those that are named
+    assert again == pytest.approx([number * each for number in blocks_again])
+
+
+def test_modules_run_again_in_the_named_entries_alone():
+    wide = LLAMA.blocks[0].model_copy(update={"count": 3})
+    model = LLAMA.model_copy(update={"blocks": (wide, LLAMA.blocks[0]), "mtp": 1})
+
+    programs = realised(model, MEGATRON, "recompute=selective:mlp recompute_blocks=1")
+
+    kinds = [layer for layer in programs.layers if layer.kind in ("block", "mtp")]
+    found = [any(item.phase == "recompute" for item in layer.backward) for layer in kinds]
+    assert found == [False, True, True]
+
+
 def test_early_stop_spares_a_block_its_last_gemm_and_its_last_sum_over_ranks():
     late, early = (blocks(realised(LLAMA, stack, "tp=2 recompute=full"))[0] for stack in (MEGATRON, EARLY))
 

@@ -13,9 +13,9 @@ from flopcast.operators.item import Item
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan, structure_of
 from flopcast.workload.backward import derive_backward
-from flopcast.workload.checkpoints import INNER, checkpoints_of
+from flopcast.workload.checkpoints import INNER
 from flopcast.workload.lower import lower
-from flopcast.workload.recompute import cut_layers, recomputed_modules
+from flopcast.workload.recompute import kinds_of_layers, recomputed_modules
 from flopcast.workload.stages import divide_all
 
 
@@ -34,14 +34,14 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     if job.plan.recompute == "none":
         return 0.0
     workload = lower(job.model, one_plan(structure_of(job.plan)), job.batch)
-    checkpoints = checkpoints_of(job.plan, workload.is_block)
+    checkpoints, layers = kinds_of_layers(workload)
     parts, counts = zip(*job.model.runs(), strict=True)
     stages = divide_all(
         counts, one_plan(job.plan), job.stack.pipeline, parts, workload.layers_at_end, checkpoints
     )
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
     total_flop = 0.0
-    for layer, count in zip(cut_layers(workload.layers, checkpoints), held.tolist(), strict=True):
+    for layer, count in zip(layers, held.tolist(), strict=True):
         early = job.stack.recompute_stops_early and layer.checkpoint != INNER
         backward = derive_backward(layer.forward, recomputed_modules(layer, workload, job.stack), early)
         again = (item for item in backward if item.phase == "recompute")

@@ -78,6 +78,9 @@ class Plan(Noun):
         `recompute_layers` that keep one input, or alone the first so many of every chunk ("block"), or one
         in so many ("every"). In one word: "full:block:4", "selective:core_attention,mlp"
         (spec/recompute.py).
+    recompute_blocks : tuple of int
+        Entries of the model's `blocks` that recompute applies to, from 0; all of them unless said
+        otherwise.
     optimizer : str
         What updates the weights (spec/optimizers.py): AdamW, AdamW with 8-bit moments, Adafactor, or SGD.
     rank_order : str
@@ -134,6 +137,9 @@ class Plan(Noun):
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
     )
     precision: Literal["fp16", "bf16", "fp8"] = "bf16"
+    recompute_blocks: tuple[int, ...] = Field(
+        default=(), description="entries of model.blocks that recompute applies to, from 0; default: all"
+    )
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
     offload: bool = False
     rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
@@ -203,7 +209,8 @@ class Plan(Noun):
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif value != self._default(name, field) or name in ALWAYS_SHOWN:
-                (degrees if name in NUMERIC else modes).append(f"{word}={value}")
+                told = ",".join(map(str, value)) if isinstance(value, tuple) else value
+                (degrees if name in NUMERIC else modes).append(f"{word}={told}")
         return " ".join([*degrees, *modes])
 
     @property

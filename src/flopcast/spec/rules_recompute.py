@@ -72,6 +72,22 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "set recompute to full, or remove recompute_method and recompute_layers",
     ),
     Rule(
+        field="plan.recompute_blocks",
+        holds=lambda c: set(c.plans.structure.recompute_blocks) <= set(range(len(c.model.blocks))),
+        value=lambda c: ", ".join(map(str, c.plans.structure.recompute_blocks)),
+        allowed=lambda c: f"0 to {len(c.model.blocks) - 1}",
+        because="it names entries of the model's blocks",
+        fix=lambda _: "remove recompute_blocks",
+    ),
+    Rule(
+        field="plan.recompute_blocks",
+        holds=lambda c: not c.plans.structure.recompute_blocks or c.plans.structure.recompute != "none",
+        value=lambda c: ", ".join(map(str, c.plans.structure.recompute_blocks)),
+        allowed=lambda _: "only with recompute: selective or full",
+        because="it says which blocks are recomputed, and none are",
+        fix=lambda _: "set recompute to full, or remove recompute_blocks",
+    ),
+    Rule(
         field="plan.recompute_layers",
         holds=lambda c: (
             (c.plans.structure.recompute_layers <= _largest_chunk(c))

@@ -80,11 +80,6 @@ class Workload:
         """Entries of `layers` behind the blocks: they stand together, on the last chunk of a pipeline."""
         return 3 if self.model.mtp else 2
 
-    @property
-    def is_block(self) -> tuple[bool, ...]:
-        """Which entries of `layers` are blocks."""
-        return tuple(layer.kind == "block" for layer in self.layers)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Layer:

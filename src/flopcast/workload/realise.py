@@ -29,7 +29,7 @@ from flopcast.workload.backward import (
     kept_tensors,
     total_bytes,
 )
-from flopcast.workload.checkpoints import INNER, checkpoints_of
+from flopcast.workload.checkpoints import INNER
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
 from flopcast.workload.program import (
     Accounting,
@@ -47,7 +47,7 @@ from flopcast.workload.recompute import (
     blocks_at_work,
     checkpoint_bytes,
     checkpointed,
-    cut_layers,
+    kinds_of_layers,
     recomputed_modules,
 )
 from flopcast.workload.rewrites import REWRITES
@@ -66,9 +66,9 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     """
     accounting: list[Accounting] = []
     parts, counts = zip(*workload.model.runs(), strict=True)
-    checkpoints = checkpoints_of(workload.plans.structure, workload.is_block)
+    checkpoints, kinds = kinds_of_layers(workload)
     stages = divide_all(counts, workload.plans, stack.pipeline, parts, workload.layers_at_end, checkpoints)
-    workload = replace(workload, layers=cut_layers(workload.layers, checkpoints))
+    workload = replace(workload, layers=kinds)
     layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     parameters = held_parameters(workload.layers, stages.stage_counts)
     experts = expert_parameters(workload.layers, stages.stage_counts)

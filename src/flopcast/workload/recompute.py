@@ -15,24 +15,31 @@ from flopcast.operators.item import Item, blocking, host_work
 from flopcast.operators.messages import AllGather
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER
-from flopcast.workload.checkpoints import FIRST, INNER, KINDS, PLAIN, Checkpoints
+from flopcast.workload.checkpoints import FIRST, INNER, KINDS, PLAIN, Checkpoints, checkpoints_of
 from flopcast.workload.program import LogicalLayer, Workload
 
 
-def cut_layers(
-    layers: tuple[LogicalLayer, ...], checkpoints: Checkpoints | None
-) -> tuple[LogicalLayer, ...]:
-    """Blocks as often as they have kinds, in the order of `Checkpoints.cut`.
+def kinds_of_layers(workload: Workload) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
+    """How the plan cuts runs of blocks, and the layers with an entry for each kind of block.
 
-    Their `count` stays that of all kinds together: how many there are of each, a stage says.
+    Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together: how many
+    there are of each, a stage says. Multi-token prediction goes with the last entry of the model's blocks.
     """
+    plan, last = workload.plans.structure, len(workload.model.blocks) - 1
+    named = set(plan.recompute_blocks) or set(range(last + 1))
+    layers = tuple(
+        layer if min(part - 1, last) in named else replace(layer, checkpoint=PLAIN)
+        for part, layer in enumerate(workload.layers)
+    )
+    is_block = tuple(layer.kind == "block" and layer.checkpoint != PLAIN for layer in layers)
+    checkpoints = checkpoints_of(plan, is_block)
     if checkpoints is None:
-        return layers
+        return None, layers
     kinds = KINDS[checkpoints.method]
-    return tuple(
+    return checkpoints, tuple(
         replace(layer, checkpoint=kind)
-        for layer, is_block in zip(layers, checkpoints.is_block, strict=True)
-        for kind in (kinds if is_block else (PLAIN,))
+        for layer, is_cut in zip(layers, is_block, strict=True)
+        for kind in (kinds if is_cut else (PLAIN,))
     )
 
 
