@@ -180,6 +180,14 @@ def test_multi_token_prediction_runs_again_only_where_every_block_does_alone(met
     assert any(item.phase == "recompute" for item in layer.backward) == recomputed
 
 
+def test_blocks_of_uneven_chunks_are_counted_in_each():
+    programs = realised(GPT, MEGATRON, "pp=2 gbs=4 recompute=full:block:3 stage_layers=2,6")
+
+    held = programs.stages.of(0).stage_counts[programs.stages.of(0).stage_class]
+    kinds = [n for n, layer in enumerate(programs.layers) if layer.kind == "block"]
+    assert held[:, kinds].tolist() == [[2.0, 0.0], [3.0, 3.0]]
+
+
 def test_blocks_of_a_pattern_are_counted_in_their_real_order():
     near, far = (LLAMA.blocks[0].model_copy(update={"count": 4}) for _ in range(2))
     model = LLAMA.model_copy(update={"blocks": (near, far), "pattern": (0, 1)})

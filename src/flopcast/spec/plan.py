@@ -133,13 +133,15 @@ class Plan(Noun):
     recompute_modules: tuple[str, ...] = Field(
         default=(), description="of selective recompute; default: the stack's selective_groups"
     )
+    recompute_blocks: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(),
+        description="entries of model.blocks that recompute applies to, from 0; default: all",
+        json_schema_extra=_or_commas,
+    )
     partition_activations: bool = Field(
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
     )
     precision: Literal["fp16", "bf16", "fp8"] = "bf16"
-    recompute_blocks: tuple[int, ...] = Field(
-        default=(), description="entries of model.blocks that recompute applies to, from 0; default: all"
-    )
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
     offload: bool = False
     rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
@@ -149,9 +151,9 @@ class Plan(Noun):
     def _recompute_in_one_word(cls, given: object) -> object:
         return recompute_words.split_word(given) if isinstance(given, Mapping) else given
 
-    @field_validator("stage_layers", mode="before")
+    @field_validator("stage_layers", "recompute_blocks", mode="before")
     @classmethod
-    def _layers_in_one_word(cls, given: object) -> object:
+    def _numbers_in_one_word(cls, given: object) -> object:
         if isinstance(given, str):
             return tuple(given.split(","))
         return (given,) if isinstance(given, int) else given
@@ -203,8 +205,6 @@ class Plan(Noun):
             if name in recompute_words.FIELDS:
                 continue
             value = self._recompute_word if name == "recompute" else getattr(self, name)
-            if name == "stage_layers":
-                value = ",".join(map(str, self.stage_layers)) or field.default
             word = _short_name(name, field)
             if isinstance(value, bool):
                 modes += [word] if value else []

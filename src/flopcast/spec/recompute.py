@@ -18,8 +18,6 @@ PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_
 def split_word(given: Mapping[object, object]) -> dict[object, object]:
     """A plan's plain data with a short form of its recompute taken apart; anything else as it is.
 
-    `recompute_blocks` may be one number, or a text of several with commas between them.
-
     Raises
     ------
     ValueError
@@ -32,9 +30,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     >>> split_word({"recompute": "selective:core_attention,mlp"})
     {'recompute': 'selective', 'recompute_modules': ('core_attention', 'mlp')}
     """
-    word, blocks = given.get("recompute"), given.get("recompute_blocks", ())
-    if isinstance(blocks, int | str) and not isinstance(blocks, bool):
-        given = {**given, "recompute_blocks": tuple(str(blocks).split(","))}
+    word = given.get("recompute")
     if not isinstance(word, str) or ":" not in word:
         return dict(given)
     mode, *rest = word.split(":")

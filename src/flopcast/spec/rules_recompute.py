@@ -38,7 +38,9 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
 
 
 def _largest_chunk(case: Case) -> np.ndarray:
-    """Blocks of a chunk, rounded up where they do not divide; (plans, 1)."""
+    """Blocks of the largest chunk, rounded up where they do not divide; (plans, 1)."""
+    if case.plans.structure.stage_layers:
+        return np.full((case.plans.size, 1), float(max(case.plans.structure.stage_layers)))
     blocks = sum(block.count for block in case.model.blocks)
     chunks: np.ndarray = np.ceil(blocks / (case.plans.pipeline_parallel * case.plans.virtual_stages))
     return chunks

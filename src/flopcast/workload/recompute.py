@@ -7,9 +7,7 @@ Elsewhere: which blocks of a chunk are recomputed (checkpoints.py), how a backwa
 
 from dataclasses import replace
 
-import numpy as np
-
-from flopcast.dtypes import ONE, ZERO, Counts, Floats
+from flopcast.dtypes import ONE, ZERO, Counts, Floats, constant
 from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, blocking, host_work
 from flopcast.operators.messages import AllGather
@@ -71,16 +69,12 @@ def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
 
 
 def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
-    """Blocks whose tensors are there while one of them runs its backward: its group's, (plans, 1).
+    """Blocks whose tensors are there while one of them runs its backward: a whole group's, (1, 1).
 
-    A group is no larger than a chunk.
+    The rules refuse groups that are larger than every chunk (spec/rules_recompute.py).
     """
-    plans = workload.plans
-    if logical.checkpoint not in (FIRST, INNER):
-        return ONE
-    blocks = sum(layer.count for layer in workload.model.blocks)
-    chunk = np.ceil(blocks / (plans.pipeline_parallel * plans.virtual_stages))
-    return np.minimum(chunk, plans.structure.recompute_layers)
+    in_groups = logical.checkpoint in (FIRST, INNER)
+    return constant(workload.plans.structure.recompute_layers) if in_groups else ONE
 
 
 def checkpointed(
