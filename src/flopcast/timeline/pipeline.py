@@ -207,15 +207,18 @@ def _posted(gap: Integers, stage: Integers, tasks: int) -> Integers:
 def _columns(node: Integers, wait: Integers, lag: Integers, size: int) -> tuple[Integers, Integers]:
     """Lists of (node, what it waits for, hop) as padded columns: (size, most waits of any node)."""
     sort = np.argsort(node, kind="stable")
-    node, wait, lag = node[sort], wait[sort], lag[sort]
     counts = np.bincount(node, minlength=size)
-    column = np.arange(len(node)) - (np.cumsum(counts) - counts)[node]
-    width = int(column.max()) + 1 if len(node) else 1
-    waits = np.full((size, width), NOTHING)
-    lags = np.full((size, width), NO_HOP)
-    waits[node, column] = wait
-    lags[node, column] = lag
-    return waits, lags
+    width = max(int(counts.max()), 1)
+    row = np.arange(size) * width - (
+        np.cumsum(counts) - counts
+    )  # where a node's entries go, less their place
+    place = np.repeat(row, counts)
+    place += np.arange(len(node))
+    waits = np.full(size * width, NOTHING)
+    lags = np.full(size * width, NO_HOP)
+    waits[place] = wait[sort]
+    lags[place] = lag[sort]
+    return waits.reshape(size, width), lags.reshape(size, width)
 
 
 def _sequential_chains(order: Order) -> _Chains:
@@ -305,21 +308,34 @@ def _rounds(chains: _Chains) -> list[Integers]:
     Every stage takes at most one step a round, so a node never meets its own chain's forerunner in its
     round; a round in which no stage can go on is a deadlock.
     """
-    stages = len(chains.lengths)
-    starts = np.concatenate([[0], np.cumsum(chains.lengths)[:-1]])
-    other = np.where(chains.waits >= 0, chains.stage[chains.waits], 0)
-    needed = np.where(chains.waits >= 0, chains.position[chains.waits] + 1, 0)
-    done = np.zeros(stages, dtype=np.intp)
-    alive = np.arange(stages)
+    ends = np.cumsum(chains.lengths)
+    front = (
+        ends - chains.lengths
+    )  # the next node of each chain; behind the last one, a node that never runs
+    size = chains.waits.shape[0]
+    never = size + 1
+    waits = np.empty((size + 1, chains.waits.shape[1]), dtype=np.intp)
+    np.copyto(waits[:-1], chains.waits)
+    waits[:-1][chains.waits < 0] = size  # nothing, or a source: done from the start
+    waits[-1] = never
+    done = np.zeros(size + 2, dtype=bool)
+    done[size] = True
+    front[chains.lengths == 0] = size
+    last = np.zeros(size + 1, dtype=bool)
+    last[ends - 1] = True
+    left = size
     runs: list[Integers] = []
-    while alive.size:
-        front = starts[alive] + done[alive]
-        ready = (done[other[front]] >= needed[front]).all(axis=1)
-        if not ready.any():
-            raise InternalError(f"the order deadlocks: {alive.size} of {stages} stages wait for each other")
-        runs.append(front[ready])
-        done[alive[ready]] += 1
-        alive = alive[done[alive] < chains.lengths[alive]]
+    while left:
+        ready = np.logical_and.reduce(done[waits[front]], axis=1).nonzero()[0]
+        if not ready.size:
+            raise InternalError(
+                f"the order deadlocks: {(front < size).sum()} of {len(ends)} stages wait for each other"
+            )
+        run = front[ready]
+        runs.append(run)
+        done[run] = True
+        front[ready] = np.where(last[run], size, run + 1)
+        left -= run.size
     return runs
 
 
