@@ -53,7 +53,7 @@ PRINTED = {  # billions of parameters, and half of the last digit that is printe
 MIXTURES = {  # parameters of the published checkpoint; billions that one token uses, and half a last digit
     "mixtral-8x7b": (46_702_792_704, 12.9, 0.05),  # arXiv:2401.04088, Table 1; Hugging Face hub
     "mixtral-8x22b": (140_620_634_112, 39, 0.5),  # Mistral AI, 17 April 2024; Hugging Face hub
-    "qwen3-30b-a3b": (30_532_122_624, 3.3, 0.06),  # model cards; the hub
+    "qwen3-30b-a3b": (30_532_122_624, 3.3, 0.06),  # model cards; the hub; of the next, the config's count
     "qwen3-235b-a22b": (235_093_634_560, 22, 0.5),
     "qwen1.5-moe-a2.7b": (14_315_784_192, 2.7, 0.05),  # Qwen Team, 28 March 2024; the hub
     # arXiv:2508.10925, Table 1, whose active parameters leave the table of tokens out; the hub
@@ -62,6 +62,14 @@ MIXTURES = {  # parameters of the published checkpoint; billions that one token 
     # the hub, less the vision part (test_hugging_face.py); Meta, 5 April 2025
     "llama-4-scout": (108_641_793_536 - 871_932_416, 17, 0.5),
     "llama-4-maverick": (401_583_781_376 - 871_932_416, 17, 0.5),
+    # checkpoints, less biases that follow the loads; arXiv:2405.04434, section 1 and appendix B, and
+    # README_WEIGHTS of DeepSeek-V3, which leave the table of tokens out; arXiv:2507.20534, Table 2;
+    # arXiv:2502.16982, Table 3: 15.29 and 2.24 billion without both tables
+    "deepseek-v2": (235_741_434_880, 21 + 102400 * 5120 / 1e9, 0.5),
+    "deepseek-v2-lite": (15_706_484_224, 2.4 + 102400 * 2048 / 1e9, 0.06),
+    "deepseek-v3": (671_026_419_200 - 58 * 256, 36.6 + 129280 * 7168 / 1e9, 0.05),
+    "kimi-k2": (1_026_408_232_448 - 60 * 384, 32.6, 0.3),
+    "moonlight-16b-a3b": (15_960_108_544, 2.24 + 2 * 163840 * 2048 / 1e9, 0.005),
     # no exact number is printed: 57.41 and 316 billion on the hub; of Grok's experts two in eight are used
     "qwen2-57b-a14b": (57_408_658_944, 14, 0.5),
     "grok-1": (315_684_820_992, 315.684820992 - 0.75 * 64 * 8 * 3 * 6144 * 32768 / 1e9, 1e-6),

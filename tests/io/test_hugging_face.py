@@ -63,6 +63,10 @@ HUB = {  # tensors of the published checkpoint, as the hub or a library that loa
     "internlm2-7b": 7_737_708_544,
     "yi-6b": 6_061_035_520,
     "deepseek-llm-7b": 6_910_365_696,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_419_200 - 58 * 256,  # of the main model, less biases that follow the loads
+    "kimi-k2": 1_026_408_232_448 - 60 * 384,
 }
 SIGLIP = 416_866_032  # parameters of Gemma 3's vision part
 LLAMA_4_VISION = (  # by its vision_config: patches, positions, norms; 34 layers; adapter and projector
@@ -96,6 +100,11 @@ BY_HAND = {  # vocabulary · h + blocks · (attention + MLP + norms) + final nor
     + 32 * (2 * 4608**2 + 2 * 4 * 128 * 4608 + 2 * 4608 + 2 * 4 * 128)
     + 32 * (2 * 4608 * 18432 + 18432 + 4608 + 2 * 2 * 4608)
     + 2 * 4608,
+    "moonlight-16b-a3b": 2 * 163840 * 2048
+    + 27 * (2048 * (16 * 192 + 576 + 16 * 128) + 512 * (1 + 16 * 256) + 2 * 2048)
+    + 3 * 2048 * 11264
+    + 26 * 2048 * (3 * (64 + 2) * 1408 + 64)
+    + 2048,
     "command-r-v01": 256000 * 8192 + 40 * (4 * 8192**2 + 3 * 8192 * 22528 + 8192) + 8192,
     "granite-3.0-8b": 49155 * 4096
     + 40 * (2 * 4096**2 + 2 * 8 * 128 * 4096 + 3 * 4096 * 12800 + 2 * 4096)

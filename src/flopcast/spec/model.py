@@ -207,7 +207,7 @@ class Model(Noun):
         Returns
         -------
         float
-            11.5e9 for the module of DeepSeek-V3 (README_WEIGHTS of its repository).
+            11.6e9 for the module of DeepSeek-V3 (11.5e9 in README_WEIGHTS of its repository).
         """
         layers = self._further_predictions()
         return sum(weight.total for layer in layers for weight in layer.weights(self.hidden, WHOLE))

@@ -48,7 +48,7 @@ class Architecture:
     None follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
     MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
     they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
-    all layers but the `dense_layers`.
+    all layers but the `dense_layers`; `latent` sizes make latent attention of all.
     """
 
     hidden: int
@@ -89,6 +89,8 @@ class Architecture:
     sinks: bool = False
     experts: dict[str, object] | None = None
     dense_layers: tuple[int, ...] = ()
+    latent: dict[str, object] | None = None
+    mtp: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,9 +199,10 @@ def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
     """
     found = [
         (key, because)
-        for keys, because in ((EXPERTS, ELSEWHERE["dbrx"]), (LATENT, ELSEWHERE["deepseek_v3"]))
+        for keys, because in ((EXPERTS, ELSEWHERE["dbrx"]), (LATENT, ELSEWHERE["minicpm3"]))
         for key in keys
         if not (keys is EXPERTS and "experts" in FAMILIES[name].facts)
+        if not (keys is LATENT and "latent" in FAMILIES[name].facts)
         if reader.raw(key) not in (None, 0, 1, False)
     ]
     found += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
@@ -234,6 +237,7 @@ def _check_heads(reader: Reader, found: Architecture) -> None:
     hidden, heads, groups = (reader.key_of(name) for name in ("hidden", "heads", "kv_heads"))
     if (
         found.head_size is None
+        and found.latent is None
         and found.hidden % found.heads
         and not {hidden, heads} & set(reader.problems)
     ):
@@ -303,6 +307,7 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
         "embedding_dropout": found.embedding_dropout,
         "head_bias": found.head_bias,
         "logit_softcap": found.logit_softcap is not None,
+        "mtp": found.mtp,
         "blocks": [
             block
             | {"count": count, "mixer": _mixer(found, kind), "feed_forward": _feed_forward(found, kind)}
@@ -327,7 +332,10 @@ def _kind(found: Architecture, layer: int) -> LayerKind:
 
 
 def _mixer(found: Architecture, kind: LayerKind) -> dict[str, object]:
-    """Attention; sizes that follow from the others are left to it."""
+    """Attention, out of latents or not; sizes that follow from the others are left to it."""
+    if found.latent is not None:
+        whole = {"kind": "latent_attention", "heads": found.heads, "dropout": found.attention_dropout}
+        return whole | found.latent
     own_size = found.head_size and found.head_size * found.heads != found.hidden
     return {
         "heads": found.heads,

@@ -13,6 +13,13 @@ is the code of the model beside it. A new family is one table here.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from flopcast.io.hugging_face.deepseek import (
+    deepseek_v2_experts,
+    deepseek_v3_experts,
+    further_predictions,
+    latent_attention,
+    leading_dense_layers,
+)
 from flopcast.io.hugging_face.experts import (
     dense_layers,
     gpt_oss_experts,
@@ -57,7 +64,7 @@ class Must:
     because: str
 
 
-Rule = Given | Callable[[Reader], object] | str | int | float | bool
+Rule = Given | Callable[[Reader], object] | str | int | float | bool | None
 Facts = Mapping[str, Rule]
 
 
@@ -302,6 +309,14 @@ LLAMA4: dict[str, Rule] = LLAMA | _sizes(5120, 48, 40, 8192, 202048, 131072) | {
     "local": local_layers(turned_layers), "unturned": unturned_layers,
     "experts": llama4_experts, "dense_layers": llama4_dense_layers,
 }  # fmt: skip
+DEEPSEEK_V2: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 32000, 2048) | {
+    "kv_heads": None, "head_size": None, "mlp_bias": False, "qkv_bias": False, "out_bias": False,
+    "rotary_fraction": 1.0, "latent": latent_attention(1536), "experts": deepseek_v2_experts,
+    "dense_layers": leading_dense_layers(0),
+}  # fmt: skip
+DEEPSEEK_V3: dict[str, Rule] = DEEPSEEK_V2 | _sizes(7168, 61, 128, 18432, 129280, 4096) | {
+    "experts": deepseek_v3_experts, "dense_layers": leading_dense_layers(3), "mtp": further_predictions,
+}  # fmt: skip
 GROK: dict[str, Rule] = LLAMA | _sizes(6144, 64, 48, 32768, 131072, 8192) | {
     "kv_heads": _given(8), "activation": "gelu", "tied": _given(True), "qkv_bias": False,
     "out_bias": False, "mlp_bias": False, "norm_placement": "around", "experts": grok_experts,
@@ -362,6 +377,15 @@ FAMILIES: dict[str, Family] = {
         facts=LLAMA,
         scales=("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
     ),
+    **{
+        name: Family(
+            facts=facts,
+            musts=(Must(key="attention_bias", wanted=False, because="latents have no biases"),),
+        )
+        for name, facts in {
+            "deepseek_v2": DEEPSEEK_V2, "deepseek_v3": DEEPSEEK_V3, "kimi_k2": DEEPSEEK_V3,
+        }.items()
+    },
     "grok-1": Family(
         facts=GROK,
         scales=("embedding_multiplier_scale", "output_multiplier_scale", "attn_output_multiplier"),

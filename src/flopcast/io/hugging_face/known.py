@@ -20,8 +20,8 @@ _REASONS = {
         "deepseek", "minimax", "jetmoe", "hunyuan_v1_moe", "glm4_moe",
         "ernie4_5_moe",
     ),
-    "multi-head latent attention is not built yet": (
-        "deepseek_v2", "deepseek_v3", "deepseek_v32", "minicpm3", "kimi_k2",
+    "latent attention of this family is not built yet": (
+        "deepseek_v32", "minicpm3",
     ),
     "encoder-decoders are not built yet": (
         "t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "blenderbot", "marian", "led", "whisper",
@@ -69,6 +69,6 @@ _WITHOUT_COST = """
     verbose quantization_config compression_config z_loss_weight norm_topk_prob output_router_logits
        router_jitter_noise attn_scale attn_temperature_tuning floor_scale for_llm_compressor swiglu_limit
     experts_per_token initial_context_length output_multiplier_scale embedding_multiplier_scale
-    attn_output_multiplier
+    attn_output_multiplier routed_scaling_factor ep_size seq_aux
 """
 SILENT = frozenset(_WITHOUT_COST.split())
