@@ -353,6 +353,20 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ("plan.data_shard", "sharded data parallelism (FSDP) is not built yet"): (parts(data_shard=8), 8, "1"),
     ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
     ("plan.zero", "ZeRO-2, ZeRO-3 and FSDP are not built yet"): (parts(zero=3), 3, "0 or 1"),
+    (
+        "plan.schedule",
+        "exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
+    ): (parts(schedule="dualpipe"), "dualpipe", "auto, 1f1b"),
+    (
+        "stack.tensor_overlap",
+        "what is cut into chunks are the gathers and scatters of sequence parallelism",
+    ): (
+        parts(
+            stack={"base": "megatron-core", "tensor_overlap": "chunks"}, data_parallel=4, tensor_parallel=2
+        ),
+        "chunks",
+        "none without sequence_parallel",
+    ),
     ("plan.schedule", ZERO_BUBBLE_BLOCKS): (
         parts(schedule="zb_h1", stack="gpt-neox-deepspeed"),
         "zb_h1",

@@ -117,7 +117,7 @@ class Plan(Noun):
         description="blocks of every chunk; default: the stack's rule",
         json_schema_extra=_or_commas,
     )
-    schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2"] = "auto"
+    schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2", "dualpipe"] = "auto"
     recompute: Literal["none", "selective", "full"] = Field(
         default="none", json_schema_extra=_or_short_form
     )

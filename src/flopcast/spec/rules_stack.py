@@ -27,6 +27,18 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
     ),
     Rule(
+        field="stack.tensor_overlap",
+        holds=lambda c: (
+            (c.plans.tensor_parallel == 1)
+            | (c.stack.tensor_overlap == "none")
+            | c.plans.structure.sequence_parallel
+        ),
+        value=lambda c: c.stack.tensor_overlap,
+        allowed=lambda _: "none without sequence_parallel",
+        because="what is cut into chunks are the gathers and scatters of sequence parallelism",
+        fix=lambda _: "set sequence_parallel to true, or stack.tensor_overlap to none",
+    ),
+    Rule(
         field="stack.gradients.collective",
         holds=lambda c: (
             (c.plans.replicas == 1)

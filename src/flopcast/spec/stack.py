@@ -171,6 +171,9 @@ class Stack(Noun):
         `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
         Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
+    tensor_overlap : str
+        "chunks": gathers and scatters of tensor parallelism run beside the products of blocks that they
+        belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
     selective_groups : tuple of str
         Modules that `recompute: selective` runs again where the plan names none (layers/modules.py).
     recompute_stops_early : bool
@@ -194,6 +197,9 @@ class Stack(Noun):
     selective_groups: tuple[str, ...] = ("core_attention",)
     recompute_stops_early: bool = Field(
         default=False, description="the last GEMM of a checkpoint does not run again"
+    )
+    tensor_overlap: Literal["none", "chunks"] = Field(
+        default="none", description="chunks: tensor-parallel messages under blocks' products"
     )
     pipeline: Pipeline = Pipeline()
     gradients: Gradients = Gradients()

@@ -11,6 +11,7 @@ fused kernel keeps other tensors than its parts.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -53,6 +54,7 @@ from flopcast.workload.recompute import (
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
+from flopcast.workload.tensor_overlap import under_products
 
 
 def realise(workload: Workload, stack: Stack) -> Programs:
@@ -143,10 +145,12 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
     backward += micro_batch_items(stack, workload.plans, logical.weights)
     splits = workload.plans.structure.splits_backward
     backward, weight = split_backward(backward) if splits else (backward, ())
+    hides = stack.tensor_overlap == "chunks" and logical.kind == "block"
+    run = partial(under_products, ranks=workload.plans.tensor_parallel) if hides else tuple
     return Layer(
         kind=logical.kind,
-        forward=forward,
-        backward=backward,
+        forward=run(forward),
+        backward=run(backward),
         weights=logical.weights,
         kept_bytes=kept,
         working_bytes=everything

@@ -19,6 +19,7 @@ from flopcast.workload.rewrites.flash_attention import flash_attention
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
 from flopcast.workload.rewrites.layout_copies import layout_copies
+from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
 from flopcast.workload.rewrites.unfused_rope import unfused_rope
 from flopcast.workload.rewrites.weighted_experts import weighted_experts
@@ -33,6 +34,7 @@ REWRITES: dict[str, Rewrite] = {
     "unfused_rmsnorm": unfused_rmsnorm,
     "unfused_rope": unfused_rope,
     "layout_copies": layout_copies,
+    "shared_expert_overlap": shared_expert_overlap,
     "wide_rmsnorm": wide_rmsnorm,
     "wide_scaled_rmsnorm": wide_scaled_rmsnorm,
     "wide_softmax": wide_softmax,

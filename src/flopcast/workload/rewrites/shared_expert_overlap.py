@@ -1,0 +1,45 @@
+"""Shared experts computed while the other experts' tokens travel (`--moe-shared-expert-overlap`).
+
+Their first linear runs beside the dispatch, their second beside the combine, each with the tensor-parallel
+message that belongs to it; in the backward pass the other way round (workload/beside.py). What of an
+exchange is longer than what runs beside it stays exposed.
+
+Exchanges under another micro-batch's work (DualPipe, arXiv:2412.19437, section 3.2.1) are another thing.
+
+References
+----------
+Megatron-Core, `transformer/moe/shared_experts.py`: which part runs beside which exchange.
+"""
+
+import re
+from dataclasses import replace
+
+from flopcast.operators.item import Item
+from flopcast.operators.messages import Combine, Dispatch
+from flopcast.workload.rewrites.base import Items
+
+_SHARED = re.compile(r"(^|\.)shared\.(?!join$)")  # all of them but the sum with the others
+
+
+def shared_expert_overlap(items: Items) -> Items:
+    """Items of shared experts → the same, behind the launch of an exchange and without waiting for it.
+
+    A layer without shared experts stays as it is.
+    """
+    shared = [item for item in items if _SHARED.search(item.name)]
+    last = next((n for n, item in enumerate(shared) if item.output.endswith("shared.partial")), 0)
+    beside = {Dispatch: shared[:last], Combine: shared[last:]}
+    result: list[Item] = []
+    for item in items:
+        if _SHARED.search(item.name):
+            continue
+        result.append(item)
+        for exchange, hidden in beside.items():
+            if isinstance(item.work, exchange):
+                result += [_not_waiting(part, item.stream) for part in hidden]
+    return tuple(result) if shared else items
+
+
+def _not_waiting(item: Item, stream: str) -> Item:
+    """The item beside whatever that stream carries."""
+    return replace(item, waits=tuple(name for name in item.waits if name != stream), beside=stream)

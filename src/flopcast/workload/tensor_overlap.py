@@ -1,0 +1,150 @@
+"""Tensor-parallel messages under the products that they belong to, cut into chunks.
+
+Answers: what runs instead of a gather and a product, or a product and a scatter, where a stack cuts both
+into chunks and lets one chunk travel while another is multiplied?
+Elsewhere: which stack does (spec/stack.py, `tensor_overlap`), how long chunks take (cost/), what stays
+exposed (timeline/). Sizes are split, nothing is added: FLOP and bytes are those of the whole.
+
+Four patterns, as Transformer Engine pairs them ("user buffers"), t ranks wide:
+
+    gather → product           t chunks of rows; a rank begins with its own while the next arrives; so for
+                               a gradient that is gathered before the input gradient (`ring_exchange`)
+    product → scatter          4 chunks; a chunk is summed while the next is multiplied (`pipeline`)
+    gather ∥ input gradient    of an input that was kept in shards: whole (`bulk`; workload/backward.py)
+    weight gradient ∥ scatter  of the input's gradient: whole (`bulk`)
+
+Chunks of a product are smaller and so less efficient: their own curve says how much. That a product has
+fewer multiprocessors beside a message is not counted.
+
+References
+----------
+Transformer Engine, `pytorch/module/base.py`, `initialize_ub`: which product has which method, and 4 splits.
+Decomposed collectives: Wang et al., ASPLOS 2023, doi:10.1145/3567955.3567959.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.messages import AllGather, ReduceScatter, Replicate
+
+SPLITS = 4.0  # chunks of a product whose result is scattered
+
+
+def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
+    """Items of one layer and pass, their tensor-parallel messages chunked and run beside products.
+
+    Parameters
+    ----------
+    items : in the order of the pass; a backward may hold a forward that runs again
+    ranks : tensor-parallel degree, shape (plans, 1)
+        One rank sends nothing, and multiplies in one piece.
+
+    Examples
+    --------
+    Four ranks, a second for the gather's shards of one rank, two for a product's chunk:
+
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import blocking, kernel
+    >>> gather = blocking("enter", AllGather(axis="tp", message_bytes=constant(64)), "x", "x.full")
+    >>> work = Matmul(m=constant(64), n=constant(8), k=constant(8), dtype="bf16")
+    >>> product = kernel("up", work, ("x.full",), component="mlp")
+    >>> [(i.name, i.count.item()) for i in under_products((gather, product), constant(4))]
+    [('enter', 1.0), ('up', 3.0), ('up.last', 1.0)]
+    """
+    result: list[Item] = []
+    place = 0
+    while place < len(items):
+        found, taken = _pattern(items[place : place + 3], ranks)
+        result += found or items[place : place + 1]
+        place += taken or 1
+    return tuple(result)
+
+
+def _pattern(items: tuple[Item, ...], ranks: Counts) -> tuple[list[Item], int]:
+    """What replaces the first of these items and those behind it, and how many of them; nothing if none."""
+    first, *others = items
+    if not others or any(item.beside for item in items[:2]):
+        return [], 0
+    second = others[0]
+    if _gathers(first) and _is_product(second) and "tp" in second.waits:
+        return _gathered(first, second, ranks), 2
+    if _is_product(first) and first.phase != "backward" and _scatters(second):
+        return _scattered(first, second, ranks), 2
+    if len(items) == 3 and _are_gradients(first, second) and _scatters(items[2]):
+        return _beside_weight_gradient(first, second, items[2]), 3
+    return [], 0
+
+
+def _gathers(item: Item) -> bool:
+    return isinstance(item.work, AllGather) and item.stream == "tp"
+
+
+def _scatters(item: Item) -> bool:
+    return isinstance(item.work, ReduceScatter) and item.stream == "tp"
+
+
+def _is_product(item: Item) -> bool:
+    """A product whose rows are tokens: forward, or the gradient of its input."""
+    return isinstance(item.work, Matmul) and not item.name.endswith(".wgrad")
+
+
+def _are_gradients(first: Item, second: Item) -> bool:
+    """Both gradients of one linear."""
+    return (
+        isinstance(first.work, Matmul)
+        and first.name.endswith(".dgrad")
+        and second.name == f"{first.name.removesuffix('.dgrad')}.wgrad"
+    )
+
+
+def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
+    """So many of the equal chunks of an item, a product's rows or a message's bytes."""
+    name = f"{item.name}.{word}" if word else item.name
+    if isinstance(item.work, Matmul):
+        return replace(item, name=name, work=replace(item.work, m=item.work.m / chunks), count=count)
+    if isinstance(item.work, ReduceScatter):
+        size_bytes = item.work.message_bytes / chunks
+        return replace(item, name=name, work=replace(item.work, message_bytes=size_bytes), count=count)
+    return item
+
+
+def _free_of(item: Item, stream: str) -> Item:
+    """The item without waiting for a stream."""
+    return replace(item, waits=tuple(name for name in item.waits if name != stream))
+
+
+def _gathered(gather: Item, product: Item, ranks: Counts) -> list[Item]:
+    """All chunks but the last are multiplied while others arrive; the last waits for all."""
+    ahead = _free_of(_chunk(product, ranks, ranks - 1.0), "tp")
+    return [gather, ahead, _chunk(product, ranks, np.ones_like(ranks), "last")]
+
+
+def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
+    """The first chunk alone; each later one beside the sum of the one before; the last sum alone."""
+    chunks = np.where(ranks > 1, SPLITS, 1.0)
+    one = np.ones_like(ranks)
+    return [
+        _chunk(product, chunks, one),
+        _chunk(scatter, chunks, chunks - 1.0),
+        _free_of(_chunk(product, chunks, chunks - 1.0, "rest"), "tp"),
+        _chunk(scatter, chunks, one, "last"),
+    ]
+
+
+def _beside_weight_gradient(dgrad: Item, wgrad: Item, scatter: Item) -> list[Item]:
+    """The scatter of the input's gradient starts with the weight gradient.
+
+    The weight gradient waits for what was sent before the scatter (its gathered input), not for the
+    scatter: an item that sends nothing stands for that moment.
+    """
+    ready = replace(
+        wgrad,
+        name=f"{wgrad.name}.ready",
+        work=Replicate(axis="tp", message_bytes=ZERO),
+        component=scatter.component,
+    )
+    return [dgrad, ready, scatter, _free_of(wgrad, "tp")]

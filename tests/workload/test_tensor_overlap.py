@@ -1,0 +1,86 @@
+"""Tensor-parallel messages in chunks under their products: nothing is lost, and what waits for what."""
+
+import pytest
+from workload_cases import LLAMA, MODELS, at, block_of, flop_of, messages, realised, stack_with
+
+from flopcast.io import catalog
+from flopcast.operators.matmul import Matmul
+
+PLAIN = catalog.stack("megatron-core")
+CHUNKS = stack_with(PLAIN, tensor_overlap="chunks")
+
+
+def passes(stack, *texts, model=LLAMA):
+    layer = block_of(realised(model, stack, *texts))
+    return layer.forward, layer.backward
+
+
+def executed(items, quantity, plan=0):
+    return sum(at(quantity(item), plan) * at(item.count, plan) for item in items)
+
+
+def flop(items, plan=0):
+    products = [item for item in items if hasattr(item.work, "work")]
+    return executed(products, lambda item: item.work.work().flop, plan)
+
+
+def sent(items, collective, plan=0):
+    return executed(messages(items, collective), lambda item: item.work.message_bytes, plan)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_chunks_add_up_to_the_products_and_messages_that_were_cut(model, recompute):
+    plan = f"tp=4 sp mbs=2 gbs=2 recompute={recompute}".replace("recompute=none", "")
+    for whole, cut in zip(
+        passes(PLAIN, plan, model=MODELS[model]), passes(CHUNKS, plan, model=MODELS[model]), strict=True
+    ):
+        assert flop(cut) == pytest.approx(flop_of(whole), rel=1e-12)
+        for collective in ("all_gather", "reduce_scatter"):
+            assert sent(cut, collective) == pytest.approx(sent(whole, collective), rel=1e-12)
+
+
+def test_every_gather_and_scatter_of_a_block_has_a_product_beside_it():
+    """Two linears behind gathers, two before scatters; backward likewise, and two inputs gathered again."""
+    forward, backward = passes(CHUNKS, "tp=4 sp mbs=1 gbs=1")
+
+    gathered = [
+        item.name for item in forward if item.name.endswith(".last") and isinstance(item.work, Matmul)
+    ]
+    scattered = [item.name for item in forward if item.name.endswith(".rest")]
+    hidden = [item.name for item in backward if item.name.endswith(".wgrad.ready")]
+    assert gathered == ["attention.qkv.last", "mlp.up.last"]
+    assert scattered == ["attention.out.rest", "mlp.down.rest"]
+    assert hidden == ["mlp.up.wgrad.ready", "attention.qkv.wgrad.ready"]
+    assert [item.name for item in backward if item.name.endswith(".dgrad.last")] == [
+        "mlp.down.dgrad.last",
+        "attention.out.dgrad.last",
+    ]
+
+
+def test_what_is_kept_does_not_depend_on_chunks():
+    whole, cut = (block_of(realised(LLAMA, stack, "tp=4 sp mbs=1 gbs=1")) for stack in (PLAIN, CHUNKS))
+
+    assert at(cut.kept_bytes) == at(whole.kept_bytes)
+    assert at(cut.working_bytes) == at(whole.working_bytes)
+
+
+def test_the_head_and_the_embedding_are_not_cut():
+    """Megatron-LM's output layer is no linear of Transformer Engine."""
+    programs = realised(LLAMA, CHUNKS, "tp=4 sp mbs=1 gbs=1")
+
+    names = [item.name for layer in programs.layers if layer.kind != "block" for item in layer.forward]
+    assert not [name for name in names if name.endswith((".last", ".rest"))]
+
+
+def test_one_rank_multiplies_in_one_piece():
+    """In a batch with others, too: chunks that it does not have run no times."""
+    forward, _ = passes(CHUNKS, "tp=1 sp mbs=1 gbs=1", "tp=4 sp mbs=1 gbs=1")
+
+    runs = {item.name: (at(item.work.m, 0), at(item.count, 0)) for item in forward if is_product(item)}
+    assert runs["attention.qkv"][1] == runs["attention.out.rest"][1] == 0
+    assert runs["attention.qkv.last"] == runs["attention.out"] == (2048, 1)
+
+
+def is_product(item):
+    return isinstance(item.work, Matmul)
