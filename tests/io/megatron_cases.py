@@ -183,7 +183,7 @@ EXPECTED = {
         kv_heads=8,
         vocabulary=128256,
         sequence_length=8192,
-        changes=OVERLAPPED | {"pipeline": {"transfers": "overlapped"}},
+        changes=OVERLAPPED | {"pipeline": {"transfers": "overlapped"}, "tensor_overlap": "chunks"},
     ),
     "ds_gpt_1p3b.sh": Expected(
         ranks=16,

@@ -372,14 +372,6 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
-        field="plan.schedule",
-        holds=lambda c: c.plans.structure.schedule != "dualpipe",
-        value=lambda _: "dualpipe",
-        allowed=lambda _: "auto, 1f1b, interleaved_1f1b, gpipe, zb_h1, zb_h2",
-        because="exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
-        fix=lambda _: "set schedule to auto",
-    ),
-    Rule(
         field="plan.recompute",
         holds=lambda c: not (c.plans.structure.splits_backward and _recomputes_linears(c)),
         value=lambda c: c.plans.structure.recompute,

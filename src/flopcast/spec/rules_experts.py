@@ -148,4 +148,12 @@ RULES: tuple[Rule, ...] = (
         because="a rank's experts lie in one group, or are all of several",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
+    Rule(
+        field="plan.schedule",
+        holds=lambda c: c.plans.structure.schedule != "dualpipe",
+        value=lambda _: "dualpipe",
+        allowed=lambda _: "auto, 1f1b, interleaved_1f1b, gpipe, zb_h1, zb_h2",
+        because="exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
+        fix=lambda _: "set schedule to auto",
+    ),
 )

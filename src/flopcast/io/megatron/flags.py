@@ -30,7 +30,8 @@ SWITCHES = _names(  # modelled, without a value
     --no-bias-gelu-fusion --no-bias-dropout-fusion --no-gradient-accumulation-fusion --no-rope-fusion
     --overlap-grad-reduce --overlap-param-gather --accumulate-allreduce-grads-in-fp32
     --grad-reduce-in-bf16 --no-scatter-gather-tensors-in-pipeline --no-overlap-p2p-communication
-    --no-check-for-nan-in-loss-and-grad --ddp-average-in-collective --synchronize-each-layer
+    --tp-comm-overlap --no-check-for-nan-in-loss-and-grad --ddp-average-in-collective
+    --synchronize-each-layer
     --embed-layernorm --qk-layernorm --use-precision-aware-optimizer
     --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
     """
@@ -87,7 +88,6 @@ ONLY_ZERO_MEANS_NONE = ("--mtp-num-layers", "--hybrid-attention-ratio", "--hybri
 
 NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast does not show yet
     "--overlap-param-gather-with-optimizer-step": "the first gather of parameters is counted as exposed",
-    "--tp-comm-overlap": "messages of tensor parallelism are counted as exposed, not under GEMMs",
     "--no-async-tensor-model-parallel-allreduce": "no overlap of it with the weight gradient was counted",
     "--qk-l2-norm": "two small norms a block, of queries and keys, are left out",
     "--no-bias-swiglu-fusion": "bias and SwiGLU are counted as one kernel",

@@ -94,6 +94,8 @@ def stack_of(arguments: Arguments, replicas: int) -> object:
     changes |= {"optimizer": optimizer} if optimizer else {}
     pipeline = _pipeline(arguments, stack)
     changes |= {"pipeline": pipeline} if pipeline else {}
+    if arguments.has("--tp-comm-overlap"):
+        changes["tensor_overlap"] = "chunks"
     if arguments.has("--synchronize-each-layer"):
         changes["synchronise_each_layer"] = True
     return {"base": stack.name} | changes if changes else stack.name
