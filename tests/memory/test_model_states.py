@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from memory_cases import BLOCKS, HIDDEN, LENGTH, VOCABULARY, Kept, stack_with
+from memory_cases import BLOCKS, HEADS, HIDDEN, LENGTH, VOCABULARY, Kept, stack_with
 
 from flopcast.io import catalog
 from flopcast.memory.peak import fits
@@ -87,11 +87,52 @@ def test_a_bucket_is_no_larger_than_all_gradients(bucket, copied):
 
 
 def test_between_steps_gradients_and_activations_are_free():
-    kept = Kept("dp=4 zero=1 gbs=4", stack=stack_with(memory={"workspace_bytes": 5e6}))
+    stack = stack_with(memory={"workspace_bytes": 5e6, "keeps_gradients": False})
+
+    kept = Kept("dp=4 zero=1 gbs=4", stack=stack)
 
     assert kept.of(kept.memory.resident_bytes) == pytest.approx(
         [PARAMETERS * (2 + 12 / 4) + 5e6], rel=1e-12
     )
+
+
+def test_a_buffer_of_gradients_stays_between_steps():
+    stack = stack_with(memory={"workspace_bytes": 0.0, "keeps_gradients": True})
+
+    kept = Kept("dp=4 zero=1 gbs=4", stack=stack)
+
+    # Megatron-Core, param_and_grad_buffer.py: 2 + 4 bytes of weight and main gradient, 12 over the replicas
+    assert kept.of(kept.memory.resident_bytes) == pytest.approx([PARAMETERS * (6 + 12 / 4)], rel=1e-12)
+
+
+def test_placeholders_of_gradients_are_one_tensor_of_each_shape_on_a_stage():
+    stack = stack_with(memory={"weight_gradients": "placeholder"})
+
+    kept = Kept("tp=2 pp=2 gbs=2", stack=stack)
+
+    shapes = {(3 * HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (4 * HIDDEN, HIDDEN)}  # the last of both linears:
+    ours = [2 * rows * columns / 2 for rows, columns in shapes]  # [4 h / t, h] and [h, 4 h / t] are two
+    block = sum(ours) + 2 * 4 * HIDDEN * HIDDEN / 2
+    head = 2 * VOCABULARY * HIDDEN / 2
+    assert kept.category("placeholder_gradients") == [block, block + head]
+
+
+def test_one_square_of_scores_stays_where_the_stack_keeps_a_buffer_for_it():
+    stack = stack_with(memory={"score_buffer": True})
+
+    kept = Kept("tp=2 mbs=4 gbs=4", stack=stack)
+
+    # Megatron-LM, DotProductAttention: [b a / t, s, s] in 16 bits
+    assert kept.category("buffers") == [2 * 4 * HEADS / 2 * LENGTH**2]
+
+
+def test_received_activations_stay_on_stages_of_a_pipeline_alone():
+    stack = stack_with(memory={"received_activations": 3}, pipeline={"payload": "full"})
+
+    alone, piped = (Kept(text, stack=stack).category("buffers") for text in ("gbs=2", "pp=2 gbs=2"))
+
+    assert alone == [0.0]
+    assert piped == [3 * 2 * LENGTH * HIDDEN] * 2
 
 
 def test_the_allocator_holds_more_than_it_gives_out_by_the_stack_s_fraction():

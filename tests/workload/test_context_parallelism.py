@@ -20,6 +20,7 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.workload.backward import exchanged_at_work
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
@@ -183,7 +184,7 @@ def test_a_window_is_as_wide_as_on_one_rank(exchange):
 def test_a_ring_has_buffers_for_two_blocks_and_their_gradients():
     """While one block of keys and values is worked with, the next arrives; so for their gradients."""
     by_exchange = {
-        exchange: at(block_of(shared(4, exchange=exchange)).working_bytes)
+        exchange: at(exchanged_at_work(block_of(shared(4, exchange=exchange)).forward))
         for exchange in ("ring", "all_to_all")
     }
 

@@ -29,7 +29,7 @@ from flopcast.operators.item import Item, blocking, host_work, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import MESSAGES
-from flopcast.workload.backward import derive_backward, gradients_at_work, kept_tensors, total_bytes
+from flopcast.workload.backward import derive_backward, kept_tensors, total_bytes
 
 NOTHING_AGAIN = frozenset()
 DUALS = {  # a linear map's gradient is its transpose: a gather's is a reduce-scatter, a copy's is a sum
@@ -212,22 +212,6 @@ def test_a_block_s_backward_starts_at_its_last_residual_sum_and_ends_at_its_firs
 
     assert block.backward[0].name == "mlp.residual.dgrad"
     assert block.backward[-1].name == "attention.norm.dgrad"
-
-
-def test_both_gradients_of_the_largest_linear_are_alive_while_it_works():
-    forward = (linear("small", "x", "y", m=8, n=4, k=4), linear("large", "y", "z", m=8, n=64, k=16))
-
-    alive = gradients_at_work(forward)
-
-    assert at(alive) == (8 * 16 + 64 * 16) * 2  # of the input [m, k] and of the weight [n, k], bf16
-
-
-def test_a_layer_without_linears_has_no_gradient_at_work():
-    norm = kernel(
-        "norm", MemoryBound(kind="layernorm", elements=constant(64), dtype="bf16"), component="norm"
-    )
-
-    assert at(gradients_at_work([norm])) == 0.0
 
 
 def test_what_is_kept_of_nothing_is_nothing():

@@ -206,4 +206,7 @@ def test_a_recomputed_layer_at_work_holds_again_all_that_a_plain_layer_keeps():
 
     cut = block_of(realised(GPT, BARE, "tp=2 recompute=full partition_activations"))
 
-    assert at(cut.working_bytes) - at(plain.working_bytes) == pytest.approx(at(plain.kept_bytes))
+    output_bytes = 2 * LENGTH * HIDDEN  # which autograd holds while its second graph runs
+    assert at(cut.working_bytes) - at(plain.working_bytes) == pytest.approx(
+        at(plain.kept_bytes) + output_bytes
+    )

@@ -1,12 +1,19 @@
-"""Bytes by category: one function each, in the dict of the moments at which it is there.
+"""Bytes by category: one function each, in the dict that says how long it is there.
 
 Answers: which categories are there, and how large is each on a rank of every stage class?
-Elsewhere: which moment is the fullest (peak.py), how many micro-batches are in flight (in_flight.py), what
-a layer keeps of a micro-batch and needs while it works (workload/backward.py, workload/realise.py).
+Elsewhere: which moment is the fullest (peak.py), how many micro-batches are held at it (depth.py), what
+a layer keeps of one (workload/backward.py) and needs while its backward runs (workload/working.py).
 
-A new category is one function and one line in a dict: STANDING where it is there all the time, BACKWARD
-where it is there at the start of a backward pass, UPDATE at the end of a step, DRIVER where the framework's
-allocator does not see it. All arrays: (plans, stage classes), or (plans, 1) where stages do not differ.
+A new category is one function and one line in a dict:
+
+    STANDING    from the start of training on                         (plans, stage classes)
+    IN_FLIGHT   of each micro-batch, from its F to its B              (plans, stage classes, chunks)
+    WAITING     of each micro-batch, from its B to its W              (plans, stage classes, chunks)
+    AT_WORK     once, while the backward of a chunk runs              (plans, stage classes, chunks)
+    UPDATE      while gradients are reduced and applied               (plans, stage classes)
+    DRIVER      what the framework's allocator does not see           (plans, stage classes)
+
+An axis along which nothing varies may have length 1. A name may stand in several dicts: its bytes add up.
 
 References
 ----------
@@ -18,8 +25,11 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
-from flopcast.memory.in_flight import chunks_in_flight, waiting_in_flight
 from flopcast.operators.base import AbstractMessage
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
 from flopcast.workload.gradients import updated_parameters
 from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
@@ -47,58 +57,74 @@ def workspace(programs: Programs) -> Floats:
     return programs.stack.memory.workspace_bytes * _holds_any(programs)
 
 
-def activations(programs: Programs) -> Floats:
-    """For each chunk, what its layers keep of one micro-batch times the micro-batches in flight."""
-    return sum(
-        (f * k for f, k in zip(chunks_in_flight(programs), _kept_by_chunk(programs), strict=True)), ZERO
-    )
+def placeholder_gradients(programs: Programs) -> Floats:
+    """One tensor of each shape among the weights of a stage's linears, where the stack keeps such.
 
-
-def weight_gradients_waiting(programs: Programs) -> Floats:
-    """What stays of micro-batches whose input gradients are done and whose weight gradients are not.
-
-    Inputs of linears and gradients of their outputs. Where a micro-batch needs more of them than of all
-    that it kept before and what exists during its B together, the end of a B is fuller than its start, by
-    the difference. Nothing without a split backward.
+    Autograd wants a gradient of every weight, also where the GEMM has added it to the sum already:
+    Transformer Engine hands out one tensor a shape that nobody reads. Experts are handed out one by one.
     """
-    waiting, each_bytes = waiting_in_flight(programs)
-    fuller = np.maximum(
-        each_bytes - _kept_by_chunk(programs)[0] - layer_at_work(programs) - logits(programs), 0.0
-    )
-    needed_bytes: Floats = waiting * each_bytes + fuller * programs.plans.structure.splits_backward
-    return needed_bytes
+    if programs.stack.memory.writes_weight_gradients:
+        return ZERO
+    shapes: list[tuple[Counts, Counts, Counts]] = []  # rows, columns, whether the stage holds one
+    total_bytes = ZERO
+    for part, layer in enumerate(programs.layers):
+        held = np.minimum(programs.stages.stage_counts[:, :, part], 1.0)
+        for work in _linears(layer.forward):
+            met = sum((h * (work.n == n) * (work.k == k) for n, k, h in shapes), ZERO)
+            new = held * (met == 0)
+            total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
+            shapes.append((work.n, work.k, new))
+    return total_bytes
+
+
+def buffers(programs: Programs) -> Floats:
+    """What a framework allocates once and uses over and over: attention scores, received activations.
+
+    Scores are those of the stage's largest materialised attention: sequences · heads · length².
+    """
+    memory = programs.stack.memory
+    scores_bytes = ZERO
+    for part, layer in enumerate(programs.layers):
+        held = np.minimum(programs.stages.stage_counts[:, :, part], 1.0)
+        squares = [size for item in layer.forward for size in _scores_bytes(item)]
+        for size_bytes in squares if memory.score_buffer else ():
+            scores_bytes = np.maximum(scores_bytes, held * size_bytes)
+    several = (programs.plans.pipeline_parallel > 1).astype(np.float64)
+    chunks = programs.stages.holds_chunk.sum(axis=2)
+    received_bytes: Floats = memory.received_activations * _sent_bytes(programs) * several * chunks
+    return scores_bytes + received_bytes
+
+
+def activations(programs: Programs) -> Floats:
+    """What the layers of a chunk keep of one micro-batch."""
+    return _over_layers(programs, [layer.kept_bytes for layer in programs.layers])
 
 
 def stage_outputs(programs: Programs) -> Floats:
-    """What a pipeline engine has sent and keeps until the micro-batch's backward."""
-    copies = programs.stack.memory.stage_outputs
-    return copies * _sent_bytes(programs) * sum(chunks_in_flight(programs), ZERO)
+    """What a pipeline engine has sent on and keeps until the micro-batch's backward."""
+    sent_bytes = programs.stack.memory.stage_outputs * _sent_bytes(programs)
+    outputs_bytes: Floats = sent_bytes[:, :, None] * programs.stages.holds_chunk
+    return outputs_bytes
+
+
+def weight_gradients_waiting(programs: Programs) -> Floats:
+    """What a chunk keeps of one micro-batch for its weight gradients (workload/split.py)."""
+    return _over_layers(programs, [layer.waiting_bytes for layer in programs.layers])
+
+
+def freed_activations(programs: Programs) -> Floats:
+    """Activations of the layers behind the one at work, which have had their backward: below 0."""
+    return -_at_fullest(programs, freed_by_layer(programs))
 
 
 def layer_at_work(programs: Programs) -> Floats:
-    """The largest layer that a stage holds, while its backward runs."""
-    return np.asarray(
-        np.max(
-            [
-                np.minimum(programs.stages.stage_counts[:, :, part], 1.0) * layer.working_bytes
-                for part, layer in enumerate(programs.layers)
-            ],
-            axis=0,
-        )
-    )
+    """What a layer's backward has besides: gradients, and tensors that are recomputed or gathered again."""
+    return _at_fullest(programs, _stacked([work for work, _ in _work_by_layer(programs)]))
 
 
 def logits(programs: Programs) -> Floats:
-    """Logits of one micro-batch on the head's stage: tokens × this rank's rows of the table.
-
-    All tokens, with sequence parallelism too: the head works on the gathered sequence. Further predictions
-    have logits of their own, all of them there when the first backward begins.
-    """
-    workload = programs.workload
-    rows = programs.layers[-1].weights[0].elements / workload.model.hidden
-    holds_head = np.minimum(programs.stages.stage_counts[:, :, -1], 1.0)
-    predicted = (1 + workload.model.mtp) * workload.split.tokens
-    return predicted * rows * holds_head * programs.stack.memory.logit_bytes
+    """Logits of one micro-batch: as the loss keeps them, or their gradient under the head's products."""
+    return _at_fullest(programs, _stacked([size for _, size in _work_by_layer(programs)]))
 
 
 def gradient_buckets(programs: Programs) -> Floats:
@@ -138,33 +164,95 @@ def communicators(programs: Programs) -> Floats:
     return programs.stack.memory.communicator_bytes * opened
 
 
-STANDING: dict[str, Category] = {  # from the start of training on
+STANDING: dict[str, Category] = {
     "parameters": parameters,
     "gradients": gradients,
     "optimizer_states": optimizer_states,
     "workspace": workspace,
+    "placeholder_gradients": placeholder_gradients,
+    "buffers": buffers,
 }
-BACKWARD: dict[str, Category] = {  # besides, when a backward pass starts at full depth
-    "weight_gradients_waiting": weight_gradients_waiting,
-    "activations": activations,
-    "stage_outputs": stage_outputs,
+IN_FLIGHT: dict[str, Category] = {"activations": activations, "stage_outputs": stage_outputs}
+WAITING: dict[str, Category] = {"weight_gradients_waiting": weight_gradients_waiting}
+AT_WORK: dict[str, Category] = {
+    "activations": freed_activations,
     "layer_at_work": layer_at_work,
     "logits": logits,
 }
-UPDATE: dict[str, Category] = {  # besides, while gradients are reduced and applied
+UPDATE: dict[str, Category] = {
     "gradient_buckets": gradient_buckets,
     "main_gradients": main_gradients,
     "update": update,
 }
-DRIVER: dict[str, Category] = {  # as the driver sees it, beyond what the allocator has reserved
-    "context": context,
-    "communicators": communicators,
-}
+DRIVER: dict[str, Category] = {"context": context, "communicators": communicators}
 
 
 def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
     """The categories of one dict, each with its bytes."""
     return {name: category(programs) for name, category in categories.items()}
+
+
+def freed_by_layer(programs: Programs) -> Floats:
+    """What a chunk has freed of a micro-batch when each layer's backward begins.
+
+    Of a run of equal layers the last: the fullest, as none of the others has had its backward.
+
+    Returns
+    -------
+    array of shape (plans, stage classes, chunks, layers)
+    """
+    held = programs.stages.stage_chunk_counts
+    kept = np.stack(
+        [held[..., part] * layer.kept_bytes[:, :, None] for part, layer in enumerate(programs.layers)],
+        axis=-1,
+    )
+    behind_bytes: Floats = kept[..., ::-1].cumsum(axis=-1)[..., ::-1] - kept
+    return behind_bytes
+
+
+def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
+    """What each layer's backward needs, beside logits and in logits; (plans, 1, 1) each.
+
+    The head is at work at two moments: in the loss, with logits as the stack keeps them, and in its
+    products, with their gradient in the model's dtype. The one that needs more counts.
+    """
+    found = []
+    for layer in programs.layers:
+        working, logits_bytes = layer.working_bytes[:, :, None], ZERO[:, :, None]
+        if layer.kind == "head":
+            number = _logits(programs)[:, :, None]
+            in_loss = number * programs.stack.memory.logit_bytes
+            in_products = number * ELEMENT_BYTES[programs.plans.structure.precision]
+            loss = in_loss > working
+            working, logits_bytes = (
+                np.where(loss, 0.0, working - in_products),
+                np.where(loss, in_loss, in_products),
+            )
+        found.append((working, logits_bytes))
+    return found
+
+
+def _at_fullest(programs: Programs, by_layer_bytes: Floats) -> Floats:
+    """The values at the layer that makes a chunk's backward fullest, (plans, stage classes, chunks)."""
+    held = programs.stages.stage_chunk_counts
+    needed_bytes = _stacked([work + size for work, size in _work_by_layer(programs)])
+    level = np.where(held > 0, needed_bytes - freed_by_layer(programs), -np.inf)
+    fullest = level.argmax(axis=-1)[..., None]
+    values = np.take_along_axis(np.broadcast_to(by_layer_bytes, held.shape), fullest, axis=-1)[..., 0]
+    return np.where(held.sum(axis=-1) > 0, values, 0.0)
+
+
+def _stacked(of_layers: list[Floats]) -> Floats:
+    """Sizes of layers side by side, on a last axis."""
+    return np.stack(np.broadcast_arrays(*of_layers), axis=-1)
+
+
+def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
+    """The sum over a chunk's layers of a size of each."""
+    held = programs.stages.stage_chunk_counts
+    return sum(
+        (held[..., part] * size[:, :, None] for part, size in enumerate(of_layers)), ZERO[:, :, None]
+    )
 
 
 def _updated(programs: Programs) -> Counts:
@@ -177,18 +265,31 @@ def _holds_any(programs: Programs) -> Counts:
     return (programs.stages.multiplicity > 0).astype(np.float64)
 
 
-def _kept_by_chunk(programs: Programs) -> list[Floats]:
-    """What the layers of every chunk keep of one micro-batch."""
-    held = programs.stages.stage_chunk_counts
-    return [
-        sum(
-            (held[:, :, chunk, part] * layer.kept_bytes for part, layer in enumerate(programs.layers)), ZERO
-        )
-        for chunk in range(held.shape[2])
-    ]
+def _logits(programs: Programs) -> Counts:
+    """Logits of one micro-batch on the head's rank: tokens × this rank's rows of the table.
+
+    All tokens, with sequence parallelism too: the head works on the gathered sequence. Further predictions
+    have logits of their own, all of them there when the first backward begins.
+    """
+    workload = programs.workload
+    rows = programs.layers[-1].weights[0].elements / workload.model.hidden
+    return (1 + workload.model.mtp) * workload.split.tokens * rows
 
 
 def _sent_bytes(programs: Programs) -> Floats:
     """What a rank sends to the next stage: all of the activation, or its share; (plans, stage classes)."""
     message = programs.hop_across.forward[0].work
     return message.message_bytes * _holds_any(programs) if isinstance(message, AbstractMessage) else ZERO
+
+
+def _linears(forward: tuple[Item, ...]) -> list[Matmul | GroupedMatmul]:
+    """The products of a layer that have a weight."""
+    return [item.work for item in forward if isinstance(item.work, (Matmul, GroupedMatmul))]
+
+
+def _scores_bytes(item: Item) -> list[Floats]:
+    """The square of scores that an item writes, if it is a product of queries and keys."""
+    work = item.work
+    if not isinstance(work, BatchedMatmul) or work.role != "scores":
+        return []
+    return [work.batch * work.queries * work.keys * ELEMENT_BYTES[work.dtype]]

@@ -1,12 +1,13 @@
-"""What must fit: the fullest of two moments on every stage, and whether its bytes fit.
+"""What must fit: the fullest moment of every stage, and whether its bytes fit.
 
 Answers: how much memory does a rank of each stage class need, when, and does it fit?
-Elsewhere: each category by itself (categories.py: a new one is added there), how many micro-batches are in
-flight (in_flight.py), what a layer keeps (workload/backward.py).
+Elsewhere: each category by itself (categories.py: a new one is added there), which moments there are
+(depth.py), the whole course of one plan's step (curve.py).
 
-Two moments can be the fullest: the start of a backward pass at full depth ("backward": states, gradients,
-all activations in flight, one layer's recomputed tensors, logits), and the end of the step ("update":
-activations are gone, gradients are copied and applied). All arrays: (plans, stage classes).
+A stage is fullest at a moment of its order of tasks ("forward", "backward" or "weight": the pass that runs
+then), or at the end of the step ("update": activations are gone, gradients are copied and applied). Sizes
+are linear in the counts of depth.py, so that the fullest moment is found without seconds and without a walk
+over all tasks. All arrays: (plans, stage classes).
 
 Conventions. Stages with equal layers form one class, and count as the fullest of them. Four sizes
 of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
@@ -18,13 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Floats
-from flopcast.memory.categories import BACKWARD, DRIVER, STANDING, UPDATE, sizes
-from flopcast.memory.in_flight import chunks_in_flight
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
+from flopcast.memory.depth import NOTHING, Depths, fullest
+from flopcast.schedules import SCHEDULES
 from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
-
-__all__ = ["Memory", "chunks_in_flight", "fits", "peak_memory"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -32,8 +32,8 @@ class Memory:
     """Bytes of one rank, by stage class.
 
     `by_category` adds up to `allocated_bytes`; a category that is empty at the fullest moment is 0 there.
-    `resident_bytes` leaves gradients out: PyTorch frees them between steps. A stack that keeps them in a
-    buffer for good (Megatron-LM) has them resident as well.
+    `resident_bytes` holds gradients where the stack keeps them in a buffer for good (Megatron-LM), and
+    leaves them out where they are freed between steps (PyTorch). Copies of them in fp32 stay on.
     """
 
     by_category: dict[str, Floats]  # at the fullest moment
@@ -49,14 +49,26 @@ class Memory:
         return int(np.argmax(self.device_used_bytes[0]))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Held:
+    """Micro-batches that a stage class holds at its fullest moment of forwards and backwards.
+
+    Counts of shape (plans, stage classes, chunks), `at_work` 1 for the chunk whose backward runs.
+    """
+
+    in_flight: Counts
+    waiting: Counts
+    at_work: Counts
+
+
 def peak_memory(programs: Programs) -> Memory:
     """The memory of every stage class of every plan.
 
-    The larger of the two moments, chosen for each stage by itself. What the software keeps besides is the
-    stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
+    The larger of the fullest moment of the order and the update, chosen for each stage by itself. What the
+    software keeps besides is the stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
     """
     standing = sizes(STANDING, programs)
-    backward = standing | sizes(BACKWARD, programs)
+    backward = standing | _working(programs)
     update = standing | sizes(UPDATE, programs)
     totals = [sum(part.values(), ZERO) for part in (backward, update)]
     at_update = np.asarray(totals[1] > totals[0])
@@ -67,11 +79,11 @@ def peak_memory(programs: Programs) -> Memory:
     allocated = np.maximum(*totals)
     reserved = allocated * (1.0 + programs.stack.memory.fragmentation_fraction)
     used = reserved + sum(sizes(DRIVER, programs).values(), ZERO)
-    states = ("parameters", "optimizer_states", "workspace")
+    freed = ZERO if programs.stack.memory.keeps_gradients else standing["gradients"]
     return Memory(
         by_category=categories,
         allocated_bytes=allocated,
-        resident_bytes=sum((standing[name] for name in states), ZERO),
+        resident_bytes=sum(standing.values(), ZERO) - freed + update["main_gradients"],
         standing_bytes=sum(standing.values(), ZERO),
         reserved_bytes=reserved,
         device_used_bytes=used,
@@ -86,3 +98,82 @@ def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
     """
     capacity = cluster.node.device.memory_bytes
     return np.asarray((memory.device_used_bytes <= capacity).all(axis=1))
+
+
+def chunks_in_flight(programs: Programs) -> list[Counts]:
+    """Micro-batches in flight at the fullest moment, for every chunk; (plans, stage classes) each.
+
+    Chunks that a plan does not have count 0.
+    """
+    return list(np.moveaxis(fullest_moment(programs).in_flight, 2, 0))
+
+
+def _working(programs: Programs) -> dict[str, Floats]:
+    """What exists beside the standing categories at the fullest moment of forwards and backwards."""
+    held = fullest_moment(programs)
+    found: dict[str, Floats] = {}
+    for categories, count in (
+        (WAITING, held.waiting),
+        (IN_FLIGHT, held.in_flight),
+        (AT_WORK, held.at_work),
+    ):
+        for name, size_bytes in sizes(categories, programs).items():
+            found[name] = found.get(name, ZERO) + (count * size_bytes).sum(axis=2)
+    return found
+
+
+def fullest_moment(programs: Programs) -> Held:
+    """The counts at the fullest moment of every stage class; 0 where a class pads the batch.
+
+    Plans that divide their layers alike and have equally many micro-batches share their moments.
+    """
+    plans, stages = programs.plans, programs.stages
+    flying_bytes, waiting_bytes, work_bytes = (
+        sum(
+            (np.broadcast_to(size, stages.holds_chunk.shape) for size in sizes(part, programs).values()),
+            ZERO,
+        )
+        for part in (IN_FLIGHT, WAITING, AT_WORK)
+    )
+    held = Held(
+        in_flight=np.zeros_like(flying_bytes),
+        waiting=np.zeros_like(flying_bytes),
+        at_work=np.zeros_like(flying_bytes),
+    )
+    rule = SCHEDULES[plans.structure.pipeline_schedule]
+    for alike in _alike(stages.code, plans.num_micro_batches):
+        division = stages.divisions[int(stages.code[alike[0]])]
+        depth, chunks = division.chunk_class.shape
+        micro = rule.fills_after(depth, int(plans.num_micro_batches[alike[0], 0]))
+        for at in range(len(division.multiplicity)):
+            members = tuple(np.flatnonzero(division.stage_class == at).tolist())
+            moments = fullest(plans.structure.pipeline_schedule, depth, chunks, micro, members)
+            here = np.ix_(alike, np.array([at]), np.arange(chunks))
+            level = level_bytes(
+                moments, *(size[here][:, 0] for size in (flying_bytes, waiting_bytes, work_bytes))
+            )
+            best = level.argmax(axis=1)
+            held.in_flight[here] = moments.in_flight[best][:, None]
+            held.waiting[here] = moments.waiting[best][:, None]
+            held.at_work[here] = np.eye(chunks + 1)[moments.at_work[best], :chunks][:, None]
+    return held
+
+
+def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:
+    """Bytes at some moments, without what stands, (plans, moments).
+
+    Parameters
+    ----------
+    flying_bytes, waiting_bytes, work_bytes : arrays of shape (plans, chunks)
+        Bytes of one micro-batch of each chunk, in flight and waiting, and of each chunk at work.
+    """
+    working = np.where(moments.at_work == NOTHING, 0.0, work_bytes[:, moments.at_work])
+    total_bytes: Floats = flying_bytes @ moments.in_flight.T + waiting_bytes @ moments.waiting.T
+    return total_bytes + working
+
+
+def _alike(code: Integers, micro_batches: Counts) -> list[Integers]:
+    """Places of plans that share their division and their number of micro-batches."""
+    pairs = np.stack([code.astype(np.float64), micro_batches[:, 0]], axis=1)
+    _, group = np.unique(pairs, axis=0, return_inverse=True)
+    return [np.flatnonzero(group.reshape(-1) == number) for number in range(int(group.max()) + 1)]

@@ -71,6 +71,14 @@ class AbstractSchedule(ABC):
             0 for a chunk that a plan does not have.
         """
 
+    def fills_after(self, stages: int, micro_batches: int) -> int:
+        """A number of micro-batches, no more than there are, that shows all that a step ever holds.
+
+        Where a stage holds no more of a longer step than of a shorter one, memory is counted on the
+        shorter. Here: all of them, which is always right.
+        """
+        return micro_batches
+
     def closed_form_s(
         self, busiest_s: Floats, sum_s: Floats, virtual: Counts, micro_batches: Counts
     ) -> Floats:

@@ -47,6 +47,10 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
             micro_batch=index // (stages * virtual) * stages + index % stages,
         )
 
+    def fills_after(self, stages: int, micro_batches: int) -> int:
+        """A warm-up takes less than two rounds of all stages, and counts repeat every round."""
+        return min(micro_batches, 4 * stages)
+
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:

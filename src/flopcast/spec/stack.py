@@ -128,12 +128,29 @@ class Memory(Noun):
         Per logit, from the head until the loss is done: a 16-bit copy and an fp32 one are 6.
     stage_outputs, bucket_copies : int
         Copies that a pipeline engine keeps until a micro-batch's backward, and that a reduction makes.
+    weight_gradients : str
+        Where the GEMM adds a gradient to the sum itself, autograd still wants a tensor of the weight's
+        shape: "written" allocates one for the time of each linear's backward, as where the gradient is
+        written first and added then; "placeholder" keeps one of each shape for good (Transformer Engine,
+        `get_dummy_wgrad`).
+    keeps_gradients : bool
+        Gradients lie in one buffer for good (Megatron-LM), or are freed between steps (PyTorch).
     """
 
     workspace_bytes: float = Field(default=64e6, ge=0, description="cuBLAS and the like, allocated")
     logit_bytes: float = Field(default=6.0, ge=0, description="kept per logit through the loss")
     stage_outputs: int = Field(
         default=0, ge=0, description="stage outputs kept per micro-batch in flight, until its backward"
+    )
+    weight_gradients: Literal["written", "placeholder"] = Field(
+        default="written", description="what a linear allocates for its weight's gradient"
+    )
+    keeps_gradients: bool = Field(default=False, description="gradients stay allocated between steps")
+    score_buffer: bool = Field(
+        default=False, description="one square of attention scores stays allocated (materialised attention)"
+    )
+    received_activations: int = Field(
+        default=0, ge=0, description="tensors of a stage's input that stay allocated between steps"
     )
     update_bytes: float = Field(
         default=0.0, ge=0, description="per parameter of the shard, while the optimizer runs"
@@ -142,6 +159,11 @@ class Memory(Noun):
     context_bytes: float = Field(default=0.6e9, ge=0, description="driver context, not allocated")
     communicator_bytes: float = Field(default=0.25e9, ge=0, description="buffers of one communicator")
     fragmentation_fraction: float = Field(default=0.08, ge=0, description="reserved over allocated - 1")
+
+    @property
+    def writes_weight_gradients(self) -> bool:
+        """Whether a linear's backward allocates a tensor of its weight's shape."""
+        return self.weight_gradients == "written"
 
 
 class Derate(Noun):

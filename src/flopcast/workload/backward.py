@@ -1,11 +1,11 @@
 """The backward pass, derived: forward items reversed, each replaced by its gradients or its dual.
 
-Answers: which items does the backward pass of one layer run, what is run again, what was kept for it,
-what is alive besides while it runs?
+Answers: which items does the backward pass of one layer run, what is run again, what was kept for it?
+Elsewhere: what is alive besides while it runs (working.py).
 Nothing here knows an architecture: operators name their gradients, messages their duals.
 
 An activation is *kept* from its forward until its backward; there is one for each layer and micro-batch in
-flight. What exists only while a layer runs its backward is *at work*; there is one at a time.
+flight.
 
 References
 ----------
@@ -17,12 +17,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
+from flopcast.dtypes import ZERO, Floats
 from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import AllGather, RingPass
 from flopcast.workload.beside import launched_before
 from flopcast.workload.reruns import reruns, run_again
@@ -60,6 +58,7 @@ def derive_backward(
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel
+    >>> from flopcast.operators.matmul import Matmul
     >>> one = constant(1)
     >>> work = Matmul(m=one, n=one, k=one, dtype="bf16")
     >>> linear = kernel("up", work, ("x",), "y", component="mlp")
@@ -160,22 +159,6 @@ def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
         return ()
     size_bytes = item.work.message_bytes if item.kept_bytes is None else item.kept_bytes
     return ((item.inputs[0], size_bytes),)
-
-
-def gradients_at_work(forward: Iterable[Item]) -> Floats:
-    """Bytes of both gradients of the largest linear: alive together while its backward runs.
-
-    The input gradient has the shape of x, the weight gradient that of w, both in the dtype of the GEMM.
-    Where gradients are accumulated inside the GEMM the second is never written: this is an upper bound.
-    """
-    largest = ZERO
-    for item in forward:
-        work = item.work
-        if isinstance(work, (Matmul, GroupedMatmul)):
-            rows, groups = (work.m, ONE) if isinstance(work, Matmul) else (work.rows, work.groups)
-            elements = (rows + groups * work.n) * work.k  # of the input, of the weight
-            largest = np.maximum(largest, elements * ELEMENT_BYTES[work.dtype])
-    return largest
 
 
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:

@@ -26,7 +26,6 @@ from flopcast.workload.backward import (
     WHOLE_LAYER,
     derive_backward,
     exchanged_at_work,
-    gradients_at_work,
     kept_tensors,
     total_bytes,
 )
@@ -55,6 +54,7 @@ from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
 from flopcast.workload.tensor_overlap import under_products
+from flopcast.workload.working import backward_peak
 
 
 def realise(workload: Workload, stack: Stack) -> Programs:
@@ -132,7 +132,9 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         if forward != before:
             accounting.append(_account(name, logical.kind, before, forward))
     recomputed = recomputed_modules(logical, workload, stack)
-    everything = total_bytes(kept_tensors(forward, frozenset())) * blocks_at_work(logical, workload)
+    peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
+    others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
+    peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
     whole = WHOLE_LAYER in recomputed
     cut = whole and workload.plans.structure.partition_activations
     kept = total_bytes(kept_tensors(forward, recomputed))
@@ -140,6 +142,7 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
     backward = derive_backward(forward, recomputed, stack.recompute_stops_early and ends_a_run)
     if whole:
         kept = checkpoint_bytes(logical, workload)
+        peak = peak + activation_bytes(workload.model.hidden, workload.split)  # autograd holds the output
     if whole and ends_a_run:
         forward, backward = checkpointed(forward, backward, workload, stack)
     backward += micro_batch_items(stack, workload.plans, logical.weights)
@@ -153,11 +156,7 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         backward=run(backward),
         weights=logical.weights,
         kept_bytes=kept,
-        working_bytes=everything
-        - (kept if not cut else ZERO)
-        + gradients_at_work(forward)
-        + exchanged_at_work(forward)
-        + 3 * activation_bytes(workload.model.hidden, workload.split),  # y, dy, dx
+        working_bytes=peak - (kept if not cut else ZERO) + exchanged_at_work(forward),
         weight=weight,
         waiting_bytes=waiting_bytes(forward) if splits else ZERO,
     )

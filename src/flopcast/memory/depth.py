@@ -1,0 +1,119 @@
+"""How deep a stage's pile of micro-batches gets: counts out of its order of tasks, whatever they weigh.
+
+Answers: how many micro-batches of every chunk does a stage hold before and after each task; which of these
+moments can be the fullest?
+Elsewhere: in which order a stage runs its tasks (schedules/), what a micro-batch weighs (categories.py).
+
+Between its forward and its backward a micro-batch of a chunk is *in flight*; between its B and its W, where
+these are two tasks, it *waits*. While a chunk's backward runs, its layers are at work.
+
+A moment is *dominated* where another has at least as many of every count and the same chunk at work: it is
+never fuller, whatever chunks weigh. What is left is a handful: one moment under 1F1B, as many as there
+are ways to share the same sum out over chunks under interleaved 1F1B.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.dtypes import Integers
+from flopcast.schedules import SCHEDULES
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
+
+NOTHING = -1  # no chunk is at work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Depths:
+    """Moments of one stage; counts of shape (moments, chunks), the chunk at work of shape (moments,).
+
+    `task` is the place in the stage's order that a moment belongs to: its start where a chunk is at work,
+    else its end.
+    """
+
+    in_flight: Integers
+    waiting: Integers
+    at_work: Integers  # chunk whose backward runs, or NOTHING
+    task: Integers
+
+    def row(self, moment: int) -> "Depths":
+        """One moment alone."""
+        keep = slice(moment, moment + 1)
+        return Depths(
+            in_flight=self.in_flight[keep],
+            waiting=self.waiting[keep],
+            at_work=self.at_work[keep],
+            task=self.task[keep],
+        )
+
+
+def depths(order: Order, stage: int, chunks: int) -> Depths:
+    """All moments of a stage: the start of each backward, and the end of every task.
+
+    Parameters
+    ----------
+    chunks : int
+        Virtual stages.
+
+    Returns
+    -------
+    Depths
+        Twice as many moments as tasks, in the order of time; before a forward or a weight gradient the
+        stage holds what it held after the task before, and nothing is at work.
+    """
+    kind, chunk = order.kind[stage], order.chunk[stage]
+    tasks = len(kind)
+    splits = bool((order.kind == WEIGHT).any())
+    of_chunk = np.eye(chunks, dtype=np.intp)[chunk]
+    flying = ((kind == FORWARD).astype(np.intp) - (kind == BACKWARD))[:, None] * of_chunk
+    waits = ((kind == BACKWARD).astype(np.intp) * splits - (kind == WEIGHT))[:, None] * of_chunk
+    before = np.concatenate([np.zeros((1, chunks), dtype=np.intp), flying.cumsum(axis=0)])
+    delayed = np.concatenate([np.zeros((1, chunks), dtype=np.intp), waits.cumsum(axis=0)])
+    pairs = np.stack([np.arange(tasks), np.arange(1, tasks + 1)], axis=1).ravel()  # before, after
+    at_work = np.stack([np.where(kind == BACKWARD, chunk, NOTHING), np.full(tasks, NOTHING)], axis=1)
+    return Depths(
+        in_flight=before[pairs],
+        waiting=delayed[pairs],
+        at_work=at_work.ravel(),
+        task=np.repeat(np.arange(tasks), 2),
+    )
+
+
+@lru_cache(maxsize=4096)
+def fullest(
+    schedule: str, stages: int, chunks: int, micro_batches: int, members: tuple[int, ...]
+) -> Depths:
+    """The moments of some stages that no other dominates; `task` is that of the stage it was found on.
+
+    Parameters
+    ----------
+    members : tuple of int
+        Stages that hold equal layers, and count as the fullest of them.
+    """
+    rule = SCHEDULES[schedule]
+    order = rule.order(stages, chunks, rule.fills_after(stages, micro_batches))
+    found = [depths(order, stage, chunks) for stage in members]
+    rows = np.concatenate([np.hstack([d.in_flight, d.waiting, d.at_work[:, None]]) for d in found])
+    task = np.concatenate([d.task for d in found])
+    rows, first = np.unique(rows, axis=0, return_index=True)
+    kept = _undominated(rows)
+    return Depths(
+        in_flight=rows[kept, :chunks],
+        waiting=rows[kept, chunks:-1],
+        at_work=rows[kept, -1],
+        task=task[first[kept]],
+    )
+
+
+def _undominated(rows: Integers) -> Integers:
+    """Places of rows that no other row reaches in every count; to be at work is more than not to be."""
+    order = np.argsort(-rows[:, :-1].sum(axis=1) - 0.5 * (rows[:, -1] != NOTHING), kind="stable")
+    kept: list[int] = []
+    for place in order.tolist():
+        row = rows[place]
+        above = rows[kept]
+        same = (above[:, -1] == row[-1]) | (row[-1] == NOTHING)
+        if not (same & (above[:, :-1] >= row[:-1]).all(axis=1)).any():
+            kept.append(place)
+    return np.array(kept, dtype=np.intp)
