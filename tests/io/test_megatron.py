@@ -617,7 +617,7 @@ def test_every_flag_has_one_meaning():
 
 
 @pytest.mark.parametrize(
-    "flag", ["--lr-warmup-iters", "--moe-router-topk", "--inference-max-requests", "--seed"]
+    "flag", ["--lr-warmup-iters", "--moe-token-drop-policy", "--inference-max-requests", "--seed"]
 )
 def test_families_of_flags_are_known_by_their_beginning(flag):
     assert is_known(flag)

@@ -241,10 +241,10 @@ def test_a_refused_flag_whose_value_asks_for_nothing_is_no_fault(flags):
     assert told(script_of(flags)) == ()
 
 
-def test_experts_are_refused_in_words():
-    problem = only(script_of("--num-experts 8 --moe-router-topk 2"))
+def test_state_space_layers_are_refused_in_words():
+    problem = only(script_of("--is-hybrid-model"))
 
-    assert problem.because == "mixture of experts is not modelled yet"
+    assert problem.because == "a hybrid of attention and state-space layers is not modelled yet"
 
 
 def test_ranks_that_do_not_form_whole_replicas_are_told():
@@ -337,7 +337,7 @@ def test_a_binary_file_is_refused():
 
 def test_every_fault_of_a_script_is_told_at_once_in_the_order_of_lines():
     text = script_of(
-        "--hidden-dropout 2 --sequence-paralel --num-experts 4",
+        "--hidden-dropout 2 --sequence-paralel --window-size 4",
         launcher="srun python t.py",
         num_layers="x",
         bf16=None,
@@ -352,8 +352,8 @@ def test_every_fault_of_a_script_is_told_at_once_in_the_order_of_lines():
         ("run.sh:1", "--bf16"),
         ("run.sh:1", "world size"),
         (f"run.sh:{LAST - 1}", "--hidden-dropout"),
-        (f"run.sh:{LAST - 1}", "--num-experts"),
         (f"run.sh:{LAST - 1}", "--sequence-paralel"),
+        (f"run.sh:{LAST - 1}", "--window-size"),
         ("run.sh:2", "--num-layers"),
     ]
 

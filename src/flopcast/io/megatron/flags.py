@@ -19,6 +19,8 @@ def _names(text: str) -> frozenset[str]:
 
 SWITCHES = _names(  # modelled, without a value
     """
+    --multi-latent-attention --moe-router-enable-expert-bias --moe-pad-expert-input-to-capacity
+    --moe-grouped-gemm --moe-router-force-load-balancing
     --group-query-attention --use-rotary-position-embeddings --no-position-embedding --swiglu
     --squared-relu --quick-geglu --disable-bias-linear --add-qkv-bias
     --untie-embeddings-and-output-weights --sequence-parallel --recompute-activations
@@ -39,6 +41,10 @@ SWITCHES = _names(  # modelled, without a value
 
 VALUED = _names(  # modelled, with one value
     """
+    --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-shared-expert-intermediate-size
+    --moe-layer-freq --moe-router-score-function --moe-router-dtype --moe-router-num-groups
+    --moe-router-group-topk --moe-expert-capacity-factor --moe-token-dispatcher-type --q-lora-rank
+    --kv-lora-rank --qk-head-dim --qk-pos-emb-head-dim --v-head-dim --mtp-num-layers
     --num-layers --encoder-num-layers --hidden-size --ffn-hidden-size --num-attention-heads
     --num-query-groups --num-key-value-heads --kv-channels --seq-length --encoder-seq-length
     --max-position-embeddings --position-embedding-type --rotary-percent --normalization
@@ -58,11 +64,12 @@ VALUED = _names(  # modelled, with one value
     """
 )
 
-LISTED = _names("--rampup-batch-size --recompute-modules --cp-comm-type")  # modelled, several values
+LISTED = _names(
+    "--rampup-batch-size --recompute-modules --cp-comm-type"
+    " --moe-router-load-balancing-type --moe-aux-loss-coeff"
+)  # modelled, several values
 
 REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for nothing are in `MEANS_NONE`
-    "--num-experts": "mixture of experts",
-    "--multi-latent-attention": "multi-latent attention",
     "--is-hybrid-model": "a hybrid of attention and state-space layers",
     "--hybrid-override-pattern": "a hybrid of attention and state-space layers",
     "--hybrid-attention-ratio": "a hybrid of attention and state-space layers",
@@ -71,7 +78,6 @@ REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for
     "--mamba-head-dim": "a state-space layer (Mamba)",
     "--mamba-num-groups": "a state-space layer (Mamba)",
     "--mamba-num-heads": "a state-space layer (Mamba)",
-    "--mtp-num-layers": "multi-token prediction",
     "--window-size": "sliding-window attention",
     "--heterogeneous-layers-config-path": "layers of unequal shape",
     "--heterogeneous-layers-config-encoded-json": "layers of unequal shape",
@@ -84,7 +90,7 @@ REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for
     "--model-parallel-size": "a flag that Megatron-LM replaced by --tensor-model-parallel-size",
 }
 MEANS_NONE = ("0", "0.0", "1", "none", "None")  # --num-experts 1 is a dense model
-ONLY_ZERO_MEANS_NONE = ("--mtp-num-layers", "--hybrid-attention-ratio", "--hybrid-mlp-ratio")
+ONLY_ZERO_MEANS_NONE = ("--hybrid-attention-ratio", "--hybrid-mlp-ratio")
 
 NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast does not show yet
     "--overlap-param-gather-with-optimizer-step": "the first gather of parameters is counted as exposed",
@@ -128,6 +134,13 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--train-sync-interval": "waits of the host are left out",
     "--nccl-communicator-config-path": "NCCL is counted with its defaults",
     "--moe-use-upcycling": "the model is counted as dense",
+    "--moe-shared-expert-overlap": "shared experts are counted behind the others",
+    "--overlap-moe-expert-parallel-comm": "messages of experts are counted as exposed",
+    "--moe-z-loss-coeff": "a pass over the router's scores is left out",
+    "--moe-input-jitter-eps": "a pass over the router's input is left out",
+    "--moe-apply-probs-on-input": "rows are counted as weighed behind their experts",
+    "--moe-use-legacy-grouped-gemm": "products of experts are counted at their usual speed",
+    "--moe-extended-tp": "experts are counted as cut over --expert-tensor-parallel-size ranks",
     "--remote-device": "parameters are counted on the device",
     "--ddp-num-buckets": "buckets of gradients are counted at their usual size",
     "--ddp-reduce-scatter-with-fp32-accumulation": "the reduce-scatter is counted as NCCL's own",
@@ -206,7 +219,7 @@ SILENT_PREFIXES = (  # families of such flags
     "--profile", "--replication", "--non-persistent-", "--muon-", "--disable-tp-comm-", "--kd-", "--img-",
     "--vision-", "--biencoder-", "--bert-", "--ict-", "--indexer-", "--retriever-", "--sft-",
     "--rotary-scaling", "--mscale", "--qk-head-", "--qk-pos-", "--v-head-", "--q-lora-", "--kv-lora-",
-    "--random-ltd-", "--curriculum-",
+    "--mtp-", "--random-ltd-", "--curriculum-",
 )  # fmt: skip
 
 MODELLED = SWITCHES | VALUED | LISTED

@@ -1,11 +1,14 @@
 """Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
 
 Answers: which decoder do these flags describe?
-Elsewhere: how it is cut (plan.py). Defaults are Megatron-LM's, core v0.12.
+Elsewhere: experts (experts.py), latents (latent.py), how it is cut (plan.py). Defaults are Megatron-LM's,
+core v0.12.
 """
 
 from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.experts import read_experts
 from flopcast.io.megatron.flags import ASSUMED_VOCABULARY, TOKENIZER_NAMES, VOCABULARIES
+from flopcast.io.megatron.latent import MLA, read_further_predictions, read_latents
 from flopcast.io.yaml_text import Path
 
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
@@ -19,7 +22,7 @@ SEQUENCE = ("--seq-length", "--encoder-seq-length")
 
 
 def read_model(draft: Draft) -> None:
-    """Shape and details of the decoder; all blocks are equal.
+    """Shape and details of the decoder; all blocks are equal, but for experts in some of them.
 
     Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
     stream and the embedding, another the attention weights. The head shares the embedding's table unless
@@ -55,6 +58,8 @@ def read_model(draft: Draft) -> None:
     _feed_forward(draft, block, hidden)
     _vocabulary(draft)
     _sequence(draft, block)
+    read_experts(draft)
+    read_further_predictions(draft)
 
 
 def _dropout(draft: Draft, flag: str) -> float:
@@ -73,6 +78,10 @@ def _attention(draft: Draft, block: Path) -> None:
     """
     args, mixer = draft.arguments, (*block, "mixer")
     heads = args.required("--num-attention-heads")
+    if args.has(MLA):
+        read_latents(draft, mixer, heads)
+        draft.put((*mixer, "dropout"), _dropout(draft, "--attention-dropout"), "--attention-dropout")
+        return
     draft.put((*mixer, "heads"), heads, "--num-attention-heads")
     groups = args.first("--num-key-value-heads", "--num-query-groups")
     if args.has("--group-query-attention") and not args.has(groups):
@@ -181,6 +190,8 @@ def _sequence(draft: Draft, block: Path) -> None:
     draft.put(
         ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
     )
+    if args.has(MLA):  # a part of each head of its own is rotated
+        return
     fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
     flags = ("--rotary-percent", "--use-rotary-position-embeddings", "--position-embedding-type")
     draft.put((*mixer, "rotary_fraction"), fraction, *flags)
