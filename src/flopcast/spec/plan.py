@@ -59,7 +59,7 @@ class Plan(Noun):
         the sequence (sp): the same bytes travel, as all-gather and reduce-scatter.
     context_parallel, context_exchange, context_order : int, str, str
         Ranks that cut the sequence everywhere (cp), how keys and values reach them, and which part of
-        the sequence each holds: zigzag balances a causal mask. What is in layers/context.py.
+        the sequence each holds: zigzag balances a causal mask (layers/context.py).
     expert_parallel, expert_tensor_parallel : int
         Ranks over which experts are spread (ep), and that share one expert (etp; as many as share other
         weights, where it is not said, as in Megatron-LM). All of them are ranks of dp · tp.
@@ -98,8 +98,12 @@ class Plan(Noun):
     tensor_parallel: int = _degree("tensor_parallel", "tp")
     sequence_parallel: bool = Field(default=False, validation_alias=AliasChoices("sequence_parallel", "sp"))
     context_parallel: int = _degree("context_parallel", "cp")
-    context_exchange: Literal["ring", "all_gather", "all_to_all"] = "ring"
-    context_order: Literal["contiguous", "zigzag"] = "zigzag"
+    context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
+        default="ring", description="how queries meet keys of ranks that share their sequence"
+    )
+    context_order: Literal["contiguous", "zigzag"] = Field(
+        default="zigzag", description="which part of a sequence a rank holds; zigzag balances a causal mask"
+    )
     expert_parallel: int = _degree("expert_parallel", "ep")
     expert_tensor_parallel: int = Field(
         default_factory=_tensor_degree,
