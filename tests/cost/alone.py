@@ -12,6 +12,7 @@ from flopcast.dtypes import ONE
 from flopcast.io import catalog
 from flopcast.io.curves import load_book
 from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, kernel
@@ -141,8 +142,8 @@ def _batched(role):
     return make
 
 
-def _flash(is_gradient, latent=False):
-    """Attention; values of latent one have two thirds of the elements, as DeepSeek's."""
+def _flash(is_gradient, latent=False, window=False):
+    """Attention; latent values have two thirds of the elements, as DeepSeek's; a window is an eighth."""
 
     def make(tokens, head_size, batch):
         return FlashAttention(
@@ -150,9 +151,10 @@ def _flash(is_gradient, latent=False):
             kv_batch=batch,
             queries=tokens,
             head_size=head_size,
-            causal=False,
+            causal=window,
             dtype="fp16",
             is_gradient=is_gradient,
+            mean_keys=tokens / 8 if window else None,
             value_head_size=head_size * 2 / 3 if latent else None,
         )
 
@@ -184,6 +186,12 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
     "flash_attention.backward": (_flash(True), (TOKENS, HEAD, (2.0, 10.0))),
     "flash_attention.latent": (_flash(False, latent=True), (TOKENS, HEAD, (2.0, 10.0))),
     "flash_attention.latent.backward": (_flash(True, latent=True), (TOKENS, HEAD, (2.0, 10.0))),
+    "flash_attention.window": (_flash(False, window=True), (TOKENS, HEAD, (2.0, 10.0))),
+    "flash_attention.window.backward": (_flash(True, window=True), (TOKENS, HEAD, (2.0, 10.0))),
+    "dequantise": (
+        lambda rows, width, layers: Dequantise(elements=rows * width * layers, stored="nf4", dtype="fp16"),
+        (WIDTH, WIDTH, ONE_LAYER),
+    ),
     "embedding": (_embedding(False), (TOKENS, (12.0, 17.0), WIDTH)),
     "embedding.backward": (_embedding(True), (TOKENS, (12.0, 17.0), WIDTH)),
     "adam": (

@@ -3,6 +3,7 @@
 import numpy as np
 
 from flopcast.dtypes import constant
+from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.layers.attention import Attention
 from flopcast.layers.base import Split
 from flopcast.layers.block import Block
@@ -125,6 +126,14 @@ LAYERS = {
     **BLOCKS,
     **MIXTURES,
     **LATENT,
+    "adapted": Adapted(
+        kind="block",
+        inner=BLOCKS["llama"],
+        adapters=Adapters(rank=4, targets=("q", "v", "out", "gate_up", "down"), dropout=0.1),
+    ),
+    "adapted_head": Adapted(
+        kind="head", inner=Head(vocabulary=1000), adapters=Adapters(rank=4, targets=("q",))
+    ),
     "attention": Attention(heads=8, kv_heads=2, qkv_bias=True, dropout=0.1),
     "latent_attention": LATENT["latent"].mixer,
     "mlp": Mlp(ffn_hidden=256, activation="silu", bias=True),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.grouped_matmul import GroupedMatmul
@@ -46,12 +47,14 @@ def examples(rows=slice(None), dtype="bf16"):
         "context": BatchedMatmul(role="context", dtype=dtype, **square),
         "flash_attention": FlashAttention(causal=False, dtype=dtype, **flash),
         "flash_attention_causal": FlashAttention(causal=True, dtype=dtype, **flash),
+        "window_attention": FlashAttention(causal=True, dtype=dtype, **flash, mean_keys=LENGTH[rows] / 8),
         "latent_attention": FlashAttention(
             causal=True, dtype=dtype, **flash, value_head_size=2 * HEAD_SIZE[rows] / 3
         ),
         "embedding": EmbeddingLookup(
             tokens=TOKENS[rows], hidden=HIDDEN[rows], vocabulary=10 * INNER[rows], dtype=dtype
         ),
+        "dequantise": Dequantise(elements=TOKENS[rows] * HIDDEN[rows], stored="nf4", dtype=dtype),
         "optimizer": OptimizerUpdate(
             parameters=TOKENS[rows], bytes_per_parameter=HEADS[rows] + 24, dtype=dtype
         ),

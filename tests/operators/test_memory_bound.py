@@ -41,6 +41,8 @@ TRAFFIC = {
     "cast_to_fp32": ("x -> high low", "dhigh dlow -> dx"),
     "rope": IN_PLACE,
     "sigmoid": FROM_OUTPUT,
+    "add_adapter": ("x adapter -> y", ""),
+    "fork": ("->", "dx1 dx2 -> dx"),
     "scale_rows": ACTIVATION,  # y = scale · x: the scale's gradient needs x
     "top_k": ("scores ->", "-> dscores"),
     "router_loss": ("scores ->", "scores -> dscores"),

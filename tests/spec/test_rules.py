@@ -112,6 +112,29 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "flaten",
         "flatten",
     ),
+    ("model.adapters.targets", "adapters of experts and of latent attention are not built yet"): (
+        parts(model=model() | {"adapters": {"rank": 8, "targets": ["q", "gate"]}}),
+        "gate",
+        "q, k, v, qkv, out, down, up",
+    ),
+    ("model.adapters.base_dtype", "experts that are stored in 4 bits are not built yet"): (
+        parts(model=mixture() | {"adapters": {"rank": 8, "targets": ["q"], "base_dtype": "nf4"}}),
+        "nf4",
+        "model, where blocks have experts",
+    ),
+    (
+        "plan.schedule",
+        "zero bubble schedules fill bubbles with weight gradients, which frozen weights have not",
+    ): (
+        parts(
+            model=model() | {"adapters": {"rank": 8, "targets": ["q"]}},
+            schedule="zb_h1",
+            data_parallel=4,
+            pipeline_parallel=2,
+        ),
+        "zb_h1",
+        "auto, 1f1b",
+    ),
     ("model.mtp", "it stands on the last stage, and this stack's rule deals out all modules evenly"): (
         parts(model=model() | {"mtp": 1}, stack=DEEPSPEED),
         1,

@@ -102,6 +102,7 @@ class Weight:
     and its copies lie on other ranks than those of the model's other tensors (spec/plan.py). `active`
     counts the elements that one token uses, where these are not all. `matrix` gives rows and columns of a
     matrix on this rank, of one of them where a tensor stacks several; None for vectors.
+    One that is not `trained` has no gradient and no optimizer state.
 
     Over all tensor-parallel ranks, `elements` add up to `total` for a cut tensor, to `total` times the
     degree for a replicated one, and to more than `total` where rows are padded or heads repeated.
@@ -114,6 +115,8 @@ class Weight:
     expert: bool = False
     active: int | None = None  # of `total`; None: all
     matrix: tuple[Counts, Counts] | None = None
+    trained: bool = True
+    stored: str = ""  # dtype in memory; the plan's where it is empty
 
 
 class AbstractLayer(Noun, ABC):

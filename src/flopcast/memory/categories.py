@@ -27,6 +27,7 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
@@ -38,13 +39,16 @@ Category = Callable[[Programs], Floats]
 
 
 def parameters(programs: Programs) -> Floats:
-    """Weights in the dtype that the model computes in; ZeRO-1 leaves them whole."""
-    return programs.parameters * ELEMENT_BYTES[programs.plans.structure.precision]
+    """Weights in the dtype that the model computes in, or in their own; ZeRO-1 leaves them whole."""
+    wide_bytes = ELEMENT_BYTES[programs.plans.structure.precision]
+    narrow = programs.narrow_parameters.items()
+    spared_bytes = sum((held * (wide_bytes - STORED_BYTES[dtype]) for dtype, held in narrow), ZERO)
+    return programs.parameters * wide_bytes - spared_bytes
 
 
 def gradients(programs: Programs) -> Floats:
     """Gradients as they are summed over micro-batches, in the stack's dtype."""
-    return programs.parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
+    return programs.trained_parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
 
 
 def optimizer_states(programs: Programs) -> Floats:
@@ -130,7 +134,7 @@ def logits(programs: Programs) -> Floats:
 def gradient_buckets(programs: Programs) -> Floats:
     """Buckets that are copied while they are reduced."""
     stack = programs.stack
-    bucket = np.minimum(programs.parameters, stack.gradients.bucket_elements)
+    bucket = np.minimum(programs.trained_parameters, stack.gradients.bucket_elements)
     return stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype]
 
 
@@ -257,7 +261,7 @@ def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
 
 def _updated(programs: Programs) -> Counts:
     """Parameters that this rank's optimizer updates, (plans, stage classes)."""
-    return updated_parameters(programs.plans, programs.parameters, programs.expert_parameters)
+    return updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
 
 
 def _holds_any(programs: Programs) -> Counts:

@@ -21,6 +21,7 @@ class EmbeddingLookup(AbstractOperator):
     vocabulary: Counts
     dtype: str
     is_gradient: bool = False
+    trained: bool = True
 
     @property
     def kernel(self) -> str:
@@ -39,9 +40,13 @@ class EmbeddingLookup(AbstractOperator):
         return self.tokens, self.vocabulary, self.hidden
 
     def saves(self) -> tuple[Saved, ...]:
-        """The token ids."""
+        """The token ids, for the gradient of the table, if there is one."""
+        if not self.trained:
+            return ()
         return (Saved(role="ids", size_bytes=self.tokens * ELEMENT_BYTES["int64"]),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """One scatter into the dense gradient."""
+        """One scatter into the dense gradient; none into a frozen table."""
+        if not self.trained:
+            return ()
         return (("wgrad", replace(self, is_gradient=True)),)

@@ -15,6 +15,8 @@ Decoding multiplies with the latents themselves: that is serving, and not here.
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 
@@ -136,7 +138,7 @@ class FlashAttention(AbstractOperator):
         length = self._square * (0.5**0.5 if self.causal else 1.0)
         squares = self.batch
         if self.mean_keys is not None:
-            squares = self.batch * (self._pairs / self._square**2)
+            squares = self.batch * (self._pairs / np.maximum(self._square, 1.0) ** 2)
         return length, 0.5 * (self.head_size + self.output_size), squares
 
     def saves(self) -> tuple[Saved, ...]:

@@ -46,6 +46,7 @@ class GroupedMatmul(AbstractOperator):
     imbalance: Counts
     dtype: str
     layout: str = "forward"
+    trained: bool = True  # whether w has gradients
 
     @property
     def kernel(self) -> str:
@@ -77,13 +78,16 @@ class GroupedMatmul(AbstractOperator):
         return Matmul(m=m, n=n, k=k, dtype=self.dtype, layout=self.layout)
 
     def saves(self) -> tuple[Saved, ...]:
-        """The rows of all groups, for the weight gradients."""
+        """The rows of all groups, for the weight gradients, if there are any."""
+        if not self.trained:
+            return ()
         x_bytes = self.rows * self.k * ELEMENT_BYTES[self.dtype]
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """`dx = dout @ w.T` over the same groups, and one `dw = x.T @ dout` for each group."""
-        return (
+        """`dx = dout @ w.T` over the same groups; of trained weights, one `dw = x.T @ dout` a group."""
+        found: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=self.k, k=self.n, layout="input_gradient")),
             ("wgrad", replace(self, layout="weight_gradient")),
-        )
+        ]
+        return tuple(found if self.trained else found[:1])

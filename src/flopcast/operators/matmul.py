@@ -33,6 +33,7 @@ class Matmul(AbstractOperator):
     k: Counts
     dtype: str
     layout: str = "forward"
+    trained: bool = True  # whether w has a gradient
 
     @property
     def kernel(self) -> str:
@@ -53,14 +54,17 @@ class Matmul(AbstractOperator):
         return self.m, self.n, self.k
 
     def saves(self) -> tuple[Saved, ...]:
-        """The input x, for the weight gradient."""
+        """The input x, for the weight gradient, if there is one."""
+        if not self.trained:
+            return ()
         x_bytes = self.m * self.k * ELEMENT_BYTES[self.dtype]
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """`dx = dout @ w.T` and `dw = x.T @ dout`: twice the forward's FLOP."""
+        """`dx = dout @ w.T` and `dw = x.T @ dout`: twice the forward's FLOP; dx alone of a frozen w."""
         m, n, k, dtype = self.m, self.n, self.k, self.dtype
-        return (
+        found: list[tuple[str, AbstractOperator]] = [
             ("dgrad", Matmul(m=m, n=k, k=n, dtype=dtype, layout="input_gradient")),
             ("wgrad", Matmul(m=n, n=k, k=m, dtype=dtype, layout="weight_gradient")),
-        )
+        ]
+        return tuple(found if self.trained else found[:1])

@@ -58,6 +58,8 @@ KINDS: dict[str, Kind] = {
     "cast_to_fp32": Kind(forward=3, backward=3),
     "rope": Kind(forward=2, backward=2),
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
+    "add_adapter": Kind(forward=3),  # its gradient passes unchanged
+    "fork": Kind(forward=0, backward=3),  # a tensor with two readers: their gradients are added
     "scale_rows": Kind(forward=2, backward=3, saves=X),  # by one number a row
     "top_k": Kind(forward=1, backward=1, reduces=True),  # what it picks is small beside what it reads
     "router_loss": Kind(forward=1, backward=2),
@@ -118,6 +120,7 @@ class MemoryBound(AbstractOperator):
     dtype: str
     width: Counts = field(default_factory=lambda: ONE)
     is_gradient: bool = False
+    trained: bool = True  # whether its weights have gradients: a bias that has none needs no kernel
 
     @property
     def kernel(self) -> str:
@@ -146,7 +149,7 @@ class MemoryBound(AbstractOperator):
         return tuple(kept)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """One kernel, or none."""
-        if KINDS[self.kind].backward == 0:
+        """One kernel, or none: a gradient of one pass is that of a weight alone (workload/split.py)."""
+        if KINDS[self.kind].backward <= (0 if self.trained else 1):
             return ()
         return (("dgrad", replace(self, is_gradient=True)),)

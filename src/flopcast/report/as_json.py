@@ -46,6 +46,8 @@ def as_json(report: Report) -> dict[str, object]:
         "flop_convention": "full",
         "model_parameters": job.model.parameters(),
         "active_parameters": job.model.active_parameters(),
+        "trained_parameters": job.model.trained_parameters(),
+        "frozen_parameters": job.model.parameters() - job.model.trained_parameters(),
         "model_flop": nine_digits(metrics.model_flop),
         "hardware_flop": nine_digits(metrics.hardware_flop),
         "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},

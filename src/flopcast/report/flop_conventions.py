@@ -83,7 +83,8 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
     """
     length, model = job.batch.sequence_length, job.model
     padding = model.head_flop(length) * (_padded_vocabulary(job) / model.vocabulary - 1.0)
-    return PASSES * job.plan.global_batch * (model.forward_flop(length, causal, windows) + padding)
+    forward = model.forward_flop(length, causal, windows) + padding
+    return job.plan.global_batch * (PASSES * forward - model.frozen_flop(length))
 
 
 def _bridge_flop(job: Job) -> float:

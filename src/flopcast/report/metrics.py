@@ -57,7 +57,7 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     plan, length = job.plan, job.batch.sequence_length
     sequences = plan.global_batch
     forward = job.model.forward_flop(length) * sequences
-    model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward
+    model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward - job.model.frozen_flop(length) * sequences
     hardware_flop = model_flop + recomputed_flop(job, causal=False)
     peak = job.cluster.node.device.peak_flop_per_s[plan.precision]
     capacity = step_time_s * job.cluster.num_devices

@@ -44,6 +44,9 @@ def _answer(report: Report) -> list[str]:
         f" device, full attention counted; HFU {metrics.hfu_ratio:.1%})",
         f"memory    {used} of {show(report.memory.capacity_bytes, 'B')} on the fullest stage: {verdict}",
     ]
+    if job.model.adapters:
+        trained = show(job.model.trained_parameters(), "parameters")
+        lines.insert(2, f"trains    {trained} of {show(job.model.parameters(), 'parameters')}, in adapters")
     return lines + [f"warning   {text}" for text in report.warnings]
 
 

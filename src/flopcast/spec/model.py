@@ -10,6 +10,7 @@ from itertools import groupby
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Probability, constant
+from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
@@ -67,6 +68,8 @@ class Model(Noun):
         Where kinds of blocks alternate: which entry of `blocks` stands in which layer, repeated until all
         layers are named. Entries are then kinds, each counted over the whole model: `pattern: [0, 0, 0, 1]`
         over 36 and 12 blocks is three of the first, one of the second, and so on. Default: runs in order.
+    adapters : Adapters
+        Low-rank adapters of blocks: they alone are trained, and are parameters like all others.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Model(Noun):
     mtp: int = Field(default=0, ge=0, description="modules of multi-token prediction")
     blocks: tuple[Block, ...] = Field(min_length=1)
     pattern: tuple[int, ...] = Field(default=(), description="kinds of blocks in order, repeated")
+    adapters: Adapters | None = Field(default=None, description="trained instead of the model's weights")
     source: tuple[Source, ...] = ()
 
     @model_validator(mode="after")
@@ -131,6 +135,12 @@ class Model(Noun):
         ends = range(last + 1, len(self.sequence()))
         return ((0, 1), *inside, *((place, 1) for place in ends))
 
+    @model_validator(mode="after")
+    def _adapters_stand_in_blocks(self) -> "Model":
+        if self.adapters and self.mtp:
+            raise ValueError(f"mtp 0, where there are adapters, not {self.mtp}")
+        return self
+
     @property
     def num_blocks(self) -> int:
         """Decoder blocks over all runs."""
@@ -160,12 +170,18 @@ class Model(Noun):
             predictions=1 + self.mtp,
         )
         final_norm = FinalNorm(norm=last.norm, norm_bias=last.norm_bias, norm_scale=last.norm_scale)
-        return (
+        layers: tuple[tuple[AbstractLayer, int], ...] = (
             (embedding, 1),
             *((block, block.count) for block in self.blocks),
             *((module, 1) for module in self._further_predictions()),
             (final_norm, 1),
             (head, 1),
+        )
+        if self.adapters is None:
+            return layers
+        return tuple(
+            (Adapted(kind=layer.kind, inner=layer, adapters=self.adapters), count)
+            for layer, count in layers
         )
 
     def _further_predictions(self) -> tuple[MultiTokenPrediction, ...]:
@@ -200,6 +216,16 @@ class Model(Noun):
         arXiv:2104.04473, equation 2, less its final norm of 2 · hidden.
         """
         return sum(count * weight.total for count, weight in self._main_weights())
+
+    def trained_parameters(self) -> float:
+        """Those of `parameters` that have gradients: all, or the adapters' alone.
+
+        >>> block = {"count": 2, "mixer": {"heads": 4}, "feed_forward": {"ffn_hidden": 256}}
+        >>> tuned = Model(hidden=64, vocabulary=100, blocks=[block], adapters={"rank": 8, "targets": ["q"]})
+        >>> tuned.trained_parameters() == 2 * 8 * (64 + 64)
+        True
+        """
+        return sum(count * weight.total for count, weight in self._main_weights() if weight.trained)
 
     def mtp_parameters(self) -> float:
         """Weights of the modules of multi-token prediction, less the tables that they share.
@@ -275,7 +301,17 @@ class Model(Noun):
             elements += block.count * (block.mixer.linear_elements(self.hidden) + feed_forward)
         for layer in self._further_predictions():
             elements += layer.modules * layer.linear_elements(self.hidden)
-        return 2 * sequence_length * elements + self.head_flop(sequence_length)
+        frozen = 2 * sequence_length * elements + self.head_flop(sequence_length)
+        return frozen + (2 * sequence_length * self.trained_parameters() if self.adapters else 0.0)
+
+    def frozen_flop(self, sequence_length: int) -> float:
+        """FLOP that the backward pass spares over one sequence, as frozen linears have no weight gradient.
+
+        As many as one forward pass of them: a step takes 4 FLOP for a token and frozen weight, not 6.
+        """
+        if self.adapters is None:
+            return 0.0
+        return self._linear_flop(sequence_length) - 2 * sequence_length * self.trained_parameters()
 
     def head_flop(self, sequence_length: int) -> float:
         """FLOP of the unpadded logits of one forward pass over one sequence: one head a predicted token."""

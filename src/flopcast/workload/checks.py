@@ -12,6 +12,7 @@ from flopcast.errors import Problem
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
+from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
@@ -60,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
     *RULES_OF_CONTEXT,
     *RULES_OF_EXPERTS,
+    *RULES_OF_ADAPTERS,
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_STACKS,

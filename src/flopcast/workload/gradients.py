@@ -57,6 +57,7 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
     """
     gradients = stack.gradients
     items: list[Item] = []
+    weights = tuple(weight for weight in weights if weight.trained)
     owned, tied = elements(weights), tied_elements(weights)
     if gradients.accumulate_passes:
         kind = "accumulate_main_gradient" if gradients.dtype == "fp32" else "accumulate_gradient"

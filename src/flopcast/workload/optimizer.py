@@ -20,7 +20,7 @@ def optimizer_state_bytes(programs: Programs) -> Floats:
     Those of the rank's shard of the parameters, and of experts over the ranks that hold the same.
     """
     name = programs.plans.structure.optimizer
-    updated = updated_parameters(programs.plans, programs.parameters, programs.expert_parameters)
+    updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
     states = updated * state_bytes(name, programs.stack.optimizer)
     if OPTIMIZERS[name].factored:
         states = states + FP32_BYTES * factored_elements(programs)
@@ -34,7 +34,7 @@ def main_gradient_bytes(programs: Programs) -> Floats:
     ----------
     Megatron-LM, megatron/core/optimizer: `_copy_model_grads_to_main_grads` of both optimizers.
     """
-    updated = updated_parameters(programs.plans, programs.parameters, programs.expert_parameters)
+    updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
     return updated * (FP32_BYTES if copies_gradients(programs.stack) else 0.0)
 
 
@@ -47,7 +47,7 @@ def factored_elements(programs: Programs) -> Counts:
     owner_elsewhere = counts[:, :, 0] == 0
     held: Counts = ZERO
     for part, layer in enumerate(programs.layers):
-        for weight in layer.weights:
+        for weight in filter(lambda weight: weight.trained, layer.weights):
             here = owner_elsewhere if weight.tied else True
             held = held + counts[:, :, part] * here * moment_elements(weight)
     return held

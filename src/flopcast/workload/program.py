@@ -11,7 +11,8 @@ layers form a *chunk class*, stages with equal chunks a *stage class*: eighty eq
 stages, are one entry. A *part* is one run of equal layers: embedding, runs of blocks, final norm, head.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -164,6 +165,20 @@ class Programs:
     expert_parameters: Counts | None  # of these, experts'; None where the model has no experts
     accounting: tuple[Accounting, ...]
     weight: tuple[Segment, ...] = ()
+    frozen_parameters: Counts | None = None  # of `parameters`, those without gradients; None: none
+    narrow_parameters: dict[str, Counts] = field(default_factory=dict)  # of `parameters`, by other dtypes
+
+    @property
+    def trained_parameters(self) -> Counts:
+        """Parameters with gradients and optimizer states, (plans, stage classes)."""
+        return (
+            self.parameters if self.frozen_parameters is None else self.parameters - self.frozen_parameters
+        )
+
+    @property
+    def trained_experts(self) -> Counts | None:
+        """Of these, experts': none where weights are frozen, as no adapters of experts are built."""
+        return self.expert_parameters if self.frozen_parameters is None else None
 
     @property
     def passes(self) -> tuple[tuple[Segment, ...], ...]:
@@ -203,6 +218,34 @@ def elements(weights: tuple[Weight, ...]) -> Counts:
 def tied_elements(weights: tuple[Weight, ...]) -> Counts:
     """Elements of tensors that another layer owns, on one rank."""
     return sum((weight.elements for weight in weights if weight.tied), ZERO)
+
+
+def only(layers: tuple[LogicalLayer, ...], wanted: Callable[[Weight], bool]) -> tuple[LogicalLayer, ...]:
+    """The layers with some of their weights: what is counted over them counts these alone."""
+    return tuple(
+        replace(layer, weights=tuple(weight for weight in layer.weights if wanted(weight)))
+        for layer in layers
+    )
+
+
+def frozen_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:
+    """Parameters without gradients on a rank of each stage class, (plans, stage classes), or None."""
+    if all(weight.trained for layer in layers for weight in layer.weights):
+        return None
+    return held_parameters(only(layers, lambda weight: not weight.trained), stage_counts)
+
+
+def narrow_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> dict[str, Counts]:
+    """Parameters stored in another dtype than the plan's, by that dtype; arrays (plans, stage classes)."""
+    dtypes = {weight.stored for layer in layers for weight in layer.weights if weight.stored}
+    return {
+        dtype: held_parameters(only(layers, _stored_as(dtype)), stage_counts) for dtype in sorted(dtypes)
+    }
+
+
+def _stored_as(dtype: str) -> Callable[[Weight], bool]:
+    """Whether a weight is stored in a dtype of its own, this one."""
+    return lambda weight: weight.stored == dtype
 
 
 def expert_elements(weights: tuple[Weight, ...]) -> Counts:

@@ -40,7 +40,10 @@ from flopcast.workload.program import (
     Segment,
     Workload,
     expert_parameters,
+    frozen_parameters,
     held_parameters,
+    narrow_parameters,
+    only,
     replicated_parameters,
 )
 from flopcast.workload.recompute import (
@@ -75,6 +78,9 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     parameters = held_parameters(workload.layers, stages.stage_counts)
     experts = expert_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans
+    learning = only(workload.layers, lambda weight: weight.trained)
+    trained = held_parameters(learning, stages.stage_counts)
+    trained_experts = expert_parameters(learning, stages.stage_counts)
     return Programs(
         workload=workload,
         stack=stack,
@@ -89,17 +95,19 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         reduce=reduce_items(
             stack,
             plans,
-            parameters,
-            _tied(workload, stages),
-            replicated_parameters(workload.layers, stages.stage_counts),
-            experts,
+            trained,
+            _tied(learning, stages),
+            replicated_parameters(learning, stages.stage_counts),
+            trained_experts,
         ),
         synchronise=synchronise_items(stack),
-        update=update_items(stack, plans, parameters, experts),
+        update=update_items(stack, plans, trained, trained_experts),
         parameters=parameters,
         expert_parameters=experts,
         accounting=tuple(accounting),
         weight=_weight_segments(layers, stages),
+        frozen_parameters=frozen_parameters(workload.layers, stages.stage_counts),
+        narrow_parameters=narrow_parameters(workload.layers, stages.stage_counts),
     )
 
 
@@ -222,10 +230,10 @@ def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
     )
 
 
-def _tied(workload: Workload, stages: Stages) -> Counts:
+def _tied(layers: tuple[LogicalLayer, ...], stages: Stages) -> Counts:
     """Elements summed between first and last stage, per stage class; none where one stage has both."""
     counts = stages.stage_counts
-    tied = sum((w.elements for layer in workload.layers for w in layer.weights if w.tied), ZERO)
+    tied = sum((w.elements for layer in layers for w in layer.weights if w.tied), ZERO)
     at_one_end = (counts[:, :, 0] > 0) != (counts[:, :, -1] > 0)
     return np.where(at_one_end, tied, 0.0)
 

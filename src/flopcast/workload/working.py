@@ -19,6 +19,7 @@ import numpy as np
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
 from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
@@ -40,6 +41,8 @@ PASSES_ON = (  # kinds whose gradient is that of their output, for every input o
     "split_heads",
     "alibi",
     "mask_fill",
+    "add_adapter",
+    "fork",
 )
 PASSES_ON_RESIDUAL = ("bias_dropout_add",)
 CHAINS: dict[str, int] = {  # kinds made of several kernels → tensors between these, beside the gradient
@@ -199,6 +202,8 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
     work, needed_bytes = item.work, ZERO
     if isinstance(work, MemoryBound):
         needed_bytes = CHAINS.get(work.kind, 0) * work.elements * ELEMENT_BYTES[work.dtype]
+    if isinstance(work, Dequantise):  # what it writes is there for the product beside it
+        needed_bytes = work.elements * ELEMENT_BYTES[work.dtype]
     if not isinstance(work, AbstractOperator) or not item.inputs:
         return needed_bytes
     gather = next((g for g in items if g.output == item.inputs[0] and g.kept_bytes is not None), None)
@@ -210,7 +215,9 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
 
 
 def weight_bytes(work: object) -> Floats:
-    """Bytes of the weight of a linear, or of a table, in the dtype of its product; 0 for other work."""
+    """Bytes of a linear's weight, or a table, in the dtype of its product; 0 if frozen, or of other work."""
+    if not getattr(work, "trained", True):
+        return ZERO
     if isinstance(work, Matmul):
         rows, columns, groups = work.n, work.k, ONE
     elif isinstance(work, GroupedMatmul):

@@ -55,6 +55,9 @@ RELATIVES: dict[str, Relative] = {
             "fused_layernorm",
             "rope",
             "alibi",
+            "add_adapter",
+            "fork",
+            "fork.backward",
             "rope_join",
             "scale_rows",
             "split_heads",
@@ -86,6 +89,8 @@ RELATIVES: dict[str, Relative] = {
         ),
         Relative(name="residual_add", log_sigma_factor=0.25),
     ),
+    # codes of 4 bits looked up, and scaled twice: an estimate, as no row was measured
+    "dequantise": Relative(name="residual_add", log_sigma_factor=0.25),
     # short rows of a router's scores: an estimate, as no row was measured
     **dict.fromkeys(
         (

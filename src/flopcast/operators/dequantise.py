@@ -1,0 +1,52 @@
+"""Weights that are stored in few bits, written out for a product (QLoRA, arXiv:2305.14314, section 3).
+
+Answers: how many bytes has a weight of 4 bits with its scales, and how many move before a product reads it?
+Elsewhere: which weights are stored so (layers/adapters.py).
+"""
+
+from dataclasses import dataclass
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+STORED_BYTES = {
+    "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8
+}  # scales of 64 weights in 8 bits, of 256 scales in 32
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Dequantise(AbstractOperator):
+    """`elements` weights read as `stored` and written as `dtype`.
+
+    What is written is not kept: the gradient of the product's input reads the weight once more.
+
+    >>> from flopcast.dtypes import constant
+    >>> Dequantise(elements=constant(1e6), stored="nf4", dtype="bf16").work().moved_bytes.item()
+    2515869.140625
+    """
+
+    elements: Counts
+    stored: str
+    dtype: str
+
+    @property
+    def kernel(self) -> str:
+        """One curve."""
+        return "dequantise"
+
+    def work(self) -> Work:
+        """Codes and their scales read, weights written."""
+        each_bytes = STORED_BYTES[self.stored] + ELEMENT_BYTES[self.dtype]
+        return Work(flop=ZERO, moved_bytes=self.elements * each_bytes, unit=self.dtype)
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Bytes moved."""
+        return (self.work().moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Nothing."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """The same again, for the product of the backward pass."""
+        return (("dgrad", self),)

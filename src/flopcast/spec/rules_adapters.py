@@ -1,0 +1,60 @@
+"""The rules about low-rank adapters: which linears there are to adapt, and what of them is not built.
+
+Answers: what must hold between a model's adapters and its blocks, why, and which edit mends it?
+Elsewhere: what an adapter is (layers/adapters.py), the rules about all other parts (rules.py), what a rule
+is (checks.py). A model without adapters breaks none of these.
+"""
+
+from flopcast.layers.adapters import linears
+from flopcast.layers.experts import Experts
+from flopcast.spec.checks import Case, Rule
+
+
+def _known(case: Case) -> list[str]:
+    """Targets that every block has."""
+    blocks = [linears(block, case.model.hidden) for block in case.model.blocks]
+    return [name for name in blocks[0] if all(name in block for block in blocks)]
+
+
+def _unknown(case: Case) -> list[str]:
+    """Targets that some block has not."""
+    targets = case.model.adapters.targets if case.model.adapters else ()
+    return [name for name in targets if name not in _known(case)]
+
+
+def _narrow(case: Case) -> bool:
+    """Whether frozen weights are stored in a dtype of their own."""
+    return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
+
+
+def _has_experts(case: Case) -> bool:
+    """Whether any block has experts."""
+    return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="model.adapters.targets",
+        holds=lambda c: not _unknown(c),
+        value=lambda c: ", ".join(_unknown(c)),
+        allowed=lambda c: ", ".join(_known(c)) or "nothing: no linear that all blocks have can be adapted",
+        because="adapters of experts and of latent attention are not built yet",
+        fix=lambda c: f"remove {', '.join(_unknown(c))}",
+    ),
+    Rule(
+        field="model.adapters.base_dtype",
+        holds=lambda c: not (_narrow(c) and _has_experts(c)),
+        value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
+        allowed=lambda _: "model, where blocks have experts",
+        because="experts that are stored in 4 bits are not built yet",
+        fix=lambda _: "set base_dtype to model",
+    ),
+    Rule(
+        field="plan.schedule",
+        holds=lambda c: not (c.model.adapters and c.plans.structure.splits_backward),
+        value=lambda c: c.plans.structure.pipeline_schedule,
+        allowed=lambda _: "auto, 1f1b, interleaved_1f1b, gpipe with adapters",
+        because="zero bubble schedules fill bubbles with weight gradients, which frozen weights have not",
+        fix=lambda _: "set schedule to auto",
+    ),
+)
