@@ -223,3 +223,13 @@ def test_only_products_of_linears_lose_their_weight_gradients():
         assert item.name == plain.name
         trained = {"trained": False} if hasattr(plain.work, "trained") else {}
         assert item.work.work().flop == replace(plain.work, **trained).work().flop
+
+
+def test_factored_moments_are_those_of_adapters_alone():
+    """Adafactor keeps a row and a column of each trained matrix: arXiv:1804.04235, section 3."""
+    job = tuned_job({}, "dp=8 gbs=8 precision=bf16 optimizer=adafactor")
+    numbers = 32 * 2 * 2 * (4096 + 8)  # two adapters of two matrices in each block
+
+    main_weights_bytes = 4 * 4_194_304
+
+    assert memory_of(job).by_category["optimizer_states"] == main_weights_bytes + 4 * numbers

@@ -166,7 +166,10 @@ class Adapted(AbstractLayer):
             cut = (split.tensor, constant(1)) if linear.leaves_region else (constant(1), split.tensor)
             for part, size, ranks in zip("ab", (linear.rows, linear.columns), cut, strict=True):
                 weight = Weight(
-                    name=f"adapter.{name}.{part}", elements=size * rank / ranks, total=size * rank
+                    name=f"adapter.{name}.{part}",
+                    elements=size * rank / ranks,
+                    total=size * rank,
+                    matrix=(size / ranks, constant(rank)),
                 )
                 frozen.append(weight)
         return tuple(frozen)
