@@ -215,7 +215,7 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
 
 
 def weight_bytes(work: object) -> Floats:
-    """Bytes of a linear's weight, or a table, in the dtype of its product; 0 if frozen, or of other work."""
+    """Bytes of a linear's weight, or a table, in the dtype of its product; 0 if frozen or other work."""
     if not getattr(work, "trained", True):
         return ZERO
     if isinstance(work, Matmul):
