@@ -192,6 +192,17 @@ def test_a_ring_has_buffers_for_two_blocks_and_their_gradients():
     assert by_exchange["ring"] - by_exchange["all_to_all"] == pytest.approx(4 * block_bytes)
 
 
+def test_gathered_keys_and_values_and_their_gradients_are_there_while_a_layer_works():
+    """Both are of whole sequences; an all-to-all works on a rank's share of the heads instead."""
+    gathered, exchanged = (
+        at(block_of(shared(8, exchange=exchange)).working_bytes)
+        for exchange in ("all_gather", "all_to_all")
+    )
+
+    whole_bytes = 2 * LENGTH * KV_HEADS * HEAD_SIZE * BF16
+    assert gathered - exchanged > 1.5 * whole_bytes
+
+
 def test_stages_hand_on_their_rank_s_part_of_a_sequence():
     alone, part = (shared(cp, pp=2) for cp in (1, 4))
 

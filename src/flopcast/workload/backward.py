@@ -164,13 +164,13 @@ def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """Bytes of what ranks of one sequence exchange while a layer runs its backward; none of it is kept.
 
-    Gathered keys and values, and gradients of the same size; of a ring two buffers, to work with one while
-    the other is filled, each for keys and values and for their gradients.
+    Gathered keys and values, whose gradients are counted as those of any tensor (working.py); of a ring two
+    buffers, to work with one while the other is filled, each for keys and values and for their gradients.
     """
     total = ZERO
     for item in forward:
         if isinstance(item.work, AllGather | RingPass) and item.work.axis == "cp":
-            buffers = 2.0 if isinstance(item.work, AllGather) else 4.0
+            buffers = 1.0 if isinstance(item.work, AllGather) else 4.0
             total = total + buffers * item.work.message_bytes * np.minimum(item.count, 1.0)
     return total
 
