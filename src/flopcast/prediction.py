@@ -31,7 +31,7 @@ def predict(job: Job, book: CurveBook) -> Report:
     if problems:
         raise SpecError(problems)
     workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
-    programs = realise(workload, job.stack)  # what this software really runs; no hardware yet
+    programs = realise(workload, job.software)  # what this software really runs; no hardware yet
     memory = peak_memory(programs)  # what must fit
     priced = price(programs, job.cluster, book, FactorBook(job.site))  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
@@ -54,5 +54,5 @@ def memory_of(job: Job) -> MemoryReport:
     problems = check(job)
     if problems:
         raise SpecError(problems)
-    programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
+    programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.software)
     return memory_report(job, programs.stages.of(0).stage_class, peak_memory(programs))

@@ -80,7 +80,7 @@ def test_products_of_other_precisions_are_a_class_of_their_own():
 
     curves = fit_pack(pack_samples(rows, H200, "here"), H200)
 
-    assert set(curves) == {"gemm", "gemm.fp8"}
+    assert set(curves) == {"gemm", "narrow_gemm.fp8"}
 
 
 def test_a_class_with_few_rows_gets_no_curve():

@@ -19,6 +19,7 @@ from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.operators.quantise import Quantise
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.workload.lower import lower
@@ -199,6 +200,10 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
             parameters=rows * width * layers, bytes_per_parameter=np.array(16.0), dtype="fp16"
         ),
         (WIDTH, WIDTH, (0.0, 6.0)),
+    ),
+    "quantise": (
+        lambda rows, width, layers: Quantise(elements=rows * width * layers, each_bytes=4.0, dtype="fp16"),
+        ((10.0, 20.0), WIDTH, ONE_LAYER),
     ),
     **{kind: (_memory_bound(kind, False), ((10.0, 20.0), WIDTH, ONE_LAYER)) for kind in KINDS},
     **{

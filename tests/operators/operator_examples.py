@@ -10,6 +10,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.operators.quantise import Quantise
 
 PLANS = 3
 
@@ -35,6 +36,20 @@ def examples(rows=slice(None), dtype="bf16"):
     flash = {**heads, "queries": LENGTH[rows]}
     found = {
         "matmul": Matmul(m=TOKENS[rows], n=INNER[rows], k=HIDDEN[rows], dtype=dtype),
+        "narrow_matmul": Matmul(m=TOKENS[rows], n=INNER[rows], k=HIDDEN[rows], dtype=dtype, narrow="mxfp8"),
+        "narrow_grouped_matmul": GroupedMatmul(
+            groups=KV_HEADS[rows],
+            rows=TOKENS[rows],
+            n=INNER[rows],
+            k=HIDDEN[rows],
+            imbalance=1 + 0 * TOKENS[rows],
+            dtype=dtype,
+            narrow="mxfp8",
+        ),
+        "quantise": Quantise(elements=TOKENS[rows] * HIDDEN[rows], each_bytes=4.0, dtype=dtype),
+        "quantise_gradient": Quantise(
+            elements=TOKENS[rows] * HIDDEN[rows], each_bytes=4.0, dtype=dtype, of_gradient=True
+        ),
         "grouped_matmul": GroupedMatmul(
             groups=KV_HEADS[rows],
             rows=TOKENS[rows],

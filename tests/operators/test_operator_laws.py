@@ -17,6 +17,8 @@ from flopcast.operators.base import AbstractOperator
 MATRIX = {  # FLOP of the backward pass over those of the forward
     "matmul": 2.0,
     "grouped_matmul": 2.0,
+    "narrow_matmul": 2.0,
+    "narrow_grouped_matmul": 2.0,
     "scores": 2.0,
     "context": 2.0,
     "flash_attention": 2.5,  # arXiv:2307.08691, section 4.1: two products forward, five backward

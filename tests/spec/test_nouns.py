@@ -13,6 +13,7 @@ from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
 from flopcast.spec.plan import Plan
+from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import Derate, Gradients, HostCost, Memory, Optimizer, Pipeline, Stack
 
@@ -31,6 +32,7 @@ EXAMPLES = {
     Job: JOB,
     Memory: Memory(),
     Model: JOB.model,
+    NarrowProducts: NarrowProducts(),
     Node: CLUSTER.node,
     NodeGroup: GROUP,
     Optimizer: Optimizer(),

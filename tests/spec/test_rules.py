@@ -400,10 +400,27 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "full",
         "none, or selective",
     ),
-    ("plan.precision", "8-bit recipes are not built yet"): (
-        parts(cluster="vista:8", precision="fp8"),
+    ("plan.precision", "products of a recipe are cut into whole blocks of scales along all sides"): (
+        parts(cluster="vista:8", precision="fp8", model=model(ffn_hidden=4104)),
         "fp8",
-        "fp16, bf16",
+        "mlp.up is 4104 wide on a rank: no multiple of 16",
+    ),
+    ("plan.precision", "a weight gradient sums over tokens in whole blocks of scales"): (
+        parts(cluster="vista:8", precision="fp8_blockwise", batch={"seq": 1000}),
+        "fp8_blockwise",
+        "1000 tokens of a micro-batch are no multiple of 128",
+    ),
+    ("plan.precision", "recipes of 8 and 4 bits with adapters are not built yet"): (
+        parts(
+            model=model() | {"adapters": {"rank": 8, "targets": ["q"]}}, cluster="vista:8", precision="fp8"
+        ),
+        "fp8",
+        "bf16",
+    ),
+    ("stack.narrow.wide_first_blocks", "blocks at the two ends of a model are different ones"): (
+        parts(stack={"base": "megatron-2022", "narrow": {"wide_first_blocks": 5, "wide_last_blocks": 4}}),
+        5,
+        "at most 8",
     ),
     ("batch.packed", "packing of unequal sequences is not built yet"): (
         parts(batch={"seq": 1024, "packed": True}),
@@ -474,7 +491,6 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
         {"zero": 3},
         {"schedule": "zb_h1", "recompute": "full"},
         {"offload": True},
-        {"precision": "fp8", "cluster": "vista:8"},
         {"batch": {"seq": 1024, "packed": True}},
         {"cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, "data_parallel": 16},
     ],
@@ -612,13 +628,14 @@ def test_the_key_value_heads_that_cannot_be_cut_are_the_ones_that_are_named():
 @pytest.mark.parametrize("device", catalog.names("devices"))
 def test_every_precision_that_is_called_allowed_can_be_chosen(device):
     node = {"device": device, "devices": 8, "host": "epyc-7763"}
-    whole = parts(cluster={"base": "dgx-a100", "groups": [{"node": node, "count": 1}]}, precision="fp8")
+    cluster = {"base": "dgx-a100", "groups": [{"node": node, "count": 1}]}
+    wholes = [parts(cluster=cluster, precision=name) for name in ("bf16", "fp8", "nvfp4")]
+    refused = [(whole, problem) for whole in wholes for problem in faults(whole)]
 
-    told = faults(whole)
-    named = {word for problem in told for word in problem.allowed.split(", ")}
+    pairs = [(whole, word) for whole, problem in refused for word in problem.allowed.split(", ")]
 
-    assert told
-    for precision in named:
+    assert refused or "fp4" in catalog.device(device).peak_flop_per_s
+    for whole, precision in pairs:
         assert "plan.precision" not in [p.field for p in faults(edited(whole, {"precision": precision}))]
 
 

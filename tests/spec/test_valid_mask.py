@@ -32,6 +32,7 @@ MODES = [
     {"schedule": "1f1b"},
     {"schedule": "interleaved_1f1b"},
     {"precision": "fp8"},
+    {"precision": "mxfp8"},
     {"offload": True},
 ]
 JOB = make_job(model=model(blocks=12, heads=12, kv_heads=4, ffn_hidden=6144), plan="dp=8 mbs=1 gbs=16")

@@ -21,11 +21,11 @@ from flopcast.measure.pack import Sample
 from flopcast.measure.plan import COLD
 from flopcast.measure.site import OWN_FLAGS
 from flopcast.measure.work import columns_of, operator_of
+from flopcast.operators.formats import FORMATS
 from flopcast.spec.cluster import Device
 
 LAYOUTS = ("input_gradient", "weight_gradient")
 LEAST_ROWS = 8  # of a class: fewer give no curve
-SIXTEEN_BITS = ("fp16", "bf16")
 
 
 def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
@@ -39,8 +39,9 @@ def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
     Returns
     -------
     dict
-        Curves by class; "gemm" is that of 16-bit products, "gemm.fp8" of others. Gradients of products
-        become ratios of their time to a forward's, the median over all shapes.
+        Curves by class; "gemm" is that of 16-bit products, "narrow_gemm.fp8" of others: they are those
+        that training calls. Gradients of products become ratios of their time to a forward's, the median
+        over all shapes.
     """
     curves = {
         name: fit_curve(rows, device)
@@ -75,7 +76,7 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
             continue
         seconds = np.array([row.median_s for row in rows])
         keep = np.ones(len(rows), dtype=bool)
-        name = kernel if dtype in SIXTEEN_BITS else f"{kernel}.{dtype}"
+        name = f"narrow_{kernel}.{dtype}" if dtype in FORMATS else kernel
         name += f".{layout}" if layout in LAYOUTS else ""
         parts[name].append(replace(operator_samples(operator, seconds, keep, device, source), name=name))
     return {name: join(found) for name, found in parts.items()}

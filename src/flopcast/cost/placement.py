@@ -44,8 +44,8 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
 
     "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together.
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
-    joins all tensor-parallel ranks and stages of one replica, "embedding" the first and the last
-    stage, "world" every rank.
+    joins all tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, as if they
+    were neighbours, "embedding" the first and the last stage, "world" every rank.
     Which of the two pairs a hop is, `crossings` tells. Experts fold the ranks of a stage anew: neighbours
     share an expert ("etp"), then come those over which experts are spread ("ep"), then those that hold
     the same ("expert_dp").
@@ -92,8 +92,9 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         stride = _product(order[name] for name in names[: names.index("pp")])
         pair, together = np.minimum(order["pp"], 2.0), devices_per_node % (stride * order["pp"]) == 0
         return Group(inside=np.where(together, pair, 1.0), nodes=np.where(together, 1.0, pair))
-    if axis == "world":
-        return _group(_product(order.values()), ONE, devices_per_node)
+    if axis in ("stage", "world"):
+        count = order["pp"] if axis == "stage" else ONE
+        return _group(_product(order.values()) / count, ONE, devices_per_node)
     raise InternalError(f"no axis {axis!r}")
 
 

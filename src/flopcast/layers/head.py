@@ -107,7 +107,7 @@ class Head(AbstractLayer):
         ]
         return [
             enter_tensor_parallel("x", "head.enter", hidden, split),
-            kernel("head.logits", logits, ("x.full",), "logits", component="head"),
+            replace(kernel("head.logits", logits, ("x.full",), "logits", component="head"), wide=True),
             *self._bend(tokens * rows, split),
             kernel("head.cast", cast, ("logits",), "logits.fp32", component="head"),
             *sums,

@@ -7,6 +7,8 @@ Scores are computed in fp32 whatever their product is in (arXiv:2101.03961, sect
 small beside the experts; what they cost is mostly their launches.
 """
 
+from dataclasses import replace
+
 from flopcast.dtypes import constant
 from flopcast.layers.base import Split
 from flopcast.operators.item import Item, kernel
@@ -51,4 +53,4 @@ def router_items(
         for name, kind, source, output in steps
     )
     product = kernel("experts.router", work, ("mlp.in",), "experts.logits", component="experts")
-    return (product, *passes)
+    return (replace(product, wide=True), *passes)

@@ -58,7 +58,7 @@ def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
     number = Matmul(m=split.own_tokens, n=constant(1), k=constant(hidden), dtype=split.dtype)
     scale = _pass("scale_rows", hidden, split)
     return (
-        kernel("shared.gate", number, ("mlp.in",), "shared.gate", component="experts"),
+        replace(kernel("shared.gate", number, ("mlp.in",), "shared.gate", component="experts"), wide=True),
         kernel("shared.scale", scale, ("shared.sum",), "shared.sum", component="experts"),
     )
 

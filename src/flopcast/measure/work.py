@@ -19,6 +19,7 @@ from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -106,8 +107,15 @@ def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
 
 
 def _matmul(shape: Shape, columns: Columns) -> Matmul:
+    """A product; operands of 8 bits have a result of 16, as in training (kernels.py)."""
+    is_narrow = shape.dtype in FORMATS
     return Matmul(
-        m=columns["m"], n=columns["n"], k=columns["k"], dtype=shape.dtype, layout=shape.layout or "forward"
+        m=columns["m"],
+        n=columns["n"],
+        k=columns["k"],
+        dtype="bf16" if is_narrow else shape.dtype,
+        layout=shape.layout or "forward",
+        narrow=shape.dtype if is_narrow else "",
     )
 
 

@@ -40,10 +40,17 @@ Category = Callable[[Programs], Floats]
 
 def parameters(programs: Programs) -> Floats:
     """Weights in the dtype that the model computes in, or in their own; ZeRO-1 leaves them whole."""
-    wide_bytes = ELEMENT_BYTES[programs.plans.structure.precision]
+    wide_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
     narrow = programs.narrow_parameters.items()
     spared_bytes = sum((held * (wide_bytes - STORED_BYTES[dtype]) for dtype, held in narrow), ZERO)
     return programs.parameters * wide_bytes - spared_bytes
+
+
+def narrow_weights(programs: Programs) -> Floats:
+    """Copies of weights in 8 or 4 bits, in each layout that products read, beside those in 16 bits."""
+    held = programs.stages.stage_counts
+    each = [held[:, :, part] * layer.narrow_weight_bytes for part, layer in enumerate(programs.layers)]
+    return sum(each, ZERO)
 
 
 def gradients(programs: Programs) -> Floats:
@@ -170,6 +177,7 @@ def communicators(programs: Programs) -> Floats:
 
 STANDING: dict[str, Category] = {
     "parameters": parameters,
+    "narrow_weights": narrow_weights,
     "gradients": gradients,
     "optimizer_states": optimizer_states,
     "workspace": workspace,
@@ -226,7 +234,7 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
         if layer.kind == "head":
             number = _logits(programs)[:, :, None]
             in_loss = number * programs.stack.memory.logit_bytes
-            in_products = number * ELEMENT_BYTES[programs.plans.structure.precision]
+            in_products = number * ELEMENT_BYTES[programs.plans.structure.activations]
             loss = in_loss > working
             working, logits_bytes = (
                 np.where(loss, 0.0, working - in_products),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.formats import FORMATS
 from flopcast.operators.matmul import Matmul
 
 
@@ -26,7 +27,7 @@ class GroupedMatmul(AbstractOperator):
     three read or write the same three tensors, so they need the same FLOP and bytes.
 
     `imbalance` is the rows of the fullest group over those of the mean group: 1 where all are equal, at
-    most `groups`.
+    most `groups`. `narrow` is the format of both operands, as of a `Matmul`.
 
     Examples
     --------
@@ -47,20 +48,37 @@ class GroupedMatmul(AbstractOperator):
     dtype: str
     layout: str = "forward"
     trained: bool = True  # whether w has gradients
+    narrow: str = ""
 
     @property
     def kernel(self) -> str:
         """One curve for all layouts; the curve holds a ratio for each."""
-        return f"grouped_gemm.{self.layout}"
+        name = f"narrow_grouped_gemm.{self.narrow}" if self.narrow else "grouped_gemm"
+        return f"{name}.{self.layout}"
 
     def work(self) -> Work:
         """Every row meets one weight; every weight moves once, however few rows its group has."""
-        elements = self.rows * (self.n + self.k) + self.groups * self.n * self.k
+        wide, narrow = ELEMENT_BYTES[self.dtype], self._operand_bytes
+        rows_bytes, weights_bytes = (
+            self.rows * self.k * narrow
+            + self.rows * self.n * (narrow if self.is_weight_gradient else wide),
+            self.groups * self.n * self.k * (wide if self.is_weight_gradient else narrow),
+        )
         return Work(
             flop=2 * self.rows * self.n * self.k,
-            moved_bytes=elements * ELEMENT_BYTES[self.dtype],
-            unit=self.dtype,
+            moved_bytes=rows_bytes + weights_bytes,
+            unit=FORMATS[self.narrow].engine if self.narrow else self.dtype,
         )
+
+    @property
+    def is_weight_gradient(self) -> bool:
+        """Whether the result has the shape of the weights."""
+        return self.layout == "weight_gradient"
+
+    @property
+    def _operand_bytes(self) -> float:
+        """Bytes of one element of x or w."""
+        return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
     def coordinates(self) -> tuple[Counts, ...]:
         """All rows, columns, length of the sum, groups, imbalance.
@@ -75,13 +93,13 @@ class GroupedMatmul(AbstractOperator):
         m, n, k = self.rows, self.n, self.k
         if self.layout == "weight_gradient":
             m, n, k = n, k, m
-        return Matmul(m=m, n=n, k=k, dtype=self.dtype, layout=self.layout)
+        return Matmul(m=m, n=n, k=k, dtype=self.dtype, layout=self.layout, narrow=self.narrow)
 
     def saves(self) -> tuple[Saved, ...]:
         """The rows of all groups, for the weight gradients, if there are any."""
         if not self.trained:
             return ()
-        x_bytes = self.rows * self.k * ELEMENT_BYTES[self.dtype]
+        x_bytes = self.rows * self.k * self._operand_bytes
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:

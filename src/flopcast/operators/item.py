@@ -49,6 +49,7 @@ class Item:
     waits: tuple[str, ...] = ("compute", "tp", "ep", "cp", "host")
     count: Counts = field(default_factory=lambda: ONE)
     kept_bytes: Floats | None = None  # a gather whose source is kept instead of its output
+    wide: bool = False  # a product that no recipe of narrow formats takes: a router, a head
     beside: str = ""  # stream of a message that it runs beside, in the backward pass too
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:

@@ -4,10 +4,11 @@ Answers: how many FLOP and bytes does one GEMM need on one rank, and what does i
 Elsewhere: how long it takes (cost/kernels), which rank holds which slice (layers/).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.formats import FORMATS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -18,7 +19,8 @@ class Matmul(AbstractOperator):
     "forward", "input_gradient" (dx = dout @ w.T) or "weight_gradient" (dw = x.T @ dout).
 
     In a linear layer `m` counts tokens, `k` inputs and `n` outputs. `dtype` is that of all three
-    matrices; the sum is kept in fp32 inside the kernel and costs nothing.
+    matrices; the sum is kept in fp32 inside the kernel and costs nothing. With a `narrow` format
+    (operators/formats.py) both operands are in it, already cast, and only the result is in `dtype`.
 
     Examples
     --------
@@ -34,37 +36,45 @@ class Matmul(AbstractOperator):
     dtype: str
     layout: str = "forward"
     trained: bool = True  # whether w has a gradient
+    narrow: str = ""  # format of both operands, in all three passes; "": they are in `dtype`
 
     @property
     def kernel(self) -> str:
-        """One curve for all layouts; the curve holds a ratio for each."""
-        return f"gemm.{self.layout}"
+        """One curve for all layouts; the curve holds a ratio for each. Narrow products of training have
+        their own: those of serving ("gemm.fp8") are other kernels.
+        """
+        return f"narrow_gemm.{self.narrow}.{self.layout}" if self.narrow else f"gemm.{self.layout}"
 
     def work(self) -> Work:
         """A multiply and an add per term; each operand moves once."""
-        elements = self.m * self.k + self.k * self.n + self.m * self.n
+        operands = (self.m + self.n) * self.k
         return Work(
             flop=2 * self.m * self.n * self.k,
-            moved_bytes=elements * ELEMENT_BYTES[self.dtype],
-            unit=self.dtype,
+            moved_bytes=operands * self._operand_bytes + self.m * self.n * ELEMENT_BYTES[self.dtype],
+            unit=FORMATS[self.narrow].engine if self.narrow else self.dtype,
         )
+
+    @property
+    def _operand_bytes(self) -> float:
+        """Bytes of one element of x or w."""
+        return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Rows, columns, length of the sum."""
         return self.m, self.n, self.k
 
     def saves(self) -> tuple[Saved, ...]:
-        """The input x, for the weight gradient, if there is one."""
+        """The input x, as it was multiplied, for the weight gradient, if there is one."""
         if not self.trained:
             return ()
-        x_bytes = self.m * self.k * ELEMENT_BYTES[self.dtype]
+        x_bytes = self.m * self.k * self._operand_bytes
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """`dx = dout @ w.T` and `dw = x.T @ dout`: twice the forward's FLOP; dx alone of a frozen w."""
-        m, n, k, dtype = self.m, self.n, self.k, self.dtype
+        m, n, k = self.m, self.n, self.k
         found: list[tuple[str, AbstractOperator]] = [
-            ("dgrad", Matmul(m=m, n=k, k=n, dtype=dtype, layout="input_gradient")),
-            ("wgrad", Matmul(m=n, n=k, k=m, dtype=dtype, layout="weight_gradient")),
+            ("dgrad", replace(self, n=k, k=n, layout="input_gradient", trained=True)),
+            ("wgrad", replace(self, m=n, n=k, k=m, layout="weight_gradient")),
         ]
         return tuple(found if self.trained else found[:1])

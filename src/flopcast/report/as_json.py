@@ -7,6 +7,7 @@ a rate. A change of meaning raises FORMAT_VERSION.
 """
 
 from flopcast.report.report import MemoryReport, Report
+from flopcast.spec.precision import product_engine
 from flopcast.units import Number
 
 FORMAT_VERSION = 1
@@ -42,7 +43,7 @@ def as_json(report: Report) -> dict[str, object]:
         "model_tflops_per_device": nine_digits(metrics.device_flop_per_s / 1e12),
         "mfu": nine_digits(metrics.mfu_ratio),
         "hfu": nine_digits(metrics.hfu_ratio),
-        "mfu_peak": {"dtype": job.plan.precision, "flop_per_s": metrics.peak_flop_per_s},
+        "mfu_peak": {"dtype": product_engine(job.plan.precision), "flop_per_s": metrics.peak_flop_per_s},
         "flop_convention": "full",
         "model_parameters": job.model.parameters(),
         "active_parameters": job.model.active_parameters(),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
+from flopcast.spec.precision import product_engine
 
 BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
 
@@ -59,7 +60,7 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     forward = job.model.forward_flop(length) * sequences
     model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward - job.model.frozen_flop(length) * sequences
     hardware_flop = model_flop + recomputed_flop(job, causal=False)
-    peak = job.cluster.node.device.peak_flop_per_s[plan.precision]
+    peak = job.cluster.node.device.peak_flop_per_s[product_engine(plan.precision)]
     capacity = step_time_s * job.cluster.num_devices
     tokens_per_s = sequences * length / step_time_s
     return Metrics(

@@ -90,7 +90,7 @@ def _screen_group(
     if not len(kept):
         return
     batch = batch_plans([plans[index] for index in kept])
-    programs = realise(lower(job.model, batch, job.batch), job.stack)
+    programs = realise(lower(job.model, batch, job.batch), job.software)
     memory = peak_memory(programs)
     priced = price(programs, job.cluster, book, FactorBook(job.site))
     result.possible[kept] = True

@@ -26,6 +26,9 @@ class Device(Noun):
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
     kernel_launch_s : float
         The shortest time of any kernel: what an empty one takes on the device.
+    one_narrow_layout : bool
+        Whether 8-bit engines multiply operands in one layout only, both along the sum: then a tensor that
+        is used along both of its dimensions needs a transposed copy (Hopper, Ada).
     curves, relatives : str, tuple of str
         Whose measured curves are used, and whose replace those that are missing, nearest first. A
         relative's efficiency is carried over, not its seconds.
@@ -37,6 +40,7 @@ class Device(Noun):
     peak_flop_per_s: PositiveByName = Field(description="dense, by dtype")
     multiprocessors: int = Field(ge=1)
     kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
+    one_narrow_layout: bool = Field(default=False, description="8-bit engines read one layout of operands")
     curves: str = Field(default="", description="whose curves are used; default: its own")
     relatives: tuple[str, ...] = Field(default=(), description="whose curves replace missing ones")
     source: tuple[Source, ...] = ()

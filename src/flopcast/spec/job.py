@@ -32,3 +32,10 @@ class Job(Noun):
     batch: Batch
     site: Site = Site()
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def software(self) -> Stack:
+        """The stack as it runs on the job's devices: narrow operands are transposed where these need it."""
+        transposes = self.cluster.node.device.one_narrow_layout
+        narrow = self.stack.narrow.model_copy(update={"transposes": transposes})
+        return self.stack.model_copy(update={"narrow": narrow})

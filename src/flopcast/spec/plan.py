@@ -21,6 +21,7 @@ from flopcast.layers.base import Split
 from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
+from flopcast.spec.precision import Precision, activation_dtype
 
 
 def _degree(long_name: str, short_name: str, default: int = 1) -> int:
@@ -81,6 +82,10 @@ class Plan(Noun):
     recompute_blocks : tuple of int
         Entries of the model's `blocks` that recompute applies to, from 0; all of them unless said
         otherwise.
+    precision : str
+        What linear layers multiply in. "fp16" and "bf16" are that throughout; "fp8" scales each tensor by
+        what earlier steps have seen, "fp8_current" by the tensor itself, "fp8_blockwise" by blocks of 128,
+        "mxfp8" of 32, "nvfp4" of 16 in 4 bits. All else stays in bf16.
     optimizer : str
         What updates the weights (spec/optimizers.py): AdamW, AdamW with 8-bit moments, Adafactor, or SGD.
     rank_order : str
@@ -145,7 +150,7 @@ class Plan(Noun):
     partition_activations: bool = Field(
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
     )
-    precision: Literal["fp16", "bf16", "fp8"] = "bf16"
+    precision: Precision = Field(default="bf16", description="of products; recipes: spec/precision.py")
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
     offload: bool = False
     rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
@@ -171,6 +176,11 @@ class Plan(Noun):
     def num_micro_batches(self) -> int:
         """Micro-batches of one pipeline and step; rounded down where a rule will refuse the plan."""
         return self.global_batch // (self.data_parallel * self.micro_batch)
+
+    @property
+    def activations(self) -> str:
+        """The dtype of activations and weights: 16 bits, whatever products run in."""
+        return activation_dtype(self.precision)
 
     @property
     def pipeline_schedule(self) -> str:
@@ -327,7 +337,7 @@ class Plans:
             length=batch.sequence_length / self.context_parallel,
             tensor=self.tensor_parallel,
             sequence_parallel=self.structure.sequence_parallel,
-            dtype=self.structure.precision,
+            dtype=self.structure.activations,
             expert=self.expert_parallel,
             expert_tensor=self.expert_tensor_parallel,
             context=self.context_parallel,

@@ -21,8 +21,6 @@ from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
 
-BUILT_PRECISIONS = ("fp16", "bf16")
-
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
     """A degree or mode of which only one value is built.
@@ -104,11 +102,6 @@ def _heads_divide(block: Block, case: Case) -> bool:
 def _groups_divide(block: Block, _: Case) -> bool:
     """Every key/value head serves equally many query heads."""
     return block.mixer.heads % block.mixer.groups == 0
-
-
-def _precisions(case: Case) -> list[str]:
-    """Precisions that the device computes in and that are built."""
-    return [name for name in BUILT_PRECISIONS if name in case.cluster.node.device.peak_flop_per_s]
 
 
 def _recomputes_linears(case: Case) -> bool:
@@ -300,22 +293,6 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
         because="every device has exactly one rank",
         fix=_fitting_devices,
-    ),
-    Rule(
-        field="plan.precision",
-        holds=lambda c: c.plans.structure.precision in c.cluster.node.device.peak_flop_per_s,
-        value=lambda c: c.plans.structure.precision,
-        allowed=lambda c: ", ".join(_precisions(c)) or "nothing",
-        because="the device has no such matrix engine",
-        fix=lambda c: f"set precision to {next(iter(_precisions(c)), 'what another device has')}",
-    ),
-    Rule(
-        field="plan.precision",
-        holds=lambda c: c.plans.structure.precision in BUILT_PRECISIONS,
-        value=lambda c: c.plans.structure.precision,
-        allowed=lambda c: ", ".join(_precisions(c)) or "nothing",
-        because="8-bit recipes are not built yet",
-        fix=lambda c: f"set precision to {next(iter(_precisions(c)), 'what another device has')}",
     ),
     Rule(
         field="plan.partition_activations",

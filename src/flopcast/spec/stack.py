@@ -14,6 +14,7 @@ from pydantic import Field
 
 from flopcast.nouns import Noun
 from flopcast.spec.model import Source
+from flopcast.spec.precision import NarrowProducts
 
 
 class Pipeline(Noun):
@@ -229,6 +230,7 @@ class Stack(Noun):
     host: HostCost = HostCost()
     memory: Memory = Memory()
     derate: Derate = Derate()
+    narrow: NarrowProducts = NarrowProducts()
     source: tuple[Source, ...] = ()
 
     @property

@@ -61,7 +61,7 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
     owned, tied = elements(weights), tied_elements(weights)
     if gradients.accumulate_passes:
         kind = "accumulate_main_gradient" if gradients.dtype == "fp32" else "accumulate_gradient"
-        work = MemoryBound(kind=kind, elements=owned + tied, dtype=plans.structure.precision)
+        work = MemoryBound(kind=kind, elements=owned + tied, dtype=plans.structure.activations)
         item = _step_kernel("accumulate", work, "gradients", "backward", "not_first")
         items.append(replace(item, count=constant(gradients.accumulate_passes)))
     if gradients.overlap:
@@ -216,7 +216,7 @@ def update_items(
         _step_kernel("update", update, "optimizer"),
     ]
     if plans.structure.zero >= 1:
-        size = ELEMENT_BYTES[plans.structure.precision]
+        size = ELEMENT_BYTES[plans.structure.activations]
         for name, axis, held in _by_axis(parameters, experts):
             buckets, bucket = _buckets(stack, held)
             gather = AllGather(axis=axis, message_bytes=bucket * size)

@@ -31,6 +31,7 @@ WHEN = {  # at which positions an item runs
     "every": (1.0, 1.0, 1.0, 1.0),
     "not_first": (0.0, 1.0, 1.0, 0.0),
     "last": (0.0, 0.0, 1.0, 1.0),
+    "first": (1.0, 0.0, 0.0, 1.0),
 }
 
 
@@ -54,7 +55,7 @@ class LogicalLayer:
     `kind` is the layer's own word ("embedding", "block", "final_norm", "head"), `count` how many equal ones
     stand in a row. `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` tells blocks
     apart that full recompute treats differently (checkpoints.py); then a run stands here once for each
-    kind.
+    kind. `wide` layers keep 16 bits under a recipe of narrow products (narrow.py).
     """
 
     kind: str
@@ -62,6 +63,7 @@ class LogicalLayer:
     forward: tuple[Item, ...]
     weights: tuple[Weight, ...]
     checkpoint: str = OWN
+    wide: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -101,6 +103,7 @@ class Layer:
     working_bytes: Floats  # besides, while the layer's backward pass runs; see workload/backward.py
     weight: tuple[Item, ...] = ()
     waiting_bytes: Floats = field(default_factory=lambda: ZERO)
+    narrow_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # copies beside the 16-bit weights
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -31,6 +31,7 @@ from flopcast.workload.backward import (
 )
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
+from flopcast.workload.narrow import agreement, narrow_layer, with_wide_ends
 from flopcast.workload.program import (
     Accounting,
     Hop,
@@ -69,10 +70,13 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         A rewrite changed the FLOP of a layer, or the blocks do not divide over the stages (spec/checks.py
         refuses such plans before).
     """
+    runs = with_wide_ends(workload, stack)
+    workload = runs.workload
     accounting: list[Accounting] = []
-    parts, counts = zip(*workload.model.runs(), strict=True)
-    checkpoints, kinds = kinds_of_layers(workload)
-    stages = divide_all(counts, workload.plans, stack.pipeline, parts, workload.layers_at_end, checkpoints)
+    checkpoints, kinds = kinds_of_layers(workload, runs.entries)
+    stages = divide_all(
+        runs.counts, workload.plans, stack.pipeline, runs.parts, workload.layers_at_end, checkpoints
+    )
     workload = replace(workload, layers=kinds)
     layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     parameters = held_parameters(workload.layers, stages.stage_counts)
@@ -139,6 +143,10 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         before, forward = forward, REWRITES[name](forward)
         if forward != before:
             accounting.append(_account(name, logical.kind, before, forward))
+    before, narrowed = forward, narrow_layer(logical, forward, workload, stack)
+    forward, casts = narrowed.forward, narrowed.weight_casts
+    if casts:
+        accounting.append(_account("quantise", logical.kind, before, (*casts, *forward)))
     recomputed = recomputed_modules(logical, workload, stack)
     peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
@@ -160,13 +168,14 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
     run = partial(under_products, ranks=workload.plans.tensor_parallel) if hides else tuple
     return Layer(
         kind=logical.kind,
-        forward=run(forward),
+        forward=(*casts, *run(forward)),
         backward=run(backward),
         weights=logical.weights,
         kept_bytes=kept,
         working_bytes=peak - (kept if not cut else ZERO) + exchanged_at_work(forward),
         weight=weight,
         waiting_bytes=waiting_bytes(forward) if splits else ZERO,
+        narrow_weight_bytes=narrowed.weight_bytes,
     )
 
 
@@ -179,6 +188,7 @@ def _segments(
     """
     counts = stages.chunk_counts[:, :, ::-1] if backward else stages.chunk_counts
     segments = [Segment(items=items, repeat=counts[:, :, part]) for part, items in enumerate(runs)]
+    segments += agreement(runs, workload, counts, "backward" if backward else "forward")
     if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
         end = counts[:, :, 0]  # the chunk that starts the pass receives nothing
         gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))

@@ -17,17 +17,20 @@ from flopcast.workload.checkpoints import FIRST, INNER, KINDS, PLAIN, Checkpoint
 from flopcast.workload.program import LogicalLayer, Workload
 
 
-def kinds_of_layers(workload: Workload) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
+def kinds_of_layers(
+    workload: Workload, entries: tuple[int, ...] = ()
+) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
     """How the plan cuts runs of blocks, and the layers with an entry for each kind of block.
 
     Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together: how many
     there are of each, a stage says. Multi-token prediction goes with the last entry of the model's blocks.
+    `entries` are the places of the layers in the model's sequence, where these are not all (narrow.py).
     """
     plan, last = workload.plans.structure, len(workload.model.blocks) - 1
     named = set(plan.recompute_blocks) or set(range(last + 1))
     layers = tuple(
         layer if min(part - 1, last) in named else replace(layer, checkpoint=PLAIN)
-        for part, layer in enumerate(workload.layers)
+        for part, layer in zip(entries or range(len(workload.layers)), workload.layers, strict=True)
     )
     is_block = tuple(layer.kind == "block" and layer.checkpoint != PLAIN for layer in layers)
     checkpoints = checkpoints_of(plan, is_block)

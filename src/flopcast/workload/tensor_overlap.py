@@ -27,9 +27,11 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts
+from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.messages import AllGather, ReduceScatter, Replicate
+from flopcast.operators.messages import ReduceScatter, Replicate
+from flopcast.operators.narrow_messages import Narrow
 
 SPLITS = 4.0  # chunks of a product whose result is scattered
 
@@ -79,12 +81,17 @@ def _pattern(items: tuple[Item, ...], ranks: Counts) -> tuple[list[Item], int]:
     return [], 0
 
 
+def _collective(item: Item) -> str:
+    """What a message is, of narrow elements or wide ones; "" for a kernel."""
+    return item.work.collective if isinstance(item.work, AbstractMessage) else ""
+
+
 def _gathers(item: Item) -> bool:
-    return isinstance(item.work, AllGather) and item.stream == "tp"
+    return _collective(item) == "all_gather" and item.stream == "tp"
 
 
 def _scatters(item: Item) -> bool:
-    return isinstance(item.work, ReduceScatter) and item.stream == "tp"
+    return _collective(item) == "reduce_scatter" and item.stream == "tp"
 
 
 def _is_product(item: Item) -> bool:
@@ -106,7 +113,7 @@ def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
     name = f"{item.name}.{word}" if word else item.name
     if isinstance(item.work, Matmul):
         return replace(item, name=name, work=replace(item.work, m=item.work.m / chunks), count=count)
-    if isinstance(item.work, ReduceScatter):
+    if isinstance(item.work, (ReduceScatter, Narrow)):
         size_bytes = item.work.message_bytes / chunks
         return replace(item, name=name, work=replace(item.work, message_bytes=size_bytes), count=count)
     return item

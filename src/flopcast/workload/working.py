@@ -21,11 +21,13 @@ from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
+from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+from flopcast.operators.quantise import Quantise
 from flopcast.workload.backward import kept_tensors
 from flopcast.workload.reruns import reruns
 
@@ -100,6 +102,10 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
     for item in items:
         for name, size_bytes in item.saved():
             sizes[name] = np.maximum(sizes.get(name, ZERO), size_bytes)
+    for item in items:
+        if isinstance(item.work, (Matmul, GroupedMatmul)) and item.work.narrow:  # its gradient is wide
+            wide_ratio = ELEMENT_BYTES[item.work.dtype] / FORMATS[item.work.narrow].size_bytes
+            sizes[item.inputs[0]] = item.work.saves()[0].size_bytes * wide_ratio
     for item in items:
         if item.kept_bytes is not None:
             sizes.setdefault(item.inputs[0], item.kept_bytes)
@@ -240,7 +246,7 @@ def _is_loss(item: Item) -> bool:
 def _passes_on(item: Item, place: int) -> bool:
     """Whether the gradient of an input is the very tensor of the output's gradient."""
     work = item.work
-    if isinstance(work, (Replicate, AllReduce)):
+    if isinstance(work, (Replicate, AllReduce, Quantise)):
         return True
     if not isinstance(work, MemoryBound):
         return False

@@ -5,14 +5,14 @@ the uncertainty? In order: the device's own curve, its relative class on the sam
 on the device's relative, a plain data-sheet estimate.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, Evidence
-from flopcast.cost.kernels.relatives import RELATIVES
+from flopcast.cost.kernels.relatives import RELATIVES, Relative
 
 UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
 UNCALIBRATED_LOG_SIGMA = 0.3
@@ -59,19 +59,20 @@ class CurveBook:
         >>> CurveBook(curves={}).find("b200", "gemm", launch_s=2e-6).calibrated
         False
         """
-        relative = RELATIVES.get(name)
+        relatives = tuple(_chain(name))
         elsewhere = class_of(name).kind.other_device_log_sigma_factor
         for place, foreign in ((owner, 0.0), *((cousin, elsewhere) for cousin in cousins)):
             own = self.curves.get((place, name))
             if own is not None:
                 return Found(curve=own, device_log_sigma_factor=foreign)
-            borrowed = self.curves.get((place, relative.name)) if relative else None
-            if relative and borrowed is not None:
-                return Found(
-                    curve=borrowed,
-                    class_log_sigma_factor=relative.log_sigma_factor,
-                    device_log_sigma_factor=foreign,
-                )
+            for relative in relatives:
+                borrowed = self.curves.get((place, relative.name))
+                if borrowed is not None:
+                    return Found(
+                        curve=slower(borrowed, relative.time_ratio),
+                        class_log_sigma_factor=relative.log_sigma_factor,
+                        device_log_sigma_factor=foreign,
+                    )
         return Found(
             curve=flat_curve(owner, name, UNCALIBRATED_EFFICIENCY, launch_s),
             device_log_sigma_factor=UNCALIBRATED_LOG_SIGMA,
@@ -81,6 +82,20 @@ class CurveBook:
     def exact(self, owner: str, name: str) -> Curve | None:
         """The curve of exactly this owner and name: a fabric says nothing about another one."""
         return self.curves.get((owner, name))
+
+
+def _chain(name: str) -> Iterator[Relative]:
+    """The relative of a class, the relative's own, and so on: ratios multiply, sigmas add in quadrature."""
+    ratio, sigma = 1.0, 0.0
+    while (relative := RELATIVES.get(name)) is not None:
+        ratio, sigma = ratio * relative.time_ratio, float(np.hypot(sigma, relative.log_sigma_factor))
+        yield Relative(name=relative.name, log_sigma_factor=sigma, time_ratio=ratio)
+        name = relative.name
+
+
+def slower(curve: Curve, time_ratio: float) -> Curve:
+    """A curve whose efficiency is everywhere that much lower; the curve itself at a ratio of 1."""
+    return curve if time_ratio == 1.0 else replace(curve, table=curve.table - np.log(time_ratio))
 
 
 def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Curve:

@@ -11,7 +11,7 @@ from typing import Literal
 
 Family = Literal["gemm_level", "attention_level", "memory_level"]
 LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
-LAYOUTS_SHARE_A_CURVE = ("gemm", "grouped_gemm")
+LAYOUTS_SHARE_A_CURVE = ("gemm", "grouped_gemm", "narrow_gemm", "narrow_grouped_gemm")
 ATTENTION = ("flash_attention", "batched_gemm")
 
 
@@ -79,6 +79,9 @@ class KernelClass:
 def class_of(kernel: str) -> KernelClass:
     """The class of a kernel as operators name it, or of a curve.
 
+    "gemm.fp8" is a table of serving kernels, "narrow_gemm.fp8" the products of training: the libraries that
+    run 16-bit products, from whose curves they mostly borrow, so that they are of the same kind.
+
     Examples
     --------
     >>> found = class_of("gemm.fp8.weight_gradient")
@@ -93,6 +96,7 @@ def class_of(kernel: str) -> KernelClass:
     if base in LAYOUTS_SHARE_A_CURVE:
         layout = last if last in LAYOUTS else ""
         curve = kernel.removesuffix(f".{layout}")
-        kind = GROUPED_GEMM if base == "grouped_gemm" else GEMM if curve == "gemm" else NARROW_GEMM
+        of_training = GEMM if curve == "gemm" or base == "narrow_gemm" else NARROW_GEMM
+        kind = GROUPED_GEMM if base.endswith("grouped_gemm") else of_training
         return KernelClass(curve=curve, layout=layout, kind=kind)
     return KernelClass(curve=kernel, layout="", kind=ATTENTION_KIND if base in ATTENTION else MEMORY)

@@ -18,10 +18,12 @@ class Relative:
     """The class to borrow from, and the log-sigma that borrowing adds.
 
     It is added in quadrature to that of another device, where the relative is borrowed from there too.
+    `time_ratio` is how much longer the class takes at the relative's efficiency: beyond its own bound.
     """
 
     name: str
     log_sigma_factor: float
+    time_ratio: float = 1.0
 
 
 GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
@@ -36,7 +38,23 @@ CHAINS = (
 )
 CHAIN = Relative(name="residual_add", log_sigma_factor=0.2)
 
+# Narrow products of training: no table has them (public ones are of serving kernels, slower than training
+# sustains), so they are as efficient as 16-bit products of the same shape, at the peak of their own engine,
+# times these. What each was fitted on and judged on: docs/accuracy/narrow.md.
+NARROW_RATIO = {  # format → time, and its log-sigma
+    "fp8": (1.12, 0.05),  # prior: a model of other structure, fitted on published runs of H100
+    "fp8_block": (1.2, 0.15),  # estimate: as MXFP8, whose blocks also run along the sum
+    "mxfp8": (1.2, 0.05),  # fitted on five pairs of published runs of B200 and GB200
+    "nvfp4": (1.6, 0.08),  # fitted on four pairs of published runs of GB200
+}
+
 RELATIVES: dict[str, Relative] = {
+    **{
+        f"narrow_{base}.{name}": Relative(name=base, log_sigma_factor=sigma, time_ratio=ratio)
+        for name, (ratio, sigma) in NARROW_RATIO.items()
+        for base in ("gemm", "grouped_gemm")
+    },
+    "quantise": Relative(name="residual_add", log_sigma_factor=0.2),
     # one pass over plain tensors, as a sum
     **dict.fromkeys(
         (

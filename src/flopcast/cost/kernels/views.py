@@ -226,6 +226,8 @@ VIEWS: dict[str, View] = {
     "gemm": GEMM,
     **dict.fromkeys(("gemm.fp8", "gemm.fp8_block", "gemm.nvfp4"), NARROW_GEMM),
     "grouped_gemm": GROUPED,
+    "narrow_gemm": GEMM,
+    "narrow_grouped_gemm": GROUPED,
     **dict.fromkeys(
         (
             f"flash_attention{kind}{gradient}"

@@ -33,7 +33,7 @@ SWITCHES = _names(  # modelled, without a value
     --overlap-grad-reduce --overlap-param-gather --accumulate-allreduce-grads-in-fp32
     --grad-reduce-in-bf16 --no-scatter-gather-tensors-in-pipeline --no-overlap-p2p-communication
     --tp-comm-overlap --no-check-for-nan-in-loss-and-grad --ddp-average-in-collective
-    --synchronize-each-layer
+    --synchronize-each-layer --first-last-layers-bf16
     --embed-layernorm --qk-layernorm --use-precision-aware-optimizer
     --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
     """
@@ -58,7 +58,8 @@ VALUED = _names(  # modelled, with one value
     --expert-tensor-parallel-size --recompute-granularity --recompute-method --recompute-num-layers
     --checkpoint-granularity --checkpoint-method --checkpoint-num-layers
     --activations-checkpoint-method --activations-checkpoint-num-layers --zero-stage
-    --data-parallel-sharding-strategy --fp8-format --cpu-offloading-num-layers --transformer-impl
+    --data-parallel-sharding-strategy --fp8-format --fp8-recipe --fp4-format --fp4-recipe
+    --num-layers-at-start-in-bf16 --num-layers-at-end-in-bf16 --cpu-offloading-num-layers --transformer-impl
     --attention-backend --ddp-bucket-size --DDP-impl --optimizer
     --main-grads-dtype --main-params-dtype --exp-avg-dtype --exp-avg-sq-dtype --sgd-momentum
     """
@@ -85,7 +86,6 @@ REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for
     "--retro-add-retriever": "retrieval",
     "--perform-rl-step": "reinforcement learning",
     "--yaml-cfg": "flags in another file",
-    "--fp4-format": "4-bit training",
     "--batch-size": "a flag that Megatron-LM replaced by --micro-batch-size",
     "--model-parallel-size": "a flag that Megatron-LM replaced by --tensor-model-parallel-size",
 }
@@ -100,6 +100,11 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--no-persist-layer-norm": "norms are counted at the speed of the persistent kernel",
     "--fp32-residual-connection": "the residual stream is counted in 16 bits",
     "--cross-entropy-loss-fusion": "the loss is counted as separate kernels",
+    "--fp8-param-gather": "weights are counted in 16 bits beside their 8-bit copies, and gathered in 16",
+    "--fp4-param-gather": "weights are counted in 16 bits beside their 4-bit copies, and gathered in 16",
+    "--no-fp8-wgrad": "weight gradients are counted in 8 bits",
+    "--fp8-dot-product-attention": "the core of attention is counted in 16 bits",
+    "--fp8-multi-head-attention": "the core of attention is counted in 16 bits",
     "--defer-embedding-wgrad-compute": "the head's weight gradient is counted where it arises",
     "--delay-wgrad-compute": "weight gradients are counted where they arise",
     "--enable-cuda-graph": "launches are counted one by one",
@@ -172,7 +177,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --embedding-init-method-std --enable-experimental --enable-ft-package --calc-ft-timeouts
     --end-weight-decay --eod-mask-loss --error-injection-rate --error-injection-type
     --exit-duration-in-mins --exit-interval --exit-on-missing-checkpoint --exit-signal-handler
-    --extra-vocab-size --finetune --first-last-layers-bf16 --full-validation
+    --extra-vocab-size --finetune --full-validation
     --hierarchical-context-parallel-sizes --high-priority-stream-groups --hysteresis --init-method-std
     --init-method-xavier-uniform --initial-loss-scale --iterations-to-skip --kill-switch-path
     --layernorm-epsilon --lazy-mpu-init --legacy-tokenizer --load --load-main-params-from-ckpt
@@ -185,7 +190,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --no-gradient-reduce-div-fusion --no-initialization --no-load-lr-state --no-load-optim --no-load-rng
     --no-manual-gc-eval --no-mmap-bin-files --no-one-logger --no-query-key-layer-scaling --no-save-optim
     --no-save-rng --norm-epsilon --num-channels --num-classes --num-dataset-builder-threads
-    --num-layers-at-end-in-bf16 --num-layers-at-start-in-bf16 --num-workers --object-storage-cache-path
+    --num-workers --object-storage-cache-path
     --onnx-safe --openai-gelu --optimizer-offload-fraction --override-lr-scheduler
     --override-opt-param-scheduler --override-opt_param-scheduler --per-split-data-args-path
     --persistent-save-interval --pipeline-model-parallel-comm-backend --pipeline-model-parallel-split-rank

@@ -1,12 +1,13 @@
 """Megatron-LM's flags as a plan: degrees, batch, precision, sharding, recompute.
 
 Answers: how is the step divided over ranks, and what does it keep or compute again?
-Elsewhere: the model (model.py), chunks of layers (stages.py), fusions and overlap (stack.py), whether the
-plan is possible and built (spec/rules.py).
+Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (precision.py), fusions and
+overlap (stack.py), whether the plan is possible and built (spec/rules.py).
 """
 
 from flopcast.io.megatron.draft import Draft
 from flopcast.io.megatron.optimizer import plan_optimizer
+from flopcast.io.megatron.precision import read_precision
 from flopcast.io.megatron.stages import PIPELINE, read_stages
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
@@ -15,7 +16,6 @@ EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all
 SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
 ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
-FP8 = {"hybrid": "fp8", "e4m3": "fp8"}
 MODULES_FLAG = "--recompute-modules"
 MODULES = {
     "core_attn": "core_attention",
@@ -112,20 +112,10 @@ def _batch(draft: Draft) -> None:
 def _modes(draft: Draft, tensor: int) -> None:
     """Precision, sharding, sequence parallelism, offload and order of ranks.
 
-    8-bit flags stand beside `--bf16`, which names the type of what is not computed in 8 bits. Megatron-LM
-    switches sequence parallelism off where one rank holds the whole layer.
+    Megatron-LM switches sequence parallelism off where one rank holds the whole layer.
     """
     args = draft.arguments
-    args.clash("--fp16", "--bf16", "weights have one type")
-    if not args.has("--fp16", "--bf16"):
-        because = "training in fp32 is not modelled yet"
-        args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
-    precision = "fp16" if args.has("--fp16") else "bf16"
-    precision = "fp8" if args.has("--fp8-hybrid", "--fp8-e4m3") else precision
-    precision = args.choice("--fp8-format", FP8, precision)
-    draft.put(
-        ("plan", "precision"), precision, "--fp8-format", "--fp8-hybrid", "--fp8-e4m3", "--fp16", "--bf16"
-    )
+    read_precision(draft)
     if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
         draft.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
     _zero(draft)

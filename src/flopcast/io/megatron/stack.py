@@ -11,6 +11,7 @@ What a flag switches becomes a change of the stack, as in a job file: `{base: me
 from flopcast.io import catalog
 from flopcast.io.megatron.arguments import Arguments
 from flopcast.io.megatron.optimizer import stack_optimizer
+from flopcast.io.megatron.precision import narrow_changes
 from flopcast.spec.stack import Stack
 
 NEWEST = "megatron-core"
@@ -27,6 +28,7 @@ SIGNS = (  # newest first: a stack, and the flags that came with it
         --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --context-parallel-size
         --use-rotary-position-embeddings --position-embedding-type --disable-bias-linear
         --untie-embeddings-and-output-weights --ckpt-format --use-dist-ckpt --fp8-format --fp8-hybrid
+        --fp8-recipe --fp4-format
         --grad-reduce-in-bf16 --no-rope-fusion --cross-entropy-loss-fusion --manual-gc --mock-data
         --num-virtual-stages-per-pipeline-rank --add-qkv-bias --use-torch-fsdp2 --use-megatron-fsdp
         """,
@@ -96,6 +98,8 @@ def stack_of(arguments: Arguments, replicas: int) -> object:
     changes |= {"pipeline": pipeline} if pipeline else {}
     if arguments.has("--tp-comm-overlap"):
         changes["tensor_overlap"] = "chunks"
+    narrow = narrow_changes(arguments)
+    changes |= {"narrow": narrow} if narrow else {}
     if arguments.has("--synchronize-each-layer"):
         changes["synchronise_each_layer"] = True
     return {"base": stack.name} | changes if changes else stack.name

@@ -1,0 +1,54 @@
+"""Casts around narrow products: a tensor read, scaled, and written in 8 or 4 bits.
+
+Answers: how many bytes does a cast, or a transpose of what was cast, move, and in which pass?
+Elsewhere: which tensors are cast, with how many reads and copies (workload/rewrites/quantise.py).
+"""
+
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Quantise(AbstractOperator):
+    """A pass over `elements` that moves `each_bytes` of every one.
+
+    Reading 16 bits and writing two copies of 8 moves 4 bytes. `of_gradient` says that it is the tensor's
+    gradient that is cast: nothing happens forward. The gradient of a cast is taken as that of its input:
+    no kernel. Nothing is kept by the cast; the product that reads its result keeps that.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> cast = Quantise(elements=constant(1e6), each_bytes=4.0, dtype="bf16", of_gradient=True)
+    >>> cast.work().moved_bytes.item(), [(s, g.work().moved_bytes.item()) for s, g in cast.gradients()]
+    (0.0, [('dgrad', 4000000.0)])
+    """
+
+    elements: Counts
+    each_bytes: float
+    dtype: str  # of the tensor that is read
+    of_gradient: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """One curve: all casts stream their tensors."""
+        return "quantise"
+
+    def work(self) -> Work:
+        """No matrix product; nothing at all in the forward pass where a gradient is cast."""
+        moved_bytes = ZERO if self.of_gradient else self.elements * self.each_bytes
+        return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Bytes moved."""
+        return (self.work().moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Nothing."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """The cast itself, where it is one of a gradient."""
+        return (("dgrad", replace(self, of_gradient=False)),) if self.of_gradient else ()

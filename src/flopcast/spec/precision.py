@@ -1,0 +1,150 @@
+"""Precision recipes: which products run narrow, in which format, and what the casts cost, as data.
+
+Answers: what does a plan's `precision` mean; what may a stack do differently?
+Elsewhere: the formats (operators/formats.py), the rewrite that applies a recipe
+(workload/rewrites/quantise.py), how fast narrow products run (cost/kernels/relatives.py), the rules
+(rules_precision.py).
+
+All three products of a linear layer (forward, input gradient, weight gradient) run narrow in every recipe
+here. The core of attention, norms, the router of experts, the head, embeddings and the residual stream stay
+in bf16; sums, main gradients and the optimizer's states are as in bf16 training.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.nouns import Noun
+from flopcast.operators.formats import FORMATS
+
+Precision = Literal["fp16", "bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
+NORMS = ("layernorm", "rmsnorm", "fused_layernorm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How tensors become operands of narrow products.
+
+    Attributes
+    ----------
+    format : str
+        Of both operands of all three products.
+    reads : int
+        How often a tensor is read to be cast: once where its scale is known, or found block by block; twice
+        where the largest value of the whole tensor must be found first.
+    norm_passes : int
+        Passes over the wide tensor that are saved where a norm makes it: both its write and the cast's read
+        where the norm writes narrow elements itself, the first read where it finds the largest value.
+    agrees : str
+        Which ranks agree on largest values: all of a "stage" once a pass (delayed scaling), those of one
+        tensor ("tensor") where it is gathered, or none.
+    both_layouts : bool
+        Whether a tensor is cast along rows and along columns, because its blocks run along the sum.
+        Elsewhere a second copy is a transpose, needed by engines that read one layout only.
+    source : str
+        Where these facts stand; `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine.
+    """
+
+    format: str
+    reads: int
+    norm_passes: int
+    agrees: Literal["stage", "tensor", ""]
+    both_layouts: bool
+    source: str
+
+
+TE = "Transformer Engine 2, transformer_engine/pytorch"
+BOTH_PASSES = 2  # a norm's write, and the read of the cast after it
+RECIPES: dict[str, Recipe] = {
+    "fp8": Recipe(  # per tensor, scales from the largest values of earlier steps
+        format="fp8",
+        reads=1,
+        norm_passes=BOTH_PASSES,
+        agrees="stage",
+        both_layouts=False,
+        source=f"arXiv:2209.05433, section 4.3; DelayedScaling: {TE}/fp8.py",
+    ),
+    "fp8_current": Recipe(  # per tensor, scales from the tensor itself
+        format="fp8",
+        reads=2,
+        norm_passes=1,
+        agrees="tensor",
+        both_layouts=False,
+        source=f"Float8CurrentScaling: {TE}/tensor/float8_tensor.py",
+    ),
+    "fp8_blockwise": Recipe(
+        format="fp8_block",
+        reads=1,
+        norm_passes=0,
+        agrees="",
+        both_layouts=True,
+        source=f"arXiv:2412.19437, section 3.3; Float8BlockScaling: {TE}/tensor/float8_blockwise_tensor.py",
+    ),
+    "mxfp8": Recipe(
+        format="mxfp8",
+        reads=1,
+        norm_passes=0,
+        agrees="",
+        both_layouts=True,
+        source=f"arXiv:2506.08027, section 3; MXFP8BlockScaling: {TE}/tensor/mxfp8_tensor.py",
+    ),
+    "nvfp4": Recipe(  # Hadamard transform and stochastic rounding happen inside the passes of the cast
+        format="nvfp4",
+        reads=2,
+        norm_passes=1,
+        agrees="tensor",
+        both_layouts=True,
+        source=f"arXiv:2509.25149, sections 2 and 4; NVFP4BlockScaling: {TE}/tensor/nvfp4_tensor.py",
+    ),
+}
+
+
+def activation_dtype(precision: str) -> str:
+    """What everything but the operands of narrow products is kept in: bf16 under every recipe.
+
+    >>> activation_dtype("fp16"), activation_dtype("nvfp4")
+    ('fp16', 'bf16')
+    """
+    return "bf16" if precision in RECIPES else precision
+
+
+def product_engine(precision: str) -> str:
+    """The matrix engine that a plan's linear layers run on, whose peak MFU is counted against.
+
+    >>> product_engine("mxfp8"), product_engine("bf16")
+    ('fp8', 'bf16')
+    """
+    return FORMATS[RECIPES[precision].format].engine if precision in RECIPES else precision
+
+
+class NarrowProducts(Noun):
+    """What a stack does around narrow products; without effect where a plan's precision is 16 bits.
+
+    Attributes
+    ----------
+    weight_caching : bool
+        Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of
+        Transformer Engine), or in every forward. The copies stay until the backward in both.
+    narrow_gathers : bool
+        Whether what sequence parallelism gathers is cast first, in both passes.
+    narrow_dispatch : bool
+        Whether tokens travel to their experts in narrow elements (arXiv:2412.19437, section 3.3.3); what
+        comes back, and gradients, are wide.
+    block_scaled_norms : bool
+        Whether norms write elements with block scales themselves: under MXFP8, where
+        `NVTE_NORM_FWD_USE_CUDNN=1` has Transformer Engine use cuDNN's norms.
+    transposes : bool
+        Whether per-tensor scaled operands need a transposed copy of their own, as engines of Hopper do.
+        A job sets it by its device; this is what holds where no device is known.
+    wide_first_blocks, wide_last_blocks : int
+        Blocks at both ends of the model whose products stay in bf16.
+    """
+
+    weight_caching: bool = Field(default=True, description="weights are cast once a step")
+    narrow_gathers: bool = Field(default=True, description="tensor-parallel gathers of narrow elements")
+    narrow_dispatch: bool = Field(default=False, description="tokens go to experts in narrow elements")
+    block_scaled_norms: bool = Field(default=False, description="norms write MXFP8 themselves")
+    transposes: bool = Field(default=True, description="set by the device of a job")
+    wide_first_blocks: int = Field(default=0, ge=0, description="first blocks left in bf16")
+    wide_last_blocks: int = Field(default=0, ge=0, description="last blocks left in bf16")

@@ -1,0 +1,140 @@
+"""The rules about precision recipes: which engines, sizes and parts of a plan a recipe asks for.
+
+Answers: what must hold between a plan's precision, a model, a device and a stack, why, and which edit
+mends it?
+Elsewhere: the recipes (precision.py), the rules about all other parts (rules.py), what a rule is
+(checks.py).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.operators.formats import FORMATS
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import Matmul
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.precision import RECIPES
+
+BLOCK_SCALED_ENGINE = "fp4"  # engines that multiply 4 bits apply the scales of blocks by themselves
+PER_TENSOR_MULTIPLE = (
+    16  # elements: cuBLASLt's alignment of 8-bit operands, which each pass reads along another side
+)
+WIDE = ("fp16", "bf16")
+
+
+def precisions(case: Case) -> list[str]:
+    """Precisions that the device computes in."""
+    return [name for name in (*WIDE, *RECIPES) if _has_engine(case, name)]
+
+
+def _has_engine(case: Case, precision: str) -> bool:
+    """Whether the device multiplies operands of a precision, and applies the scales of its blocks.
+
+    Blocks of 128 are scaled by the kernel, between partial sums; those of 16 and 32 by the engine.
+    """
+    peaks = case.cluster.node.device.peak_flop_per_s
+    recipe = RECIPES.get(precision)
+    if recipe is None:
+        return precision in peaks
+    needs_scaling_engine = recipe.format in ("mxfp8", "nvfp4")
+    return FORMATS[recipe.format].engine in peaks and (
+        not needs_scaling_engine or BLOCK_SCALED_ENGINE in peaks
+    )
+
+
+def _multiple(case: Case) -> int:
+    """What every side of a narrow product must be a multiple of: a block, or the engine's alignment."""
+    recipe = RECIPES.get(case.plans.structure.precision) if _narrow(case) else None
+    return max(FORMATS[recipe.format].block, PER_TENSOR_MULTIPLE) if recipe else 1
+
+
+def _sides(case: Case) -> Iterator[tuple[str, Counts]]:
+    """Name and width of every side of a narrow product of a block: what tokens meet, (plans, 1)."""
+    split = case.plans.split(case.batch)
+    for block in case.model.blocks:
+        for item in block.forward(case.model.hidden, split):
+            if isinstance(item.work, Matmul | GroupedMatmul) and not item.wide:
+                yield item.name, item.work.n
+                yield item.name, item.work.k
+
+
+def _uneven(case: Case) -> list[tuple[str, Counts]]:
+    """Sides that are no multiple, of any plan."""
+    multiple = _multiple(case) if case.model.adapters is None else 1
+    return (
+        [(name, side) for name, side in _sides(case) if (side % multiple != 0).any()]
+        if multiple > 1
+        else []
+    )
+
+
+def _even(case: Case) -> np.ndarray:
+    """Whether every side of a plan's narrow products is a whole number of blocks, (plans, 1)."""
+    kept = np.ones(case.plans.tensor_parallel.shape, dtype=bool)
+    for _, side in _uneven(case):
+        kept = kept & (side % _multiple(case) == 0)
+    return kept
+
+
+def _tokens(case: Case) -> Counts:
+    """Rows of a dense product: those along which a weight gradient sums."""
+    return case.plans.split(case.batch).tokens
+
+
+def _narrow(case: Case) -> bool:
+    """Whether the plan has a recipe, on a device that can run it: else another rule says so."""
+    precision = case.plans.structure.precision
+    return precision in RECIPES and _has_engine(case, precision)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.precision",
+        holds=lambda c: _has_engine(c, c.plans.structure.precision),
+        value=lambda c: c.plans.structure.precision,
+        allowed=lambda c: ", ".join(precisions(c)) or "nothing",
+        because="the device has no such matrix engine",
+        fix=lambda c: f"set precision to {next(iter(precisions(c)), 'what another device has')}",
+    ),
+    Rule(
+        field="plan.precision",
+        holds=_even,
+        value=lambda c: c.plans.structure.precision,
+        allowed=lambda c: (
+            f"bf16, where {_uneven(c)[0][0]} is {_uneven(c)[0][1][0, 0]:g} wide on a rank: no multiple of"
+            f" {_multiple(c)}"
+        ),
+        because="products of a recipe are cut into whole blocks of scales along all sides",
+        fix=lambda _: "set precision to bf16",
+    ),
+    Rule(
+        field="plan.precision",
+        holds=lambda c: not _narrow(c) or _tokens(c) % _multiple(c) == 0,
+        value=lambda c: c.plans.structure.precision,
+        allowed=lambda c: (
+            f"bf16, as {_tokens(c)[0, 0]:g} tokens of a micro-batch are no multiple of {_multiple(c)}"
+        ),
+        because="a weight gradient sums over tokens in whole blocks of scales",
+        fix=lambda _: "set precision to bf16",
+    ),
+    Rule(
+        field="plan.precision",
+        holds=lambda c: not _narrow(c) or c.model.adapters is None,
+        value=lambda c: c.plans.structure.precision,
+        allowed=lambda _: "bf16, or fp16, for a model with adapters",
+        because="recipes of 8 and 4 bits with adapters are not built yet",
+        fix=lambda _: "set precision to bf16",
+    ),
+    Rule(
+        field="stack.narrow.wide_first_blocks",
+        holds=lambda c: (
+            c.stack.narrow.wide_first_blocks + c.stack.narrow.wide_last_blocks <= c.model.num_blocks
+        ),
+        value=lambda c: c.stack.narrow.wide_first_blocks,
+        allowed=lambda c: f"with wide_last_blocks at most {c.model.num_blocks}, the blocks of the model",
+        because="blocks at the two ends of a model are different ones",
+        fix=lambda _: "set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
+    ),
+)

@@ -1,0 +1,110 @@
+"""What a precision recipe costs on one stack: bytes of a cast, and the casts of weights.
+
+Answers: which products does a recipe take, how many bytes does the cast of an element move, when are
+weights cast, and what do their narrow copies occupy?
+Elsewhere: the recipes (spec/precision.py), the casts of activations and gradients (rewrites/quantise.py).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
+from flopcast.operators.formats import FORMATS
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.quantise import Quantise
+from flopcast.spec.precision import BOTH_PASSES, NarrowProducts, Recipe
+
+Product = Matmul | GroupedMatmul
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Casts:
+    """One recipe on one stack: bytes that its casts move, an element.
+
+    `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own share of what is gathered.
+    """
+
+    recipe: Recipe
+    stack: NarrowProducts
+    ranks: Counts
+
+    @property
+    def size_bytes(self) -> float:
+        """Of a narrow element."""
+        return FORMATS[self.recipe.format].size_bytes
+
+    @property
+    def layouts(self) -> int:
+        """Copies of a tensor that two products read along different dimensions."""
+        return 2 if self.recipe.both_layouts or self.stack.transposes else 1
+
+    @property
+    def gathered_layouts(self) -> int:
+        """Copies that are cast before a gather, and travel where both products need their own."""
+        return 2 if self.recipe.both_layouts else 1
+
+    @property
+    def norm_passes(self) -> int:
+        """Passes over the wide tensor that a norm before the cast saves."""
+        writes_blocks = self.recipe.format == "mxfp8" and self.stack.block_scaled_norms
+        return BOTH_PASSES if writes_blocks else self.recipe.norm_passes
+
+    def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
+        """Bytes that one element's cast moves, less those that its norm saves."""
+        passes = self.recipe.reads - (self.norm_passes if after_norm else 0)
+        return max(passes * wide_bytes + layouts * self.size_bytes, 0.0)
+
+
+def is_narrow(item: Item) -> bool:
+    """Whether a recipe takes this item: the product of a linear layer that is not marked wide."""
+    return isinstance(item.work, Product) and not item.wide
+
+
+def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> tuple[Item, ...]:
+    """Casts of the weights of a layer's narrow products, ahead of its forward.
+
+    Each weight is read as often as the recipe reads a tensor, and written in each layout.
+    """
+    cast = Casts(recipe, stack, ONE)
+    return tuple(
+        replace(
+            kernel(f"{item.name}_weight_cast", work, component="casts"),
+            when="first" if stack.weight_caching else "every",
+        )
+        for item in items
+        for work in _weights(item, cast)
+    )
+
+
+def narrow_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
+    """Bytes of the narrow copies of one layer's weights, beside the wide ones, (plans, 1)."""
+    cast = Casts(recipe, stack, ONE)
+    sizes = [
+        work.elements * cast.layouts * cast.size_bytes for item in items for work in _weights(item, cast)
+    ]
+    return sum(sizes, constant(0.0))
+
+
+def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
+    """The cast of the weight of a narrow product; of other items, none."""
+    work = item.work
+    if not is_narrow(item) or not isinstance(work, Product):
+        return
+    groups = work.groups if isinstance(work, GroupedMatmul) else ONE
+    wide_bytes = ELEMENT_BYTES[work.dtype]
+    yield Quantise(
+        elements=groups * work.n * work.k,
+        each_bytes=cast.bytes_of(wide_bytes, cast.layouts),
+        dtype=work.dtype,
+    )
+
+
+def sizes_of(work: object) -> tuple[Counts, Counts, str]:
+    """Elements of a product's input and of its output, and the dtype of both."""
+    if isinstance(work, GroupedMatmul):
+        return work.rows * work.k, work.rows * work.n, work.dtype
+    if isinstance(work, Matmul):
+        return work.m * work.k, work.m * work.n, work.dtype
+    return ONE, ONE, "bf16"

@@ -1,0 +1,142 @@
+"""A precision recipe applied to a whole model: which layers it takes, and what it adds around them.
+
+Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, and what do ranks
+agree on once a pass?
+Elsewhere: what the recipe makes of one layer's items (rewrites/quantise.py), the recipes
+(spec/precision.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.operators.item import Item, blocking
+from flopcast.operators.messages import AllReduce
+from flopcast.operators.quantise import Quantise
+from flopcast.spec.precision import RECIPES
+from flopcast.spec.stack import Stack
+from flopcast.workload.casts import narrow_weight_bytes, weight_casts
+from flopcast.workload.program import LogicalLayer, Segment, Workload
+from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Narrowed:
+    """One layer's forward items under a recipe, casts of its weights, and bytes of what these write."""
+
+    forward: tuple[Item, ...]
+    weight_casts: tuple[Item, ...] = ()
+    weight_bytes: Floats
+
+
+def narrow_layer(
+    logical: LogicalLayer, forward: tuple[Item, ...], workload: Workload, stack: Stack
+) -> Narrowed:
+    """A layer's items, as the stack runs them, under the plan's recipe; unchanged where there is none."""
+    recipe = RECIPES.get(workload.plans.structure.precision)
+    if recipe is None or logical.wide:
+        return Narrowed(forward=forward, weight_bytes=ZERO)
+    return Narrowed(
+        forward=quantise(forward, recipe, stack.narrow, workload.plans.tensor_parallel),
+        weight_casts=weight_casts(forward, recipe, stack.narrow),
+        weight_bytes=narrow_weight_bytes(forward, recipe, stack.narrow),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Runs:
+    """A workload, and its layers in their order on the stages: which of its kinds, how many in a row.
+
+    `entries` are the places in the model's sequence of the workload's layers, one for each.
+    """
+
+    workload: Workload
+    entries: tuple[int, ...]
+    parts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
+    """The workload whose first and last blocks are kinds of their own, marked wide, where a stack has any.
+
+    Examples
+    --------
+    >>> from flopcast.spec.batch import Batch
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> from flopcast.spec.precision import NarrowProducts
+    >>> from flopcast.workload.lower import lower
+    >>> from flopcast.io import catalog
+    >>> plan = one_plan(Plan(precision="mxfp8"))
+    >>> workload = lower(catalog.model("llama-2-7b"), plan, Batch(sequence_length=4096))
+    >>> ends = Stack(name="any", narrow=NarrowProducts(wide_first_blocks=1, wide_last_blocks=2))
+    >>> found = with_wide_ends(workload, ends)
+    >>> [(found.workload.layers[part].wide, count) for part, count in zip(found.parts, found.counts)]
+    [(False, 1), (True, 1), (False, 29), (True, 2), (False, 1), (False, 1)]
+    """
+    runs = tuple(workload.model.runs())
+    first, last = stack.narrow.wide_first_blocks, stack.narrow.wide_last_blocks
+    if workload.plans.structure.precision not in RECIPES or not first + last:
+        return Runs(
+            workload=workload,
+            entries=tuple(range(len(workload.layers))),
+            parts=tuple(p for p, _ in runs),
+            counts=tuple(c for _, c in runs),
+        )
+    is_block = [layer.kind == "block" for layer in workload.layers]
+    blocks = sum(count for part, count in runs if is_block[part])
+    pieces: list[tuple[int, bool, int]] = []
+    before = 0
+    for part, count in runs:
+        if is_block[part]:
+            pieces += [(part, *piece) for piece in _cut(count, first - before, blocks - last - before)]
+            before += count
+        else:
+            pieces.append((part, False, count))
+    kinds = sorted({(part, wide) for part, wide, _ in pieces})
+    layers = tuple(
+        replace(
+            workload.layers[part], wide=wide, count=sum(c for p, w, c in pieces if (p, w) == (part, wide))
+        )
+        for part, wide in kinds
+    )
+    return Runs(
+        workload=replace(workload, layers=layers),
+        entries=tuple(part for part, _ in kinds),
+        parts=tuple(kinds.index((part, wide)) for part, wide, _ in pieces),
+        counts=tuple(count for _, _, count in pieces),
+    )
+
+
+def _cut(count: int, first: int, last: int) -> list[tuple[bool, int]]:
+    """A run of blocks cut at two places, counted from its start: whether each piece is wide, how many."""
+    start = min(max(first, 0), count)
+    end = max(min(max(last, 0), count), start)
+    pieces = ((True, start), (False, end - start), (True, count - end))
+    return [piece for piece in pieces if piece[1]]
+
+
+def agreement(
+    layers: Sequence[tuple[Item, ...]], workload: Workload, counts: Counts, phase: str
+) -> list[Segment]:
+    """The largest values of a chunk's tensors, reduced over the ranks of its stage at the end of a pass.
+
+    Delayed scaling only. One number for each cast of a layer of every kind: what it costs is latency. It
+    blocks.
+
+    Parameters
+    ----------
+    layers
+        Items of each layer in this pass.
+    counts : array of shape (plans, chunk classes, layers)
+        How many of each a chunk holds, in the same order.
+    """
+    recipe = RECIPES.get(workload.plans.structure.precision)
+    if recipe is None or recipe.agrees != "stage":
+        return []
+    casts = [sum(isinstance(item.work, Quantise) for item in items) for items in layers]
+    held: Counts = counts @ np.array(casts, dtype=np.float64)
+    message = AllReduce(axis="stage", message_bytes=ONE_NUMBER_BYTES * max(sum(casts), 1))
+    item = replace(blocking("scales.agree", message, "scales", "scales"), stream="tp", phase=phase)
+    return [Segment(items=(replace(item, component="casts"),), repeat=np.minimum(held, 1.0))]

@@ -1,0 +1,226 @@
+"""Linear layers in 8 or 4 bits: casts before them, narrow operands, narrow gathers.
+
+Answers: what does a precision recipe make of one layer's forward items?
+Elsewhere: the recipes (spec/precision.py), the bytes of a cast, and weights (workload/casts.py).
+
+The last rewrite of a layer, because it looks for products and for the norms before them as the stack runs
+them. FLOP stay what they were. What each linear gets:
+
+- a cast of its input before it, once for all linears that read a tensor, and before the gather where
+  sequence parallelism gathers it. The linear keeps the narrow copy for its weight gradient; nobody keeps
+  the wide one, unless another operator needs it;
+- a cast of its output's gradient, an item that does nothing forward, behind it, or behind the
+  reduce-scatter whose backward gathers that gradient;
+- transposes of what was gathered, where the engine reads one layout only: they cannot be cast ahead.
+
+A tensor is read `reads` times and written once for each layout; where a norm does a part of the cast,
+passes of both are saved. A cast of rows that experts received also makes the copy for their weight
+gradient, so it stays where tokens travel narrow.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
+from flopcast.operators.base import AbstractMessage
+from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.messages import AllGather, AllReduce, Dispatch, ReduceScatter, Replicate
+from flopcast.operators.narrow_messages import Narrow
+from flopcast.operators.quantise import Quantise
+from flopcast.spec.precision import NORMS, NarrowProducts, Recipe
+from flopcast.workload.casts import Casts, Product, is_narrow, sizes_of
+from flopcast.workload.rewrites.base import Items, kind_of
+
+ONE_NUMBER_BYTES = constant(4.0)  # a largest value in fp32
+
+
+def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts) -> Items:
+    """Forward items of one layer under a recipe.
+
+    Parameters
+    ----------
+    ranks : array of shape (plans, 1)
+        The tensor-parallel degree: a rank casts its own share of what is gathered.
+
+    Returns
+    -------
+    tuple of Item
+        Products of linear layers are narrow; items that no recipe concerns are the same objects.
+    """
+    cast = Casts(recipe, stack, ranks)
+    products = [item for item in items if is_narrow(item)]
+    gathers = _gathers(items, products) if stack.narrow_gathers else {}
+    scatters = _scatters(items, products) if stack.narrow_gathers else {}
+    done: set[str] = set()
+    result: list[Item] = []
+    for item in items:
+        if id(item) in gathers:
+            result += _gathered(item, items, products, cast)
+        elif is_narrow(item):
+            tensor = item.inputs[0]
+            if id(item) in scatters:
+                result += _turned(item, sizes_of(item.work)[1], cast)
+            gathered = any(gather.output == tensor for gather in gathers.values())
+            if tensor not in done and not gathered:
+                done.add(tensor)
+                result.append(_input_cast(item, items, products, cast))
+            result += _narrow(item, id(item) in scatters, cast)
+        elif any(item is scatter for scatter in scatters.values()):
+            result += _scattered(item, cast)
+        elif isinstance(item.work, Dispatch) and stack.narrow_dispatch:
+            result.append(_dispatched(item, item.work, products, cast))
+        else:
+            result.append(item)
+    return tuple(result)
+
+
+def _gathers(items: Items, products: list[Item]) -> dict[int, Item]:
+    """Gathers of tensors that nothing but narrow products reads, by identity."""
+    narrow = {id(item) for item in products}
+    return {
+        id(item): item
+        for item in items
+        if isinstance(item.work, AllGather)
+        and item.work.axis == "tp"
+        and (readers := [other for other in items if item.output in other.inputs])
+        and all(id(reader) in narrow for reader in readers)
+    }
+
+
+def _scatters(items: Items, products: list[Item]) -> dict[int, Item]:
+    """For each product (by identity), the reduce-scatter that reads its output first, if one does."""
+    found: dict[int, Item] = {}
+    for product in products:
+        place = next(at for at, item in enumerate(items) if item is product)
+        reader = next((item for item in items[place + 1 :] if product.output in item.inputs), None)
+        if reader is not None and isinstance(reader.work, ReduceScatter) and reader.work.axis == "tp":
+            found[id(product)] = reader
+    return found
+
+
+def _after_norm(tensor: str, items: Items, products: list[Item]) -> bool:
+    """Whether a norm makes `tensor` and nothing but narrow products, or their gather, reads it."""
+    narrow = {id(item) for item in products}
+    maker = next((item for item in reversed(items) if item.output == tensor), None)
+    readers = [item for item in items if tensor in item.inputs]
+    return (
+        maker is not None
+        and kind_of(maker) in NORMS
+        and all(id(item) in narrow or isinstance(item.work, AllGather | Replicate) for item in readers)
+    )
+
+
+def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) -> Item:
+    """The cast of a product's input on all of its rows."""
+    tensor = product.inputs[0]
+    elements, _, dtype = sizes_of(product.work)
+    alias = next(
+        (i.inputs[0] for i in items if i.output == tensor and isinstance(i.work, Replicate)), tensor
+    )
+    after_norm = _after_norm(alias, items, products)
+    each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts, after_norm)
+    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype)
+    return _item(f"{product.name}_cast", work, tensor, f"{tensor}.narrow", product.group)
+
+
+def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> list[Item]:
+    """The cast of a rank's share, agreed on where it must be, and the gather of what it wrote."""
+    source = gather.inputs[0]
+    reader = next(item for item in products if gather.output in item.inputs)
+    elements, _, dtype = sizes_of(reader.work)
+    wide_bytes = ELEMENT_BYTES[dtype]
+    after_norm = _after_norm(source, items, products)
+    work = Quantise(
+        elements=elements / cast.ranks,
+        each_bytes=cast.bytes_of(wide_bytes, cast.gathered_layouts, after_norm),
+        dtype=dtype,
+    )
+    name = f"{source}.narrow"
+    found = [
+        *_turned(reader, elements, cast),
+        _item(f"{reader.name}_cast", work, source, name, gather.group),
+    ]
+    if cast.recipe.agrees == "tensor":
+        largest = AllReduce(axis="tp", message_bytes=ONE_NUMBER_BYTES)
+        found.insert(0, blocking(f"{reader.name}_largest", largest, source, f"{source}.largest"))
+    ratio = cast.size_bytes / wide_bytes
+    kept = None if gather.kept_bytes is None else gather.kept_bytes * ratio
+    moved = _message(gather)
+    message = Narrow(kind="all_gather", axis="tp", message_bytes=moved * ratio, dual_bytes=moved)
+    return [
+        *found,
+        replace(gather, work=message, inputs=(name,), output=f"{gather.output}.narrow", kept_bytes=kept),
+    ]
+
+
+def _scattered(scatter: Item, cast: Casts) -> list[Item]:
+    """A reduce-scatter whose backward casts this rank's gradients, and gathers what that wrote."""
+    moved = _message(scatter)
+    wide_bytes = 2.0
+    ratio = cast.gathered_layouts * cast.size_bytes / wide_bytes
+    message = Narrow(kind="reduce_scatter", axis="tp", message_bytes=moved, dual_bytes=moved * ratio)
+    work = Quantise(
+        elements=moved / wide_bytes / cast.ranks,
+        each_bytes=cast.bytes_of(wide_bytes, cast.gathered_layouts),
+        dtype="bf16",
+        of_gradient=True,
+    )
+    tensor = scatter.output
+    found = [
+        replace(scatter, work=message),
+        _item(f"{scatter.name}_gradient_cast", work, tensor, tensor, scatter.group),
+    ]
+    if cast.recipe.agrees == "tensor":
+        largest = Replicate(axis="tp", message_bytes=ONE_NUMBER_BYTES)  # its backward is an all-reduce
+        found.append(blocking(f"{scatter.name}_gradient_largest", largest, tensor, f"{tensor}.largest"))
+    return found
+
+
+def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
+    """Transposes of what a product's backward gets from a gather, where engines read one layout.
+
+    They stand ahead of the gather or the product, so that nothing stands between it and its message.
+    """
+    if cast.layouts == cast.gathered_layouts:
+        return []
+    return [_of_gradient(product, "transpose", elements, 2 * cast.size_bytes, sizes_of(product.work)[2])]
+
+
+def _narrow(product: Item, scattered: bool, cast: Casts) -> list[Item]:
+    """A product with narrow operands, and the cast of its output's gradient where that is not gathered."""
+    _, outputs, dtype = sizes_of(product.work)
+    work = product.work
+    if isinstance(work, Product):
+        work = replace(work, narrow=cast.recipe.format)
+    found = [replace(product, work=work, inputs=(f"{product.inputs[0]}.narrow", *product.inputs[1:]))]
+    if not scattered:
+        each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts)
+        found.append(_of_gradient(product, "gradient_cast", outputs, each_bytes, dtype))
+    return found
+
+
+def _of_gradient(product: Item, word: str, elements: Counts, each_bytes: float, dtype: str) -> Item:
+    """A pass of the backward alone, right before the product's own gradients."""
+    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, of_gradient=True)
+    return _item(f"{product.name}_{word}", work, product.output, product.output, product.group)
+
+
+def _dispatched(item: Item, work: Dispatch, products: list[Item], cast: Casts) -> Item:
+    """Tokens on their way to experts, cast before they leave: a row's cast is part of the permutation."""
+    wide_bytes = ELEMENT_BYTES[sizes_of(products[0].work)[2]]
+    narrow_bytes = work.message_bytes * (cast.size_bytes / wide_bytes)
+    message = Narrow(
+        kind="dispatch", axis=work.axis, message_bytes=narrow_bytes, dual_bytes=work.message_bytes
+    )
+    return replace(item, work=message)
+
+
+def _message(item: Item) -> Counts:
+    """Bytes of a message."""
+    return item.work.message_bytes if isinstance(item.work, AbstractMessage) else np.zeros((1, 1))
+
+
+def _item(name: str, work: Quantise, source: str, output: str, group: str) -> Item:
+    """A cast, on a line of the breakdown of its own."""
+    return kernel(name, work, (source,), output, component="casts", group=group)

@@ -1,0 +1,28 @@
+"""Collectives that are narrow one way: kinds and bytes of both directions."""
+
+import pytest
+
+from flopcast.dtypes import constant
+from flopcast.operators.messages import MESSAGES
+from flopcast.operators.narrow_messages import DUALS, Narrow
+
+
+def narrow(kind):
+    return Narrow(kind=kind, axis="tp", message_bytes=constant(100), dual_bytes=constant(200))
+
+
+@pytest.mark.parametrize("kind", DUALS)
+def test_the_dual_is_the_adjoint_collective_of_wide_messages(kind):
+    wide = MESSAGES[kind](axis="tp", message_bytes=constant(100))
+
+    assert narrow(kind).dual().collective == wide.dual().collective
+    assert narrow(kind).collective == wide.collective
+
+
+@pytest.mark.parametrize("kind", DUALS)
+def test_each_direction_has_its_own_bytes_and_the_dual_of_the_dual_is_the_message(kind):
+    message = narrow(kind)
+    back = message.dual().dual()
+
+    assert message.dual().message_bytes == 200
+    assert (back.kind, back.axis, back.message_bytes, back.dual_bytes) == (kind, "tp", 100, 200)

@@ -1,0 +1,113 @@
+"""A recipe on a whole model: wide ends, what ranks agree on, memory, accounting."""
+
+import numpy as np
+import pytest
+from workload_cases import LLAMA, MEGATRON, at, flop_of, messages, realised, repeats, stack_with
+
+from flopcast.memory.peak import peak_memory
+from flopcast.operators.base import AbstractOperator
+from flopcast.spec.precision import RECIPES
+from flopcast.workload.casts import is_narrow
+
+BLOCKS = 8
+LINEARS = 1024 * 2048 + 1024 * 1024 + 3 * 1024 * 2816  # weights of one block that become narrow
+
+
+def agreements(programs, passes):
+    """How often the ranks of a stage agree in one micro-batch, over all chunks."""
+    runs = repeats(programs, passes)
+    return sum(count * len([i for i in items if i.name == "scales.agree"]) for items, count in runs)
+
+
+def on_engine(programs, unit):
+    """FLOP of one micro-batch's forward on one matrix engine, over all stages."""
+    total = 0.0
+    for items, count in repeats(programs, programs.forward):
+        works = [item.work.work() for item in items if isinstance(item.work, AbstractOperator)]
+        total += count * sum(at(work.flop) for work in works if work.unit == unit)
+    return total
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (2, 0), (0, 8), (8, 0)])
+@pytest.mark.parametrize("stages", [1, 4])
+def test_wide_blocks_at_the_ends_take_their_flop_off_the_narrow_engine(first, last, stages):
+    stack = stack_with(narrow={"wide_first_blocks": first, "wide_last_blocks": last})
+    programs = realised(LLAMA, stack, f"pp={stages} mbs=1 gbs=8 precision=mxfp8")
+
+    narrow = 2 * 2048 * LINEARS * (BLOCKS - first - last)
+
+    assert on_engine(programs, "fp8") == pytest.approx(narrow)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 1), (3, 0)])
+def test_wide_ends_change_no_flop_and_no_parameter(first, last):
+    text = "pp=2 mbs=1 gbs=8 precision=fp8"
+    plain = realised(LLAMA, MEGATRON, text)
+    ends = realised(LLAMA, stack_with(narrow={"wide_first_blocks": first, "wide_last_blocks": last}), text)
+
+    both = [sum(n * flop_of(items) for items, n in repeats(p, p.backward)) for p in (plain, ends)]
+
+    assert both[0] == pytest.approx(both[1], rel=1e-12)
+    held = [(p.parameters * p.stages.multiplicity).sum() for p in (plain, ends)]
+    assert held[0] == pytest.approx(held[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(("plan", "chunks"), [("pp=1", 1), ("pp=4", 4), ("pp=2 vpp=2", 4)])
+def test_ranks_of_a_stage_agree_once_for_each_chunk_and_pass_under_delayed_scaling(plan, chunks):
+    programs = realised(LLAMA, MEGATRON, f"{plan} mbs=1 gbs=8 precision=fp8")
+
+    assert agreements(programs, programs.forward) == agreements(programs, programs.backward) == chunks
+
+
+@pytest.mark.parametrize("recipe", ["bf16", *(name for name in RECIPES if name != "fp8")])
+def test_no_other_precision_needs_the_ranks_of_a_stage_to_agree(recipe):
+    programs = realised(LLAMA, MEGATRON, f"mbs=1 gbs=8 precision={recipe}")
+
+    assert not [item for item in messages(programs.items()) if item.work.axis == "stage"]
+
+
+@pytest.mark.parametrize(("transposes", "copies"), [(True, 2), (False, 1)])
+def test_eight_bit_copies_of_weights_are_there_all_the_time(transposes, copies):
+    stack = stack_with(narrow={"transposes": transposes})
+    wide, narrow = (realised(LLAMA, stack, f"mbs=1 gbs=8 precision={name}") for name in ("bf16", "fp8"))
+
+    found = [peak_memory(programs) for programs in (wide, narrow)]
+
+    expected = BLOCKS * LINEARS * copies
+    assert at(found[1].by_category["narrow_weights"]) == expected
+    assert at(found[0].by_category["narrow_weights"]) == 0
+    assert at(found[1].standing_bytes) - at(found[0].standing_bytes) == expected
+
+
+def test_weights_gradients_and_states_are_those_of_16_bits():
+    found = [
+        peak_memory(realised(LLAMA, MEGATRON, f"dp=2 mbs=1 gbs=8 zero=1 precision={name}"))
+        for name in ("bf16", "nvfp4")
+    ]
+
+    for category in ("parameters", "gradients", "optimizer_states", "logits"):
+        np.testing.assert_array_equal(*(memory.by_category[category] for memory in found))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_recipe_is_accounted_for_as_a_rewrite_that_keeps_flop(recipe):
+    programs = realised(LLAMA, MEGATRON, f"mbs=1 gbs=8 precision={recipe}")
+
+    (entry,) = [entry for entry in programs.accounting if entry.rewrite == "quantise"]
+
+    assert entry.layer == "block"
+    assert at(entry.before_flop) == pytest.approx(at(entry.after_flop)) == 2 * 2048 * LINEARS
+
+
+def test_a_split_backward_keeps_the_casts_of_gradients_ahead_of_both_gradients():
+    programs = realised(LLAMA, MEGATRON, "pp=4 mbs=1 gbs=8 schedule=zb_h1 precision=fp8_current")
+    runs = [[item.name for item in segment.items] for segment in programs.weight if segment.items]
+
+    assert not [name for names in runs for name in names if "_cast" in name]
+    assert max(sum(name.endswith(".wgrad") for name in names) for names in runs) == 4
+
+
+def test_blocks_that_nobody_narrows_have_no_narrow_product():
+    programs = realised(LLAMA, MEGATRON, "mbs=1 gbs=8 precision=bf16")
+
+    assert not [i for i in programs.items() if is_narrow(i) and getattr(i.work, "narrow", "")]
