@@ -51,6 +51,7 @@ def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import blocking, kernel
+    >>> from flopcast.operators.messages import AllGather
     >>> gather = blocking("enter", AllGather(axis="tp", message_bytes=constant(64)), "x", "x.full")
     >>> work = Matmul(m=constant(64), n=constant(8), k=constant(8), dtype="bf16")
     >>> product = kernel("up", work, ("x.full",), component="mlp")
