@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from conftest import make_job
-from workbench import priced_job, repriced
+from workbench import priced_job, priced_plans, repriced
 
+from flopcast.spec.plan import Plan
+from flopcast.timeline.closed_form import step_seconds
 from flopcast.timeline.inside import lay_out
 from flopcast.timeline.program import simulate
 from flopcast.workload.program import MIDDLE
@@ -94,3 +96,15 @@ def test_more_bandwidth_between_ranks_of_a_sequence_is_never_slower():
 
     assert steps == sorted(steps, reverse=True)
     assert steps[0] > steps[-1]
+
+
+@pytest.mark.parametrize("overlap", ["none", "chunks"])
+def test_plans_that_share_sequences_take_as_long_in_a_batch_as_alone(overlap):
+    stack = {"base": "megatron-core", "tensor_overlap": overlap}
+    job = make_job(stack=stack, plan="dp=8 mbs=1 gbs=8", batch={"seq": 8192})
+    plans = [Plan(cp=cp, tp=tp, dp=8 // cp // tp, gbs=8, sp=True) for cp in (1, 2, 4) for tp in (1, 2)]
+
+    together = step_seconds(priced_plans(job, plans))
+
+    alone = [step_seconds(priced_plans(job, [plan]))[0] for plan in plans]
+    assert together.tolist() == pytest.approx(alone, rel=1e-12)
