@@ -378,6 +378,12 @@ def test_method_layers_and_modules_of_recompute_are_read(flags, word):
         ("--use-tp-pp-dp-mapping", "dp=8 mbs=2 gbs=16 rank_order=tp-cp-pp-dp"),
         ("--optimizer-cpu-offload", "dp=8 mbs=2 gbs=16 offload"),
         ("--fp8-format hybrid", "dp=8 mbs=2 gbs=16 precision=fp8"),
+        ("--fp8-hybrid", "dp=8 mbs=2 gbs=16 precision=fp8"),
+        ("--fp8-format e4m3 --fp8-recipe tensorwise", "dp=8 mbs=2 gbs=16 precision=fp8_current"),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", "dp=8 mbs=2 gbs=16 precision=fp8_blockwise"),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8", "dp=8 mbs=2 gbs=16 precision=mxfp8"),
+        ("--fp8-recipe mxfp8", "dp=8 mbs=2 gbs=16"),
+        ("--fp4-format e2m1", "dp=8 mbs=2 gbs=16 precision=nvfp4"),
         ("--micro-batch-size 1", "dp=8 mbs=1 gbs=16"),
     ],
 )
@@ -465,6 +471,14 @@ def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because
         ("--sequence-parallel --fp16", {"gradients": {"dtype": "fp16", "accumulate_passes": 1}}),
         ("--use-mcore-models --no-check-for-nan-in-loss-and-grad", {"gradients": {"overflow_checks": 0}}),
         ("--transformer-impl local --use-flash-attn", {}),
+        (
+            "--fp8-format hybrid --first-last-layers-bf16",
+            {"narrow": {"wide_first_blocks": 1, "wide_last_blocks": 1}},
+        ),
+        (
+            "--fp8-format hybrid --first-last-layers-bf16 --num-layers-at-end-in-bf16 4",
+            {"narrow": {"wide_first_blocks": 1, "wide_last_blocks": 4}},
+        ),
         ("--no-rope-fusion", {"rewrites": [*catalog.stack("megatron-core").rewrites, "unfused_rope"]}),
         (
             "--use-legacy-models --use-flash-attn",
