@@ -118,6 +118,36 @@ def test_a_hop_that_only_some_ranks_take_out_of_the_node_leaves_it(degrees):
     assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("devices_per_node", [1, 4, 8])
+@pytest.mark.parametrize("shards", [1, 2, 4, 8])
+@pytest.mark.parametrize("order", ORDERS)
+def test_neighbouring_replicas_share_shards_and_the_same_shard_lies_a_group_apart(
+    order, shards, devices_per_node
+):
+    for degrees in ((1, 1, 8, 1), (2, 1, 8, 2), (4, 1, 8, 4)):
+        plan = plan_of(order, degrees).model_copy(update={"zero": 3, "data_shard": shards})
+        found = {"dp_shard": {}, "dp_replicate": {}}
+        for (tp, cp, dp, pp), rank in numbered(order, degrees).items():
+            found["dp_shard"].setdefault((tp, cp, dp // shards, pp), []).append(rank)
+            found["dp_replicate"].setdefault((tp, cp, dp % shards, pp), []).append(rank)
+
+        for axis, members in found.items():
+            spread = [[rank // devices_per_node for rank in ranks] for ranks in members.values()]
+            nodes, inside = max((len(set(on)), max(on.count(node) for node in on)) for on in spread)
+            group = axis_group(axis, one_plan(plan), devices_per_node)
+            assert (group.inside.item(), group.nodes.item()) == (inside, nodes)
+
+
+def test_experts_are_sharded_over_the_ranks_of_a_group_that_hold_the_same():
+    """dp = 16 in groups of 8, ep = 4: two ranks of a group hold an expert, and two groups do."""
+    plans = one_plan(Plan(dp=16, ep=4, zero=3, dp_shard=8, gbs=16))
+
+    inside, across = (axis_group(axis, plans, 8) for axis in ("expert_dp_shard", "expert_dp_replicate"))
+
+    assert (inside.inside.item(), inside.nodes.item()) == (2, 1)
+    assert (across.inside.item(), across.nodes.item()) == (1, 2)
+
+
 @pytest.mark.parametrize("axis", VARIED)
 @pytest.mark.parametrize("order", ORDERS)
 def test_one_rank_of_an_axis_is_a_group_of_its_own(order, axis):

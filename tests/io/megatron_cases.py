@@ -153,7 +153,7 @@ EXPECTED = {
         shape=(32, 4096, 11008, 32),
         vocabulary=32000,
         sequence_length=4096,
-        changes=OVERLAPPED,
+        changes={"gradients": OVERLAPPED["gradients"] | {"overlap_gather": True}},
     ),
     "llama2_70b_torchrun.sh": Expected(
         **LLAMA,
@@ -173,7 +173,7 @@ EXPECTED = {
         kv_heads=8,
         vocabulary=128256,
         sequence_length=8192,
-        changes={"gradients": {"dtype": "bf16", "collective": "reduce_scatter", "overlap": True}},
+        changes={"gradients": OVERLAPPED["gradients"] | {"dtype": "bf16", "overlap_gather": True}},
     ),
     "llama3_70b_slurm.sh": Expected(
         **LLAMA,

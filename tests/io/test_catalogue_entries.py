@@ -3,7 +3,6 @@
 import math
 import re
 from functools import cache
-from itertools import product
 
 import pytest
 from io_cases import LINES
@@ -209,6 +208,7 @@ def job(model, stack, stages):
     sparse = made.active_parameters() < made.parameters()  # experts: each rank routes tokens of its own
     plan = f"dp={8 // tp} tp={tp} pp={stages} mbs=1 gbs={16 // tp * stages} recompute=full precision=fp16"
     plan += " sp" if sparse and tp > 1 else ""
+    plan += " zero=1" if catalog.stack(stack).gradients.collective == "reduce_scatter" else ""
     parts = LINES | {"model": model, "stack": stack, "cluster": f"selene:{stages}", "plan": plan}
     length = made.learned_positions or 2048
     return job_of(Document("test", parts | {"batch": {"sequence_length": min(2048, length)}}, {}))
@@ -244,11 +244,16 @@ NEITHER = {  # GPT-NeoX predicts one token, and gives a trillion parameters of 6
 }
 
 
-@pytest.mark.parametrize(
-    ("stack", "model"),
-    [pair for pair in product(catalog.names("stacks"), catalog.names("models")) if pair not in NEITHER],
-)
-def test_every_model_on_every_stack_is_predicted_where_it_fits(model, stack, selene_book):
+DEALT = [  # every model to a third of the stacks, every stack a third of the models
+    (model, stack)
+    for at, stack in enumerate(catalog.names("stacks"))
+    for model in list(catalog.names("models"))[at % 3 :: 3]
+    if (stack, model) not in NEITHER
+]
+
+
+@pytest.mark.parametrize(("model", "stack"), DEALT)
+def test_every_model_and_every_stack_is_predicted_where_it_fits(model, stack, selene_book):
     made = smallest_that_fits(model, stack)
 
     report = predict(made, selene_book)

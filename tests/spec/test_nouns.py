@@ -15,7 +15,17 @@ from flopcast.spec.model import Model, Source
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.site import Site, SiteFactor
-from flopcast.spec.stack import Derate, Gradients, HostCost, Memory, Optimizer, Pipeline, Stack
+from flopcast.spec.stack import (
+    Contention,
+    Derate,
+    Gradients,
+    HostCost,
+    Memory,
+    Optimizer,
+    Pipeline,
+    Sharding,
+    Stack,
+)
 
 JOB = make_job()
 CLUSTER = catalog.cluster("selene", 2)
@@ -23,6 +33,7 @@ TIER, GROUP = CLUSTER.tiers[0], CLUSTER.groups[0]
 EXAMPLES = {
     Batch: JOB.batch,
     Cluster: CLUSTER,
+    Contention: Contention(),
     Derate: Derate(),
     Device: CLUSTER.node.device,
     Gradients: Gradients(),
@@ -38,6 +49,7 @@ EXAMPLES = {
     Optimizer: Optimizer(),
     Pipeline: Pipeline(),
     Plan: JOB.plan,
+    Sharding: Sharding(),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
     SiteFactor: SiteFactor(name="host", ratio=1.1),
     Source: Source(title="a data sheet"),

@@ -373,9 +373,21 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2,
         "a divisor or a multiple of expert_groups = 3",
     ),
-    ("plan.data_shard", "sharded data parallelism (FSDP) is not built yet"): (parts(data_shard=8), 8, "1"),
+    ("plan.data_shard", "replicas form groups of equal size, each of which holds every shard once"): (
+        parts(data_shard=3, zero=3, stack="megatron-core"),
+        3,
+        "a divisor of data_parallel = 8",
+    ),
+    (
+        "plan.data_shard",
+        "zero says what these replicas share: 1 states, 2 gradients too, 3 parameters too",
+    ): (parts(data_shard=8), 8, "0 or 1 with zero: 0"),
+    ("plan.data_shard", "each group of shards holds all experts"): (
+        parts(model=mixture(), expert_parallel=8, data_shard=4, zero=1),
+        4,
+        "a divisor of data_shard",
+    ),
     ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
-    ("plan.zero", "ZeRO-2, ZeRO-3 and FSDP are not built yet"): (parts(zero=3), 3, "0 or 1"),
     (
         "plan.schedule",
         "exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
@@ -389,6 +401,25 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         ),
         "chunks",
         "none without sequence_parallel",
+    ),
+    ("plan.zero", "this stack shards nothing else"): (parts(zero=3), 3, "0, 1"),
+    (
+        "plan.zero",
+        "sharded gradients and parameters with weight gradients of their own are not built yet",
+    ): (parts(zero=3, schedule="zb_h1", stack="megatron-core"), 3, "0 or 1"),
+    ("plan.zero", "4-bit weights that are gathered and written out by units are not built yet"): (
+        parts(
+            model=model() | {"adapters": {"rank": 8, "targets": ["q"], "base_dtype": "nf4"}},
+            zero=3,
+            stack="megatron-core",
+        ),
+        3,
+        "0, 1 or 2",
+    ),
+    ("stack.sharding.unit_copies", "a copy is a memory-bound pass that can be priced"): (
+        parts(stack={"base": "megatron-core", "sharding": {"unit_copies": ["twice"]}}),
+        "twice",
+        "flatten",
     ),
     ("plan.schedule", ZERO_BUBBLE_BLOCKS): (
         parts(schedule="zb_h1", stack="gpt-neox-deepspeed"),
@@ -486,9 +517,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
             "sp": True,
             "expert_tensor_parallel": 2,
         },
-        {"data_shard": 2},
-        {"zero": 2},
-        {"zero": 3},
+        {"zero": 2, "schedule": "zb_h2", "stack": "megatron-core"},
         {"schedule": "zb_h1", "recompute": "full"},
         {"offload": True},
         {"batch": {"seq": 1024, "packed": True}},

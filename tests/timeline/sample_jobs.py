@@ -10,6 +10,11 @@ OVERLAPPED = {
     "gradients": {"overlap": True},
     "pipeline": {"transfers": "overlapped"},
 }
+SHARDED = {
+    "base": "megatron-core",
+    "gradients": {"overlap": True},
+    "sharding": {"unit_copies": ["unflatten"]},
+}
 WIDE = {  # large gradients: a chunk's reduction lasts longer than its backward
     "hidden": 8192,
     "vocabulary": 51200,
@@ -35,6 +40,22 @@ PARTS = {
         "cluster": "dgx-a100:4",
         "stack": OVERLAPPED,
         "plan": "dp=16 pp=2 vpp=4 gbs=64 precision=fp16",
+    },
+    "sharded": {"stack": SHARDED, "plan": "dp=8 zero=3 gbs=24 precision=bf16"},
+    "sharded, in one micro-batch": {"stack": SHARDED, "plan": "dp=4 tp=2 sp zero=3 gbs=4 precision=bf16"},
+    "sharded over stages": {
+        "cluster": "dgx-a100:4",
+        "stack": SHARDED,
+        "plan": "dp=4 tp=2 pp=4 zero=3 gbs=32 precision=bf16",
+    },
+    "gradients sharded, nothing overlapped": {
+        "stack": "megatron-core",
+        "plan": "dp=8 zero=2 gbs=24 precision=bf16",
+    },
+    "gathered under the next forward": {
+        "cluster": "dgx-a100:4",
+        "stack": {"base": "megatron-core", "gradients": {"overlap": True, "overlap_gather": True}},
+        "plan": "dp=8 pp=4 vpp=2 zero=1 gbs=64 precision=bf16",
     },
     "overlapped, interleaved": {
         "cluster": "dgx-a100:4",

@@ -12,6 +12,12 @@ from flopcast.workload.program import POSITIONS, WHEN
 BLOCKING = ("compute", "tp", "host")
 
 
+def blocking(items):
+    """Streams that a program ends with: where parameters are gathered, that of data parallelism too."""
+    gathers = any(item.stream == "gathered" for item in items)
+    return (*BLOCKING, "dp") if gathers else BLOCKING
+
+
 def written_out(segments):
     """The items of (items, repeat) pairs, one after the other."""
     return [item for items, repeat in segments for _ in range(repeat) for item in items]
@@ -50,7 +56,7 @@ def longest_path(nodes, node):
 def duration(items, price_of, position):
     """Seconds until the last of the blocking streams is free."""
     nodes, last = graph_of(items, price_of, position)
-    return max((longest_path(nodes, last[s]) for s in BLOCKING if s in last), default=0.0)
+    return max((longest_path(nodes, last[s]) for s in blocking(items) if s in last), default=0.0)
 
 
 def data_parallel_end(items, price_of, position):
@@ -69,4 +75,4 @@ def run_on(items, price_of, position, start_s, reduced_s):
         free["host"] += price.host_s.flat[0] * runs
         begin = max(free[stream] for stream in {item.stream, "host", *item.waits})
         free[item.stream] = begin + float(price.alone_s[0, 0] * item.count[0, 0]) * runs
-    return max(free[stream] for stream in BLOCKING), free["dp"]
+    return max(free[stream] for stream in blocking(items)), free["dp"]

@@ -89,8 +89,8 @@ def test_updated_experts_are_gathered_from_their_own_replicas():
 
     gathers = {item.work.axis: sent_bytes(item) for item in programs.update if "gather" in item.name}
 
-    assert gathers["expert_dp"] == pytest.approx(2 * IN_EXPERTS / 4)
-    assert gathers["dp"] == pytest.approx(2 * (at(programs.parameters) - IN_EXPERTS / 4))
+    assert gathers["expert_dp_shard"] == pytest.approx(2 * IN_EXPERTS / 4)
+    assert gathers["dp_shard"] == pytest.approx(2 * (at(programs.parameters) - IN_EXPERTS / 4))
 
 
 def test_a_dense_model_sums_its_gradients_in_one_group_alone():
@@ -99,7 +99,7 @@ def test_a_dense_model_sums_its_gradients_in_one_group_alone():
     axes = {item.work.axis for item in programs.items() if hasattr(item.work, "axis")}
 
     assert programs.expert_parameters is None
-    assert axes & {"ep", "etp", "expert_dp"} == set()
+    assert axes & {"ep", "etp", "expert_dp", "expert_dp_shard", "expert_dp_replicate"} == set()
 
 
 def test_whole_experts_on_every_tensor_parallel_rank_are_no_copies_that_it_sums():

@@ -48,14 +48,16 @@ def last_stage(programs, plan=0):
 @pytest.mark.parametrize(
     ("dtype", "element_bytes", "precision"), [("fp32", 4, "bf16"), ("bf16", 2, "bf16"), ("fp16", 2, "fp16")]
 )
-@pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter"])
-def test_the_reduction_carries_every_gradient_once(dtype, element_bytes, precision, collective):
+@pytest.mark.parametrize(
+    ("collective", "axis"), [("all_reduce", "dp"), ("reduce_scatter", "dp_shard")], ids=lambda word: word
+)
+def test_the_reduction_carries_every_gradient_once(dtype, element_bytes, precision, collective, axis):
     stack = stack_with(MEGATRON, gradients={"dtype": dtype, "collective": collective})
 
-    programs = realised(GPT, stack, f"dp=4 tp=2 pp=2 gbs=4 precision={precision}")
+    programs = realised(GPT, stack, f"dp=4 tp=2 pp=2 gbs=4 zero=1 precision={precision}")
 
     reduction = named(programs.reduce, "gradients.reduce")
-    assert (reduction.work.collective, reduction.work.axis, reduction.stream) == (collective, "dp", "dp")
+    assert (reduction.work.collective, reduction.work.axis, reduction.stream) == (collective, axis, "dp")
     for column in (0, 1):
         gradients = at(programs.parameters, 0, column) * element_bytes
         assert total_bytes(reduction, 0, column) == pytest.approx(gradients, rel=1e-12)
@@ -165,7 +167,10 @@ def test_what_follows_one_layer_s_backward_is_little_or_nothing():
     silent = Gradients(accumulate_passes=0, overlap=False)
 
     items = micro_batch_items(
-        MEGATRON.model_copy(update={"gradients": silent}), plans_of("dp=2"), (replicated("norm", 10),)
+        MEGATRON.model_copy(update={"gradients": silent}),
+        plans_of("dp=2"),
+        (replicated("norm", 10),),
+        constant(10),
     )
 
     assert items == ()
@@ -209,7 +214,7 @@ def test_zero_1_updates_one_share_and_gathers_all_parameters_once():
     updates = [at(named(p.update, "optimizer.update").work.parameters) for p in (plain, sharded)]
     gather = named(sharded.update, "gather_parameters")
     assert updates == [at(plain.parameters), at(plain.parameters) / 8]
-    assert (gather.work.collective, gather.work.axis) == ("all_gather", "dp")
+    assert (gather.work.collective, gather.work.axis) == ("all_gather", "dp_shard")
     assert total_bytes(gather) == pytest.approx(2 * at(plain.parameters))  # the 16-bit weights
     assert messages(plain.update) == []
 

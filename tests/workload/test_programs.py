@@ -222,7 +222,7 @@ def test_every_message_spans_an_axis_of_the_plan():
     spanned = {item.work.axis for item in messages(programs.items())}
 
     # "model": tp and pp together; "embedding": first and last stage; "pp_inside": a hop within a node
-    assert spanned == {"tp", "dp", "pp", "pp_inside", "model", "embedding"}
+    assert spanned == {"tp", "dp", "dp_shard", "pp", "pp_inside", "model", "embedding"}
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,7 +10,7 @@ stride apart, the product of the degrees before it. Degrees and nodes are powers
 are exact.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
 
 EXPERT_AXES = ("etp", "ep", "expert_dp")  # the closest ranks first
+SHARD_AXES = ("dp_shard", "dp_replicate", "expert_dp_shard", "expert_dp_replicate")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -48,7 +49,9 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     were neighbours, "embedding" the first and the last stage, "world" every rank.
     Which of the two pairs a hop is, `crossings` tells. Experts fold the ranks of a stage anew: neighbours
     share an expert ("etp"), then come those over which experts are spread ("ep"), then those that hold
-    the same ("expert_dp").
+    the same ("expert_dp"). Sharded, the ranks that hold the same are two axes: "dp_shard", which share one
+    set of shards, and "dp_replicate", which hold the same shard; "expert_dp_shard" and
+    "expert_dp_replicate" of experts.
 
     Examples
     --------
@@ -63,9 +66,10 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         "dp": plans.data_parallel,
         "pp": plans.pipeline_parallel,
     }
-    if axis in EXPERT_AXES:
-        return _expert_group(axis, plans, devices_per_node)
     names = plans.structure.rank_order.split("-")
+    before = {name: _product(order[n] for n in names[: names.index(name)]) for name in names}
+    if axis in (*EXPERT_AXES, *SHARD_AXES):
+        return _ranks_that_share(axis, plans, before, devices_per_node)
     if axis in ("pp", "pp_inside"):  # neighbours only
         pair = np.minimum(order["pp"], 2.0)
         alone = np.ones_like(pair)
@@ -74,23 +78,13 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         )
     if axis in order:
         members = ("cp", "dp") if axis == "dp" else (axis,)
-        strides = [_product(order[name] for name in names[: names.index(member)]) for member in members]
-        groups = [
-            _group(order[member], stride, devices_per_node)
-            for member, stride in zip(members, strides, strict=True)
-        ]
-        return Group(
-            inside=_product(group.inside for group in groups),
-            nodes=_product(group.nodes for group in groups),
-        )
+        return _together([_group(order[n], before[n], devices_per_node) for n in members])
     if axis == "model":
         inner = _group(order["tp"], ONE, devices_per_node)
-        stride = _product(order[name] for name in names[: names.index("pp")])
-        stages = _group(order["pp"], stride, devices_per_node)
-        return Group(inside=inner.inside * stages.inside, nodes=inner.nodes * stages.nodes)
+        return _together([inner, _group(order["pp"], before["pp"], devices_per_node)])
     if axis == "embedding":
-        stride = _product(order[name] for name in names[: names.index("pp")])
-        pair, together = np.minimum(order["pp"], 2.0), devices_per_node % (stride * order["pp"]) == 0
+        reach = before["pp"] * order["pp"]
+        pair, together = np.minimum(order["pp"], 2.0), devices_per_node % reach == 0
         return Group(inside=np.where(together, pair, 1.0), nodes=np.where(together, 1.0, pair))
     if axis in ("stage", "world"):
         count = order["pp"] if axis == "stage" else ONE
@@ -98,14 +92,36 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     raise InternalError(f"no axis {axis!r}")
 
 
-def _expert_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
-    """A group of the folded ranks of a stage: rank = etp + ETP · (ep + EP · expert_dp).
+def _ranks_that_share(
+    axis: str, plans: Plans, before: Mapping[str, Counts], devices_per_node: int
+) -> Group:
+    """The group of an axis of experts or of shards.
 
-    The ranks of a stage follow each other in the one rank order that is built for experts.
+    Experts fold the ranks of a stage, which follow each other in the one rank order that is built for them:
+    rank = etp + ETP · (ep + EP · expert_dp). Of those that hold the same, neighbours share one set of
+    shards. Of all other tensors, so do the ranks that share a sequence and neighbouring replicas; `before`
+    are the strides.
     """
-    degrees = (plans.expert_tensor_parallel, plans.expert_parallel, plans.expert_replicas)
-    place = EXPERT_AXES.index(axis)
-    return _group(degrees[place], _product(degrees[:place]), devices_per_node)
+    folded = (plans.expert_tensor_parallel, plans.expert_parallel, plans.expert_replicas)
+    if axis in EXPERT_AXES:
+        place = EXPERT_AXES.index(axis)
+        return _group(folded[place], _product(folded[:place]), devices_per_node)
+    experts = axis.startswith("expert")
+    shards = plans.expert_state_shards if experts else plans.state_shards / plans.context_parallel
+    nearest = _product(folded[:2]) if experts else before["dp"]
+    if not axis.endswith("shard"):
+        return _group(plans.shard_groups, nearest * shards, devices_per_node)
+    sharing = _group(shards, nearest, devices_per_node)
+    if experts:
+        return sharing
+    return _together([_group(plans.context_parallel, before["cp"], devices_per_node), sharing])
+
+
+def _together(groups: Sequence[Group]) -> Group:
+    """Every combination of the ranks of these groups."""
+    return Group(
+        inside=_product(group.inside for group in groups), nodes=_product(group.nodes for group in groups)
+    )
 
 
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:

@@ -86,9 +86,14 @@ def _convert(
 
 
 def _empty(detail: ErrorDetails) -> bool:
-    """Whether a list is called too short only because its entries are faulty, which is told anyway."""
+    """Whether a finding follows from another, which is told anyway.
+
+    A list is called too short because its entries are faulty, a default that follows from other fields is
+    missing because one of them is.
+    """
     given = detail["input"]
-    return detail["type"] == "too_short" and isinstance(given, list) and len(given) > 0
+    short = detail["type"] == "too_short" and isinstance(given, list) and len(given) > 0
+    return short or detail["type"] == "default_factory_not_called"
 
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:

@@ -25,6 +25,12 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.memory.sharded import (
+    gathered_parameters,
+    gradient_shards,
+    parameter_shards,
+    unreduced_gradients,
+)
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import STORED_BYTES
@@ -39,7 +45,9 @@ Category = Callable[[Programs], Floats]
 
 
 def parameters(programs: Programs) -> Floats:
-    """Weights in the dtype that the model computes in, or in their own; ZeRO-1 leaves them whole."""
+    """Weights in the dtype that the model computes in, or in their own; whole below ZeRO-3."""
+    if programs.plans.structure.zero == 3:
+        return parameter_shards(programs)
     wide_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
     narrow = programs.narrow_parameters.items()
     spared_bytes = sum((held * (wide_bytes - STORED_BYTES[dtype]) for dtype, held in narrow), ZERO)
@@ -47,14 +55,23 @@ def parameters(programs: Programs) -> Floats:
 
 
 def narrow_weights(programs: Programs) -> Floats:
-    """Copies of weights in 8 or 4 bits, in each layout that products read, beside those in 16 bits."""
+    """Copies of weights in 8 or 4 bits, in each layout that products read, beside those in 16 bits.
+
+    Under ZeRO-3 those of one layer: they are cast when it has been gathered, and freed with it.
+    """
     held = programs.stages.stage_counts
+    if programs.plans.structure.zero == 3:
+        held = np.minimum(held, 1.0)
+        copies = [held[:, :, p] * layer.narrow_weight_bytes for p, layer in enumerate(programs.layers)]
+        return np.asarray(np.max(copies, axis=0))
     each = [held[:, :, part] * layer.narrow_weight_bytes for part, layer in enumerate(programs.layers)]
     return sum(each, ZERO)
 
 
 def gradients(programs: Programs) -> Floats:
-    """Gradients as they are summed over micro-batches, in the stack's dtype."""
+    """Gradients as they are summed over micro-batches, in the stack's dtype; whole below ZeRO-2."""
+    if programs.plans.structure.zero >= 2:
+        return gradient_shards(programs)
     return programs.trained_parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
 
 
@@ -187,6 +204,8 @@ STANDING: dict[str, Category] = {
 IN_FLIGHT: dict[str, Category] = {"activations": activations, "stage_outputs": stage_outputs}
 WAITING: dict[str, Category] = {"weight_gradients_waiting": weight_gradients_waiting}
 AT_WORK: dict[str, Category] = {
+    "gathered_parameters": gathered_parameters,
+    "unreduced_gradients": unreduced_gradients,
     "activations": freed_activations,
     "layer_at_work": layer_at_work,
     "logits": logits,

@@ -3,7 +3,8 @@
 Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
 
-Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", and "host". An item starts
+Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", and "host". "gathered"
+holds no work but moments: when a unit of parameters that were sharded has come together. An item starts
 when its own stream and every stream of `waits` have finished what was put on them before it. A
 blocking collective waits for "compute", and what needs its result waits for its stream in turn.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
 
-EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host")
+EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +35,9 @@ class Item:
     `component` is the line of the breakdown that its seconds go to; `count`, how often it runs in a row.
     `inputs` and `output` name tensors of the layer; `group` names the part that a recompute mode
     may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when` is the
-    micro-batch that it belongs to: "every", "not_first" (an accumulation), "last" (a reduction).
+    micro-batch that it belongs to: "every", "first" (a gather for the whole step), "not_first" (an
+    accumulation), "last" (a reduction). `overlapped` marks a message that runs under compute, which waits
+    for it later or not at all: it slows what it runs under (timeline/contention.py).
     """
 
     name: str
@@ -48,6 +51,7 @@ class Item:
     stream: str = "compute"
     waits: tuple[str, ...] = ("compute", "tp", "ep", "cp", "host")
     count: Counts = field(default_factory=lambda: ONE)
+    overlapped: bool = False  # a message that slows compute while it runs
     kept_bytes: Floats | None = None  # a gather whose source is kept instead of its output
     wide: bool = False  # a product that no recipe of narrow formats takes: a router, a head
     beside: str = ""  # stream of a message that it runs beside, in the backward pass too

@@ -29,6 +29,8 @@ class Device(Noun):
     one_narrow_layout : bool
         Whether 8-bit engines multiply operands in one layout only, both along the sum: then a tensor that
         is used along both of its dimensions needs a transposed copy (Hopper, Ada).
+    collective_slowdown_fraction : float
+        Of the time that a collective's kernels run beside compute, what compute loses to them.
     curves, relatives : str, tuple of str
         Whose measured curves are used, and whose replace those that are missing, nearest first. A
         relative's efficiency is carried over, not its seconds.
@@ -41,6 +43,9 @@ class Device(Noun):
     multiprocessors: int = Field(ge=1)
     kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
     one_narrow_layout: bool = Field(default=False, description="8-bit engines read one layout of operands")
+    collective_slowdown_fraction: float = Field(
+        default=0.3, ge=0, le=1, description="compute lost beside collectives; default: as A100"
+    )
     curves: str = Field(default="", description="whose curves are used; default: its own")
     relatives: tuple[str, ...] = Field(default=(), description="whose curves replace missing ones")
     source: tuple[Source, ...] = ()

@@ -9,7 +9,7 @@ structure, their degrees as arrays of shape (plans, 1). One plan is a batch of o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import AliasChoices, Field, field_validator, model_validator
@@ -21,31 +21,8 @@ from flopcast.layers.base import Split
 from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
+from flopcast.spec.plan_fields import degree, or_commas, or_short_form, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
-
-
-def _degree(long_name: str, short_name: str, default: int = 1) -> int:
-    """A field that counts from 1 and has two names; typed as what it holds, as `pydantic.Field` is."""
-    info: int = Field(default=default, ge=1, validation_alias=AliasChoices(long_name, short_name))
-    return info
-
-
-def _tensor_degree(given: dict[str, int]) -> int:
-    """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
-    return given.get("tensor_parallel", 1)
-
-
-def _or_commas(schema: dict[str, Any]) -> None:
-    """The schema of a list of numbers: an array, or one word with commas, or one number."""
-    array = {key: schema.pop(key) for key in ("type", "items")}
-    word = {"type": "string", "pattern": r"^[0-9]+(,[0-9]+)*$"}
-    schema["anyOf"] = [array, word, array["items"]]
-
-
-def _or_short_form(schema: dict[str, Any]) -> None:
-    """The schema of recompute: a mode, or the short form that says its fields too."""
-    short = {"type": "string", "pattern": recompute_words.PATTERN}
-    schema["anyOf"] = [{"type": schema.pop("type", "string"), "enum": schema.pop("enum")}, short]
 
 
 class Plan(Noun):
@@ -54,7 +31,8 @@ class Plan(Noun):
     Attributes
     ----------
     data_parallel, data_shard : int
-        Replicas (dp), and over how many of them FSDP shards parameters (dp_shard; refused so far).
+        Replicas (dp), and over how many neighbouring ones of them `zero` shards (dp_shard; 0 is all of
+        them). Fewer than all is HSDP: sharded inside a group, replicated across groups.
     tensor_parallel, sequence_parallel : int, bool
         Ranks that share each weight matrix (tp), and whether they also cut norms and residuals along
         the sequence (sp): the same bytes travel, as all-gather and reduce-scatter.
@@ -70,7 +48,7 @@ class Plan(Noun):
         Blocks of every chunk in the order of the model, chunk c of stage s being number c · pp + s, where
         the stack's rule is not to deal them out: "9,10,10,7". Embedding and head come on top.
     zero : int
-        What data-parallel ranks shard: 1 optimizer states, 2 gradients too, 3 parameters too.
+        What data-parallel ranks shard: 1 optimizer states, 2 gradients too, 3 parameters too (FSDP).
     micro_batch, global_batch : int
         Sequences of one pipeline's forward pass (mbs), and of the whole step (gbs).
     recompute, recompute_method, recompute_layers, recompute_modules : str, str, int, tuple of str
@@ -98,38 +76,36 @@ class Plan(Noun):
     (1024, 96)
     """
 
-    data_parallel: int = _degree("data_parallel", "dp")
-    data_shard: int = _degree("data_shard", "dp_shard")
-    tensor_parallel: int = _degree("tensor_parallel", "tp")
+    data_parallel: int = degree("data_parallel", "dp")
+    tensor_parallel: int = degree("tensor_parallel", "tp")
     sequence_parallel: bool = Field(default=False, validation_alias=AliasChoices("sequence_parallel", "sp"))
-    context_parallel: int = _degree("context_parallel", "cp")
+    context_parallel: int = degree("context_parallel", "cp")
     context_exchange: Literal["ring", "all_gather", "all_to_all"] = Field(
         default="ring", description="how queries meet keys of ranks that share their sequence"
     )
     context_order: Literal["contiguous", "zigzag"] = Field(
         default="zigzag", description="which part of a sequence a rank holds; zigzag balances a causal mask"
     )
-    expert_parallel: int = _degree("expert_parallel", "ep")
+    expert_parallel: int = degree("expert_parallel", "ep")
     expert_tensor_parallel: int = Field(
-        default_factory=_tensor_degree,
+        default_factory=tensor_degree,
         ge=1,
         validation_alias=AliasChoices("expert_tensor_parallel", "etp"),
         description="default: tensor_parallel",
     )
-    pipeline_parallel: int = _degree("pipeline_parallel", "pp")
-    virtual_stages: int = _degree("virtual_stages", "vpp")
+    pipeline_parallel: int = degree("pipeline_parallel", "pp")
+    virtual_stages: int = degree("virtual_stages", "vpp")
     zero: Literal[0, 1, 2, 3] = 0
-    micro_batch: int = _degree("micro_batch", "mbs")
-    global_batch: int = _degree("global_batch", "gbs")
+    data_shard: int = degree("data_shard", "dp_shard", least=0)
+    micro_batch: int = degree("micro_batch", "mbs")
+    global_batch: int = degree("global_batch", "gbs")
     stage_layers: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(),
         description="blocks of every chunk; default: the stack's rule",
-        json_schema_extra=_or_commas,
+        json_schema_extra=or_commas,
     )
     schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2", "dualpipe"] = "auto"
-    recompute: Literal["none", "selective", "full"] = Field(
-        default="none", json_schema_extra=_or_short_form
-    )
+    recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
     recompute_method: Literal["uniform", "block", "every"] = Field(
         default="uniform",
         description="which blocks full recompute runs again: groups, the first, one in so many",
@@ -145,7 +121,7 @@ class Plan(Noun):
     recompute_blocks: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(),
         description="entries of model.blocks that recompute applies to, from 0; default: all",
-        json_schema_extra=_or_commas,
+        json_schema_extra=or_commas,
     )
     partition_activations: bool = Field(
         default=False, description="cut recompute's checkpoints over tensor-parallel ranks"
@@ -302,9 +278,17 @@ class Plans:
     def state_shards(self) -> Counts:
         """Replicas that share the optimizer's states, shape (plans, 1): each updates its part.
 
-        All replicas from ZeRO-1 on (arXiv:1910.02054, section 5.1), otherwise each has its own.
+        From ZeRO-1 on all replicas (arXiv:1910.02054, section 5.1), or those of a group: `data_shard`
+        data-parallel ranks, each with the ranks that share its sequences. Otherwise each has its own.
         """
-        return self.replicas if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
+        ranks = np.where(self.data_shard > 0, self.data_shard, self.data_parallel)
+        alone = np.ones_like(self.data_parallel)
+        return ranks * self.context_parallel if self.structure.zero >= 1 else alone
+
+    @property
+    def shard_groups(self) -> Counts:
+        """Groups of replicas that each hold all shards, shape (plans, 1): HSDP sums gradients over them."""
+        return self.replicas / self.state_shards
 
     @property
     def expert_replicas(self) -> Counts:
@@ -319,8 +303,12 @@ class Plans:
 
     @property
     def expert_state_shards(self) -> Counts:
-        """Ranks that share the optimizer's states of the same experts; as `state_shards`."""
-        return self.expert_replicas if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
+        """Ranks that share the optimizer's states of the same experts; as `state_shards`.
+
+        Experts are spread inside a group of shards, so that each group holds all of them.
+        """
+        shards = self.expert_replicas / self.shard_groups
+        return shards if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
     def split(self, batch: Batch) -> Split:
         """What a layer may see: its micro-batch and its cut, nothing of replicas, stages or schedule.

@@ -330,16 +330,7 @@ RULES: tuple[Rule, ...] = (
         because="more than one rank class is not built yet",
         fix=lambda _: "describe one group",
     ),
-    _not_built("plan.data_shard", "data_shard", 1, "sharded data parallelism (FSDP)"),
     _not_built("plan.offload", "offload", False, "offload"),
-    Rule(
-        field="plan.zero",
-        holds=lambda c: c.plans.structure.zero <= 1,
-        value=lambda c: c.plans.structure.zero,
-        allowed=lambda _: "0 or 1",
-        because="ZeRO-2, ZeRO-3 and FSDP are not built yet",
-        fix=lambda _: "set zero to 1",
-    ),
     Rule(
         field="plan.schedule",
         holds=lambda c: not c.plans.structure.splits_backward or c.stack.pipeline.transfers != "sequential",

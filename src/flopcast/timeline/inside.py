@@ -12,7 +12,8 @@ import numpy as np
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
-from flopcast.timeline.program import BLOCKING
+from flopcast.timeline.contention import slowdown_fraction
+from flopcast.timeline.program import BLOCKING, waits_for_gathers
 from flopcast.workload.program import WHEN, Segment
 
 
@@ -22,7 +23,8 @@ class Inside:
 
     Items that take no time (a collective of one rank, an accumulation in the first micro-batch) are left
     out. Rows of different streams overlap; rows of one stream do not. Data-parallel rows may end after
-    `duration_s`: the next program starts without them.
+    `duration_s`: the next program starts without them. What compute loses to messages beside it shows as
+    gaps between its rows.
     """
 
     items: tuple[Item, ...]
@@ -59,15 +61,19 @@ def lay_out(
                 free["host"] += launch_s
                 start = max(free[name] for name in {item.stream, "host", *item.waits})
                 free[item.stream] = start + seconds
+                free["compute"] += slowdown_fraction(item, priced) * seconds
                 if seconds > 0:
                     rows.append((item, layer, start, start + seconds))
+    gathers = waits_for_gathers(segments)
+    at = min(plan, gathers.shape[0] - 1), min(chunk_class, gathers.shape[1] - 1)
+    ending = (*BLOCKING, "dp") if gathers[at] else BLOCKING
     items, layers, starts, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Inside(
         items=tuple(items),
         layer=np.array(layers, dtype=np.intp),
         start_s=np.array(starts),
         end_s=np.array(ends),
-        duration_s=max(free[name] for name in BLOCKING),
+        duration_s=max(free[name] for name in ending),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.item import Item
+from flopcast.timeline.contention import slowdown_fraction
 from flopcast.workload.program import WHEN, Segment
 
 NEVER = -np.inf
@@ -29,7 +30,8 @@ class Simulated:
 
     A program ends with its blocking streams (compute; tensor-, expert- and context-parallel; host): what
     follows needs its result. The data-parallel stream only has to be done before the update, so it may run
-    on; step.py lines up the reductions of a stage's programs from `tail_s` and `reduction_s`.
+    on, unless parameters are gathered on it too; step.py lines up the reductions of a stage's programs from
+    `tail_s` and `reduction_s`.
     """
 
     duration_s: Floats
@@ -76,7 +78,9 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     """
     items = tuple(item for segment in segments for item in segment.items)
     streams = tuple(
-        name for name in ("compute", "tp", "ep", "cp", "dp", "host") if name == "host" or _on(name, items)
+        name
+        for name in ("compute", "tp", "ep", "cp", "dp", "gathered", "host")
+        if name == "host" or _on(name, items)
     )
     columns = len(items) + 1 if attribute else 0
     state: _Paths | None = None
@@ -87,7 +91,17 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         offset += len(segment.items)
     if state is None:
         raise ValueError("a program needs at least one segment")
-    return _ends(state, streams, items)
+    return _ends(state, streams, items, waits_for_gathers(segments))
+
+
+def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
+    """Whether compute waits for gathers of parameters, (plans, chunk classes) of bool.
+
+    They share a queue with reductions: the next program, which begins with a gather of its own, cannot
+    begin before that queue is done, so that the queue belongs to the program's end.
+    """
+    repeats = [s.repeat for s in segments if any(item.stream == "gathered" for item in s.items)]
+    return np.asarray(sum(repeats, np.zeros((1, 1))) > 0)
 
 
 def _on(name: str, items: tuple[Item, ...]) -> bool:
@@ -105,7 +119,7 @@ def _layer_paths(
     `offset`. Where two streams are equally late, its own is taken to be the cause.
     """
     count = len(streams)
-    host = streams.index("host")
+    host, compute = streams.index("host"), streams.index("compute")
     costs = [_cost(item, priced) for item in items]
     shape = np.broadcast_shapes((4, 1, 1), *(seconds.shape for seconds, _ in costs))
     time = np.full((count, count, *shape), NEVER)
@@ -127,9 +141,14 @@ def _layer_paths(
                 if columns:
                     path = np.where(later[..., None], counts[:, stream], path)
         time[:, own] = start + seconds
+        lost_fraction = slowdown_fraction(item, priced)
+        if lost_fraction:
+            time[:, compute] += lost_fraction * seconds
         if columns:
             counts[:, own] = path
             counts[:, own, ..., offset + number] += (seconds > 0) * _executions(item)
+            if lost_fraction:
+                counts[:, compute, ..., offset + number] += lost_fraction * _executions(item)
     return _Paths(time, counts)
 
 
@@ -198,14 +217,20 @@ def _join(first: _Paths, second: _Paths) -> _Paths:
     return _Paths(best, np.take_along_axis(counts, choice, axis=1)[:, 0])
 
 
-def _ends(state: _Paths, streams: tuple[str, ...], items: tuple[Item, ...]) -> Simulated:
-    """All streams start free; the program ends with the last of the blocking ones.
+def _ends(
+    state: _Paths, streams: tuple[str, ...], items: tuple[Item, ...], gathers: np.ndarray
+) -> Simulated:
+    """All streams start free; the program ends with the last of the blocking ones, and, where `gathers`,
+    with the data-parallel one.
 
     The tail counts from where the data-parallel stream was free long ago; how much later it ends when it
     was not is decided in step.py, with `reduction_s`, what this program alone puts on it.
     """
-    blocking = [index for index, name in enumerate(streams) if name in BLOCKING]
-    flat = state.longest_s[:, blocking].reshape(-1, *state.longest_s.shape[2:])
+    own = streams.index("dp") if "dp" in streams else -1
+    blocking = [index for index, name in enumerate(streams) if name in BLOCKING or index == own]
+    counted = np.array([streams[index] in BLOCKING for index in blocking])[:, None, None, None]
+    found_s = np.where(counted | gathers, state.longest_s[:, blocking], NEVER)
+    flat = found_s.reshape(-1, *state.longest_s.shape[2:])
     seconds = flat.max(axis=0)
     counts = np.zeros((*seconds.shape, 0))
     if state.counts.shape[-1]:
@@ -214,11 +239,10 @@ def _ends(state: _Paths, streams: tuple[str, ...], items: tuple[Item, ...]) -> S
     tail = np.full(seconds.shape, NEVER)
     reduction = np.zeros(seconds.shape)
     tail_counts, reduction_counts = np.zeros_like(counts), np.zeros_like(counts)
-    if "dp" in streams:
-        own = streams.index("dp")
+    if own >= 0:
         others = [index for index in range(len(streams)) if index != own]
-        tail = state.longest_s[others, own].max(axis=0) - seconds
-        reduction = np.maximum(state.longest_s[own, own], 0.0)
+        tail = np.where(gathers, NEVER, state.longest_s[others, own].max(axis=0) - seconds)
+        reduction = np.where(gathers, 0.0, np.maximum(state.longest_s[own, own], 0.0))
         if state.counts.shape[-1]:
             latest = state.longest_s[others, own].argmax(axis=0)[None, ..., None]
             tail_counts = np.take_along_axis(state.counts[others, own], latest, axis=0)[0]

@@ -1,7 +1,8 @@
 """Gradients after the backward pass: accumulated, reduced, checked, applied, gathered.
 
-Answers: which items end a micro-batch's backward and a step, for each ZeRO stage that is built (0, 1)?
-Elsewhere: parameters sharded while they are used (ZeRO-3, FSDP): refused until built.
+Answers: which items end a micro-batch's backward and a step, for each ZeRO stage?
+Elsewhere: parameters that are gathered while they are used (ZeRO-3, FSDP, or updated ones under the next
+forward), and over which axes gradients are summed (sharded.py).
 
 A step ends in three parts. `reduce`: each stage sums its gradients over its replicas and looks at them.
 `synchronise`: all stages agree whether a gradient overflowed, and on the norm. `update`: each stage applies
@@ -19,25 +20,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, constant
 from flopcast.errors import InternalError
 from flopcast.layers.base import Weight
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.memory_bound import KINDS, MemoryBound
-from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
+from flopcast.operators.messages import AllGather, AllReduce
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.program import elements, expert_elements, tied_elements
+from flopcast.workload.sharded import bucket_elements, reduction_times, reductions, wait_for
 
 ONE_NUMBER_BYTES = constant(8.0)
 AFTER_REDUCTION = ("unflatten",)  # copies that follow the reduction
 ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the end of a step waits for
 
 
-def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
+def micro_batch_items(
+    stack: Stack, plans: Plans, weights: tuple[Weight, ...], on_stage: Counts
+) -> tuple[Item, ...]:
     """What follows one layer's backward: accumulation, and the overlapped reduction if there is one.
 
     The first micro-batch's gradient is not added to anything. Only the last micro-batch's is complete and
@@ -45,10 +49,15 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
     those are kernels, which hold up compute. The gradient of a tied tensor is added up like any other; it
     is copied and reduced here where its owner is on another stage.
 
+    Where gradients are sharded (ZeRO-2, ZeRO-3), each layer's are reduced right behind its backward: in
+    every micro-batch if nothing but shards is kept, and then only these are accumulated.
+
     Parameters
     ----------
     weights
         Of one layer; elements of shape (plans, 1) on one rank.
+    on_stage
+        Elements on the fullest stage, (plans, 1): a bucket of gradients may span several layers, not more.
 
     Returns
     -------
@@ -59,34 +68,53 @@ def micro_batch_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -
     items: list[Item] = []
     weights = tuple(weight for weight in weights if weight.trained)
     owned, tied = elements(weights), tied_elements(weights)
+    times = reduction_times(stack, plans)
     if gradients.accumulate_passes:
         kind = "accumulate_main_gradient" if gradients.dtype == "fp32" else "accumulate_gradient"
-        work = MemoryBound(kind=kind, elements=owned + tied, dtype=plans.structure.activations)
+        often = sum((mask for when, mask in times if when == "every"), ZERO)
+        kept = (owned + tied) / np.where(often > 0, plans.state_shards, 1.0)
+        work = MemoryBound(kind=kind, elements=kept, dtype=plans.structure.activations)
         item = _step_kernel("accumulate", work, "gradients", "backward", "not_first")
         items.append(replace(item, count=constant(gradients.accumulate_passes)))
-    if gradients.overlap:
+    if gradients.overlap or plans.structure.zero >= 2:
         held = owned + np.where(plans.pipeline_parallel > 1, tied, 0.0)
-        copies = (name for name in gradients.copies if name not in AFTER_REDUCTION)
-        items += [_over_gradients(stack, name, held, phase="backward", when="last") for name in copies]
         experts = expert_elements(weights)
-        items.append(_beside(stack, "reduce", "dp", held - experts))
+        by_axis = [("", "dp", held - experts)]
         if any(weight.expert for weight in weights):
-            items.append(_beside(stack, "reduce_experts", "expert_dp", experts))
+            by_axis.append(("_experts", "expert_dp", experts))
+        for when, mask in times:
+            copies = (name for name in gradients.copies if name not in AFTER_REDUCTION)
+            items += [_over_gradients(stack, n, held * mask, phase="backward", when=when) for n in copies]
+            for name, axis, count in by_axis:
+                items += _beside(stack, plans, (name, axis), count * mask, (when, on_stage))
     return tuple(items)
 
 
-def _beside(stack: Stack, name: str, axis: str, held: Counts) -> Item:
-    """The reduction of one layer's `held` gradients under the backward of the layers below."""
-    bucket = np.minimum(stack.gradients.bucket_elements, held)
-    return Item(
-        name=f"gradients.{name}",
-        work=_reduction(stack, bucket, axis),
-        component="dp_communication",
-        phase="backward",
-        when="last",
-        stream="dp",
-        count=held / np.maximum(bucket, 1.0),
-    )
+def _beside(
+    stack: Stack, plans: Plans, of: tuple[str, str], held: Counts, at: tuple[str, Counts]
+) -> list[Item]:
+    """The reduction of one layer's `held` gradients under the backward of the layers below.
+
+    `of` is the ending of the name and the axis, `at` the micro-batches and the elements of the stage. Of a
+    bucket that spans several layers, each brings its share: count is below 1. Parameters that are units of
+    their own (ZeRO-3) travel in one message. A stack that overlaps nothing waits for it.
+    """
+    bucket = np.minimum(bucket_elements(stack, plans), at[1]) if plans.structure.zero < 3 else held
+    hidden = stack.gradients.overlap
+    items = [
+        Item(
+            name=f"gradients.reduce{of[0]}{ending}",
+            work=message,
+            component="dp_communication",
+            phase="backward",
+            when=at[0],
+            stream="dp",
+            count=held / np.maximum(bucket, 1.0),
+            overlapped=hidden,
+        )
+        for ending, message in reductions(stack, plans, bucket, of[1]).items()
+    ]
+    return items if hidden else [*items, wait_for("dp")]
 
 
 def reduce_items(
@@ -127,11 +155,14 @@ def reduce_items(
     tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
     items.append(_message("tied_embeddings", tables))
     copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
-    if not gradients.overlap:
+    if not gradients.overlap and plans.structure.zero < 2:
         items += [item for name, item in copies if name not in AFTER_REDUCTION]
         for name, axis, held in _by_axis(parameters, experts):
-            buckets, bucket = _buckets(stack, held)
-            items.append(replace(_message(f"reduce{name}", _reduction(stack, bucket, axis)), count=buckets))
+            buckets, bucket = _buckets(stack, plans, held)
+            items += [
+                replace(_message(f"reduce{name}{ending}", message), count=buckets)
+                for ending, message in reductions(stack, plans, bucket, axis).items()
+            ]
     items += [item for name, item in copies if name in AFTER_REDUCTION]
     shard = updated_parameters(plans, parameters, experts)
     items += [
@@ -161,9 +192,9 @@ def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str,
     return [("", "dp", parameters - experts), ("_experts", "expert_dp", experts)]
 
 
-def _buckets(stack: Stack, held: Counts) -> tuple[Counts, Counts]:
+def _buckets(stack: Stack, plans: Plans, held: Counts) -> tuple[Counts, Counts]:
     """How many equal buckets `held` elements fill, and the elements of each."""
-    buckets = np.ceil(held / stack.gradients.bucket_elements)
+    buckets = np.ceil(held / bucket_elements(stack, plans))
     return buckets, held / np.maximum(buckets, 1.0)
 
 
@@ -183,7 +214,8 @@ def update_items(
 ) -> tuple[Item, ...]:
     """From the synchronisation to the next step; (plans, stage classes).
 
-    ZeRO-1: each data-parallel rank updates its share of the parameters and all gather the result.
+    ZeRO-1 and 2: each rank updates its share of the parameters and all gather the result, here or under
+    the next forward. ZeRO-3 keeps shares.
 
     Parameters
     ----------
@@ -215,19 +247,13 @@ def update_items(
         _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),
         _step_kernel("update", update, "optimizer"),
     ]
-    if plans.structure.zero >= 1:
+    if plans.structure.zero in (1, 2) and not stack.gradients.overlap_gather:
         size = ELEMENT_BYTES[plans.structure.activations]
         for name, axis, held in _by_axis(parameters, experts):
-            buckets, bucket = _buckets(stack, held)
-            gather = AllGather(axis=axis, message_bytes=bucket * size)
+            buckets, bucket = _buckets(stack, plans, held)
+            gather = AllGather(axis=f"{axis}_shard", message_bytes=bucket * size)
             items.append(replace(_message(f"gather_parameters{name}", gather), count=buckets))
     return tuple(items)
-
-
-def _reduction(stack: Stack, bucket: Counts, axis: str) -> AbstractMessage:
-    """The sum of one bucket over the replicas; the message is the whole bucket of one rank."""
-    kind = ReduceScatter if stack.gradients.collective == "reduce_scatter" else AllReduce
-    return kind(axis=axis, message_bytes=_sized(stack, bucket))
 
 
 def _sized(stack: Stack, count: Counts) -> Counts:

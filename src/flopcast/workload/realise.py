@@ -55,6 +55,7 @@ from flopcast.workload.recompute import (
     recomputed_modules,
 )
 from flopcast.workload.rewrites import REWRITES
+from flopcast.workload.sharded import gathered_segments
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
 from flopcast.workload.tensor_overlap import under_products
@@ -78,8 +79,9 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         runs.counts, workload.plans, stack.pipeline, runs.parts, workload.layers_at_end, checkpoints
     )
     workload = replace(workload, layers=kinds)
-    layers = tuple(_layer(layer, workload, stack, accounting) for layer in workload.layers)
     parameters = held_parameters(workload.layers, stages.stage_counts)
+    on_stage = parameters.max(axis=1, keepdims=True)
+    layers = tuple(_layer(layer, workload, stack, accounting, on_stage) for layer in workload.layers)
     experts = expert_parameters(workload.layers, stages.stage_counts)
     plans = workload.plans
     learning = only(workload.layers, lambda weight: weight.trained)
@@ -90,10 +92,8 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         stack=stack,
         layers=layers,
         stages=stages,
-        forward=_segments([layer.forward for layer in layers], workload, stack, stages),
-        backward=_segments(
-            [layer.backward for layer in reversed(layers)], workload, stack, stages, backward=True
-        ),
+        forward=_segments(layers, workload, stack, stages),
+        backward=_segments(layers, workload, stack, stages, backward=True),
         hop_across=_hop(workload, stack, "pp"),
         hop_inside=_hop(workload, stack, "pp_inside"),
         reduce=reduce_items(
@@ -129,7 +129,9 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
     return (*attention, *stack.rewrites)
 
 
-def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting]) -> Layer:
+def _layer(
+    logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting], on_stage: Counts
+) -> Layer:
     """One layer rewritten, with its backward and what it keeps; adds to `accounting`.
 
     While its backward runs, a layer has all of its tensors (all of its group's, where blocks are recomputed
@@ -161,7 +163,7 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
         peak = peak + activation_bytes(workload.model.hidden, workload.split)  # autograd holds the output
     if whole and ends_a_run:
         forward, backward = checkpointed(forward, backward, workload, stack)
-    backward += micro_batch_items(stack, workload.plans, logical.weights)
+    backward += micro_batch_items(stack, workload.plans, logical.weights, on_stage)
     splits = workload.plans.structure.splits_backward
     backward, weight = split_backward(backward) if splits else (backward, ())
     hides = stack.tensor_overlap == "chunks" and logical.kind == "block"
@@ -180,14 +182,22 @@ def _layer(logical: LogicalLayer, workload: Workload, stack: Stack, accounting: 
 
 
 def _segments(
-    runs: list[tuple[Item, ...]], workload: Workload, stack: Stack, stages: Stages, backward: bool = False
+    layers: tuple[Layer, ...], workload: Workload, stack: Stack, stages: Stages, backward: bool = False
 ) -> tuple[Segment, ...]:
-    """Layers in the order of their pass, behind the gather of what a neighbour has sent in shares.
+    """Layers in the order of their pass, with the gathers of sharded parameters, behind the gather of what
+    a neighbour has sent in shares.
 
     With sequence parallelism the shares are what the layer works on: nothing is gathered on arrival.
     """
     counts = stages.chunk_counts[:, :, ::-1] if backward else stages.chunk_counts
-    segments = [Segment(items=items, repeat=counts[:, :, part]) for part, items in enumerate(runs)]
+    ordered = layers[::-1] if backward else layers
+    parts = [
+        Segment(items=layer.backward if backward else layer.forward, repeat=counts[:, :, part])
+        for part, layer in enumerate(ordered)
+    ]
+    kinds, weights = [layer.kind for layer in ordered], [layer.weights for layer in ordered]
+    segments = list(gathered_segments(parts, kinds, weights, stack, workload.plans, backward))
+    runs = [part.items for part in parts]
     segments += agreement(runs, workload, counts, "backward" if backward else "forward")
     if stack.pipeline.payload == "scattered" and not workload.plans.structure.sequence_parallel:
         end = counts[:, :, 0]  # the chunk that starts the pass receives nothing

@@ -138,12 +138,10 @@ def _zero(draft: Draft) -> None:
     distributed = "--use-distributed-optimizer"
     args.clash(distributed, "--use-torch-fsdp2", "each shards the optimizer's states its own way")
     zero = 1 if args.has(distributed) else 0
-    if args.has("--overlap-param-gather"):
-        if not args.has(distributed, *sharded):
-            because = "without a shard there is nothing to gather"
-            fix = f"add {distributed}"
-            args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
-        args.assume("the gather of parameters is counted as exposed", "--overlap-param-gather")
+    if args.has("--overlap-param-gather") and not args.has(distributed, *sharded):
+        because = "without a shard there is nothing to gather"
+        fix = f"add {distributed}"
+        args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
     if args.has(*sharded):
         fsdp = int(args.choice("--data-parallel-sharding-strategy", SHARDING, "3"))
         zero = max(zero, fsdp)

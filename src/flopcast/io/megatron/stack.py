@@ -184,6 +184,8 @@ def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, o
         changes["overlap"] = True
         if core and replicas * BUCKET_OF_A_REPLICA > LARGEST_BUCKET:
             changes["bucket_elements"] = replicas * BUCKET_OF_A_REPLICA
+    if has("--overlap-param-gather"):
+        changes["overlap_gather"] = True
     if has("--ddp-bucket-size"):
         changes["bucket_elements"] = arguments.count("--ddp-bucket-size", LARGEST_BUCKET)
     if has("--ddp-average-in-collective"):

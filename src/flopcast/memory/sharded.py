@@ -1,0 +1,112 @@
+"""Parameters and gradients where data-parallel ranks share them (ZeRO-2, ZeRO-3, FSDP, HSDP), by category.
+
+Answers: how large are the shards that stay, the units that are whole for a while, and gradients before they
+are reduced?
+Elsewhere: every other category (categories.py), when units are gathered (workload/sharded.py), optimizer
+states, which ZeRO-1 shards already (workload/gradients.py, updated_parameters).
+
+Arrays of what stays: (plans, stage classes); of what is whole for a while: (plans, stage classes, 1), as it
+is there once, whichever chunk is at work.
+
+References
+----------
+What each ZeRO stage keeps: arXiv:1910.02054, section 5. Two units at once: arXiv:2304.11277, section 3.4.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, Floats
+from flopcast.workload.gradients import updated_parameters
+from flopcast.workload.program import Layer, Programs
+from flopcast.workload.sharded import gather_times, reduction_times, unit_elements
+
+
+def parameter_shards(programs: Programs) -> Floats:
+    """ZeRO-3: the 16-bit shard, where one stays beside the fp32 one that counts as an optimizer state.
+
+    Frozen weights have no such state, so that their 16-bit shard is the only one.
+    """
+    plans = programs.plans
+    whole = updated_parameters(plans, programs.parameters, programs.expert_parameters)
+    trained = _trained_shard(programs)
+    kept = float(programs.stack.sharding.keeps_low_precision)
+    return (whole - trained * (1.0 - kept)) * ELEMENT_BYTES[plans.structure.activations]
+
+
+def gradient_shards(programs: Programs) -> Floats:
+    """Gradients that are summed over micro-batches: shards if every one's are reduced, or else all."""
+    stack, shard = programs.stack, _trained_shard(programs)
+    whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
+    return np.where(
+        _reduced_at_once(programs) > 0, shard * ELEMENT_BYTES[stack.sharding.gradient_dtype], whole_bytes
+    )
+
+
+def gathered_parameters(programs: Programs) -> Floats:
+    """Parameters that are whole while a backward runs, in 16 bits.
+
+    All that a stage holds where they are kept from the forward on; otherwise the unit at work, those that
+    are gathered ahead of it, and the root unit. Nothing below ZeRO-3: parameters are whole there.
+    """
+    plans, sharding = programs.plans, programs.stack.sharding
+    if plans.structure.zero < 3:
+        return ZERO[:, :, None]
+    gathers_again = sum((mask for when, mask in gather_times(programs.stack, plans, True) if when), ZERO)
+    few = _largest_unit(programs) * (1.0 + sharding.prefetch_units)
+    if sharding.ends == "root":
+        few = few + _at_the_ends(programs)
+    held = np.where(gathers_again > 0, np.minimum(few, programs.parameters), programs.parameters)
+    size_bytes: Floats = (held * ELEMENT_BYTES[plans.structure.activations])[:, :, None]
+    return size_bytes
+
+
+def unreduced_gradients(programs: Programs) -> Floats:
+    """One unit's gradients, in 16 bits as its backward writes them and in the dtype that travels."""
+    plans = programs.plans
+    if plans.structure.zero < 2:
+        return ZERO[:, :, None]
+    written = ELEMENT_BYTES[plans.structure.activations] * _reduced_at_once(programs)
+    each_bytes = written + ELEMENT_BYTES[programs.stack.gradients.dtype]
+    trained = np.minimum(_largest_unit(programs), programs.trained_parameters)
+    size_bytes: Floats = (trained * each_bytes)[:, :, None]
+    return size_bytes
+
+
+def _trained_shard(programs: Programs) -> Counts:
+    """Trained parameters of the rank's shard."""
+    return updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
+
+
+def _reduced_at_once(programs: Programs) -> Counts:
+    """1 for plans that reduce the gradients of every micro-batch before the next; (plans, 1)."""
+    times = reduction_times(programs.stack, programs.plans)
+    often = sum((mask for when, mask in times if when == "every"), ZERO)
+    return np.where(programs.plans.num_micro_batches == 1, ONE, often)
+
+
+def _largest_unit(programs: Programs) -> Counts:
+    """Elements of the largest unit of a stage class; without those of a root unit."""
+    root = programs.stack.sharding.ends == "root" and programs.plans.structure.zero == 3
+    held = programs.stages.stage_counts
+    sizes = [
+        np.minimum(held[:, :, part], 1.0) * _elements(layer, programs)
+        for part, layer in enumerate(programs.layers)
+        if layer.kind == "block" or not root
+    ]
+    return np.asarray(np.max(sizes, axis=0))
+
+
+def _at_the_ends(programs: Programs) -> Counts:
+    """Elements of all layers of a stage class that are no blocks."""
+    held = programs.stages.stage_counts
+    sizes = [
+        held[:, :, part] * _elements(layer, programs)
+        for part, layer in enumerate(programs.layers)
+        if layer.kind != "block"
+    ]
+    return sum(sizes, ZERO)
+
+
+def _elements(layer: Layer, programs: Programs) -> Counts:
+    """Elements that are gathered for one layer, (plans, 1)."""
+    return unit_elements(layer.weights, programs.stack, programs.plans)

@@ -1,0 +1,35 @@
+"""How fields of a plan are written: two names for a degree, lists and modes in one word.
+
+Answers: which forms does a file or a command line take for a field, and how does the schema say so?
+Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py).
+"""
+
+from typing import Any
+
+from pydantic import AliasChoices, Field
+
+from flopcast.spec import recompute as recompute_words
+
+
+def degree(long_name: str, short_name: str, least: int = 1) -> int:
+    """A field that counts from `least` and has two names; typed as what it holds, as `Field` is."""
+    info: int = Field(default=least, ge=least, validation_alias=AliasChoices(long_name, short_name))
+    return info
+
+
+def tensor_degree(given: dict[str, int]) -> int:
+    """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
+    return given.get("tensor_parallel", 1)
+
+
+def or_commas(schema: dict[str, Any]) -> None:
+    """The schema of a list of numbers: an array, or one word with commas, or one number."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    word = {"type": "string", "pattern": r"^[0-9]+(,[0-9]+)*$"}
+    schema["anyOf"] = [array, word, array["items"]]
+
+
+def or_short_form(schema: dict[str, Any]) -> None:
+    """The schema of recompute: a mode, or the short form that says its fields too."""
+    short = {"type": "string", "pattern": recompute_words.PATTERN}
+    schema["anyOf"] = [{"type": schema.pop("type", "string"), "enum": schema.pop("enum")}, short]

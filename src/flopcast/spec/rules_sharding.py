@@ -1,0 +1,115 @@
+"""The rules about sharded data parallelism: ZeRO, FSDP, HSDP.
+
+Answers: over which replicas may states, gradients and parameters be cut, and with which stacks and
+schedules; why, and which edit mends it?
+Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), when shards travel
+(workload/sharded.py).
+"""
+
+import numpy as np
+
+from flopcast.layers.experts import Experts
+from flopcast.operators.memory_bound import KINDS
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import divisors, listed, nearest_divisor
+
+
+def _zero(case: Case) -> int:
+    return case.plans.structure.zero
+
+
+def _stages(case: Case) -> str:
+    """The ZeRO stages of the stack, as a sentence lists them."""
+    return listed(sorted(case.stack.sharding.zero_stages))
+
+
+def _nearest_stage(case: Case) -> int:
+    """The stage of the stack that is closest to the plan's; the lower of two."""
+    return min(sorted(case.stack.sharding.zero_stages), key=lambda stage: abs(stage - _zero(case)))
+
+
+def _whole_expert_shards(case: Case) -> np.ndarray:
+    """Whether the ranks of each group of shards hold each expert equally often; a dense model has none."""
+    plans = case.plans
+    if _zero(case) == 0 or not any(isinstance(b.feed_forward, Experts) for b in case.model.blocks):
+        return np.ones(plans.data_shard.shape, dtype=bool)
+    whole = plans.expert_replicas % plans.shard_groups == 0
+    uneven = plans.replicas % plans.state_shards != 0  # another rule says so
+    return np.asarray(whole | (plans.shard_groups == 1) | uneven)
+
+
+def _stored_narrow(case: Case) -> bool:
+    """Whether frozen weights are stored in fewer than 16 bits."""
+    return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
+
+
+def _unknown_copies(case: Case) -> str:
+    return ", ".join(sorted(set(case.stack.sharding.unit_copies) - KINDS.keys()))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.data_shard",
+        holds=lambda c: c.plans.replicas % c.plans.state_shards == 0,
+        value=lambda c: first(c.plans.data_shard),
+        allowed=lambda c: (
+            f"a divisor of data_parallel = {first(c.plans.data_parallel)}: "
+            f"{listed(divisors(first(c.plans.data_parallel)))}"
+        ),
+        because="replicas form groups of equal size, each of which holds every shard once",
+        fix=lambda c: (
+            f"set data_shard to {nearest_divisor(first(c.plans.data_parallel), first(c.plans.data_shard))}"
+        ),
+    ),
+    Rule(
+        field="plan.data_shard",
+        holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
+        value=lambda c: first(c.plans.data_shard),
+        allowed=lambda _: "0 or 1 with zero: 0",
+        because="zero says what these replicas share: 1 states, 2 gradients too, 3 parameters too",
+        fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
+    ),
+    Rule(
+        field="plan.data_shard",
+        holds=_whole_expert_shards,
+        value=lambda c: first(c.plans.data_shard),
+        allowed=lambda c: (
+            f"{first(c.plans.data_parallel)}, or any that leaves expert_parallel · expert_tensor_parallel"
+            " a divisor of data_shard · context_parallel · tensor_parallel"
+        ),
+        because="each group of shards holds all experts",
+        fix=lambda _: "set data_shard to 0",
+    ),
+    Rule(
+        field="plan.zero",
+        holds=lambda c: _zero(c) in c.stack.sharding.zero_stages,
+        value=_zero,
+        allowed=_stages,
+        because="this stack shards nothing else",
+        fix=lambda c: f"set zero to {_nearest_stage(c)}, or choose another stack",
+    ),
+    Rule(
+        field="plan.zero",
+        holds=lambda c: _zero(c) <= 1 or not c.plans.structure.splits_backward,
+        value=_zero,
+        allowed=lambda _: "0 or 1 with zero bubble schedules",
+        because="sharded gradients and parameters with weight gradients of their own are not built yet",
+        fix=lambda _: "set zero to 1",
+    ),
+    Rule(
+        field="plan.zero",
+        holds=lambda c: _zero(c) < 3 or not _stored_narrow(c),
+        value=_zero,
+        allowed=lambda _: "0, 1 or 2 with adapters beside 4-bit weights",
+        because="4-bit weights that are gathered and written out by units are not built yet",
+        fix=lambda _: "set zero to 1, or model.adapters.base_dtype to model",
+    ),
+    Rule(
+        field="stack.sharding.unit_copies",
+        holds=lambda c: not _unknown_copies(c),
+        value=_unknown_copies,
+        allowed=lambda _: ", ".join(sorted(KINDS)),
+        because="a copy is a memory-bound pass that can be priced",
+        fix=lambda c: f"remove {_unknown_copies(c)}",
+    ),
+)

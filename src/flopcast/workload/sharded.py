@@ -1,0 +1,314 @@
+"""Sharded parameters on their way: which units are gathered when, ahead of what, and what waits for them.
+
+Answers: when do the parameters of ZeRO-3 (FSDP) come together, in forward and backward; when do those
+arrive that other ranks have updated (ZeRO-1, ZeRO-2), if they arrive under the next forward; in which
+micro-batches are sharded gradients reduced?
+Elsewhere: the reductions and the update themselves (gradients.py), what is resident (memory/sharded.py),
+which policy a stack has (spec/stack.py, Sharding), how long anything takes (cost/, timeline/).
+
+A *unit* is gathered by one message; a block is one, or what stands at the ends of the model. All messages
+of data parallelism share one in-order stream. While unit i computes, unit i + 1 is gathered; the compute of
+a unit waits for its own gather alone, so the moment at which that ends is noted on the stream "gathered"
+before anything else is put on the queue. In the backward pass that is the reduction of unit i.
+
+Arrays have the shape (plans, chunk classes): which unit follows which depends on what a chunk holds.
+
+References
+----------
+ZeRO-3: arXiv:1910.02054, section 5.3. FSDP, its units, prefetch and one gather in flight:
+arXiv:2304.11277, sections 3.3 and 3.4. Pipeline stages that gather once:
+`torch/distributed/pipelining/stage.py`. Gathers under the next forward:
+`megatron/core/distributed/param_and_grad_buffer.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
+from flopcast.layers.base import Weight
+from flopcast.operators.base import AbstractMessage
+from flopcast.operators.item import Item
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Stack
+from flopcast.workload.program import Segment, elements, expert_elements, tied_elements
+
+AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
+Times = tuple[tuple[str, Counts], ...]  # `Item.when`, and 1 for plans that it holds for, (plans, 1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Unit:
+    """What is gathered at once, in the order of the pass: one run of equal layers, or a few parts.
+
+    `repeat` counts equal units in a row, shape (plans, chunk classes); only a run of blocks has more than
+    one. `layers` are the items of its parts, each with its own repeats.
+    """
+
+    weights: tuple[Weight, ...]
+    repeat: Counts
+    layers: tuple[Segment, ...]
+
+    @property
+    def here(self) -> Counts:
+        """1 where a chunk holds the unit."""
+        return np.minimum(self.repeat, 1.0)
+
+
+def reduction_times(stack: Stack, plans: Plans) -> Times:
+    """In which micro-batches gradients are reduced: the last, or all where none but shards are kept.
+
+    Examples
+    --------
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> times = reduction_times(Stack(name="any"), one_plan(Plan(dp=8, zero=3)))
+    >>> [(when, mask.item()) for when, mask in times]
+    [('every', 1.0), ('last', 0.0)]
+    """
+    if plans.structure.zero < 2 or stack.sharding.reduces == "last_micro_batch":
+        return (("last", ONE),)
+    if not stack.sharding.holds_in_pipeline:
+        return (("every", ONE),)
+    alone = (plans.pipeline_parallel == 1).astype(np.float64)
+    return (("every", alone), ("last", 1.0 - alone))
+
+
+def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
+    """In which micro-batches a pass gathers parameters; "" is never.
+
+    What was gathered in the forward pass and kept needs no gather in the backward.
+    """
+    zero, policy = plans.structure.zero, stack.sharding.gathers
+    if zero < 3:
+        early = zero >= 1 and stack.gradients.overlap_gather and not backward
+        return (("first" if early else "", ONE),)
+    once = "" if backward else "first"
+    often = "" if backward and policy != "every_pass" else "every"
+    if policy == "every_step":
+        return ((once, ONE),)
+    if not stack.sharding.holds_in_pipeline:
+        return ((often, ONE),)
+    alone = (plans.pipeline_parallel == 1).astype(np.float64)
+    return ((often, alone), (once, 1.0 - alone))
+
+
+def bucket_elements(stack: Stack, plans: Plans) -> Counts:
+    """Elements of one bucket of gradients or gathered parameters, (plans, 1), before there are fewer."""
+    gradients = stack.gradients
+    return np.maximum(gradients.bucket_elements, gradients.bucket_elements_per_rank * plans.replicas)
+
+
+def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[str, AbstractMessage]:
+    """Messages that sum a bucket of gradients over `axis`, "dp" or "expert_dp", by the end of their name.
+
+    Scattered over the ranks that share one set of shards; where there are several sets, each shard is then
+    summed over those that hold it (HSDP). Without shards all ranks get the whole sum.
+    """
+    size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
+    scattered = plans.structure.zero == 3 or stack.gradients.collective == "reduce_scatter"
+    if not scattered:
+        return {"": AllReduce(axis=axis, message_bytes=size_bytes)}
+    shards = plans.expert_state_shards if axis == "expert_dp" else plans.state_shards
+    return {
+        "": ReduceScatter(axis=f"{axis}_shard", message_bytes=size_bytes),
+        "_across_groups": AllReduce(axis=f"{axis}_replicate", message_bytes=size_bytes / shards),
+    }
+
+
+def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
+    """Elements that a unit gathers, (plans, 1).
+
+    A tied table comes with its owner where both are there at once: in the root unit, and where parameters
+    are whole anyway. Otherwise it is gathered again.
+    """
+    again = plans.structure.zero == 3 and stack.sharding.ends == "own_units"
+    elsewhere = ONE if again else (plans.pipeline_parallel > 1).astype(np.float64)
+    return elements(weights) + tied_elements(weights) * elsewhere
+
+
+def gathered_segments(
+    parts: Sequence[Segment],
+    kinds: Sequence[str],
+    weights: Sequence[tuple[Weight, ...]],
+    stack: Stack,
+    plans: Plans,
+    backward: bool = False,
+) -> tuple[Segment, ...]:
+    """The segments of one pass with the gathers that its units need.
+
+    Parameters
+    ----------
+    parts, kinds, weights
+        Of each run of equal layers, in the order of the pass: its items, its word, its tensors.
+
+    Returns
+    -------
+    tuple of Segment
+        The same items in the same order, with gathers ahead of them; unchanged where nothing is gathered.
+    """
+    found: list[Segment] = []
+    if plans.structure.zero < 3:  # whole in memory: only what was updated arrives
+        weights = [tuple(weight for weight in own if weight.trained) for own in weights]
+    for when, mask in gather_times(stack, plans, backward):
+        chosen = [replace(part, repeat=part.repeat * mask) for part in parts]
+        if when:
+            chosen = _with_gathers(chosen, kinds, weights, _Gathering(stack, plans, when, backward))
+        found += chosen
+    return tuple(found) if len(found) == len(parts) else tuple(s for s in found if s.repeat.any())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Gathering:
+    """How the units of one pass are gathered, in the micro-batches `when`."""
+
+    stack: Stack
+    plans: Plans
+    when: str
+    backward: bool
+
+    @property
+    def phase(self) -> str:
+        """Of the items: "forward" or "backward"."""
+        return "backward" if self.backward else "forward"
+
+    @property
+    def begins_gathered(self) -> bool:
+        """Whether the first unit of the pass is there already: a backward begins where a forward ended."""
+        return self.backward and self.stack.sharding.keeps_last_unit
+
+
+def _with_gathers(
+    parts: Sequence[Segment], kinds: Sequence[str], weights: Sequence[tuple[Weight, ...]], how: _Gathering
+) -> list[Segment]:
+    """Units in a row: the first is gathered before the pass begins, each other while one computes."""
+    root = how.stack.sharding.ends == "root" and how.plans.structure.zero == 3
+    units = _units(parts, kinds, weights, root)
+    found: list[Segment] = []
+    if root and not how.backward:
+        found += [
+            Segment(
+                items=(*_gather(own, how, ahead=False), wait_for("dp")), repeat=np.minimum(part.repeat, 1.0)
+            )
+            for part, kind, own in zip(parts, kinds, weights, strict=True)
+            if kind != "block"
+        ]
+    owned = [place for place, unit in enumerate(units) if unit.weights]
+    if how.stack.sharding.prefetch_units and not how.begins_gathered:
+        found += [
+            Segment(items=_gather(units[place].weights, how, ahead=False), repeat=repeat)
+            for place, repeat in zip(owned, _first([units[place] for place in owned]), strict=True)
+        ]
+    for place, unit in enumerate(units):
+        if not unit.weights:
+            found += unit.layers
+        elif how.stack.sharding.prefetch_units:
+            found += _ahead(unit, [units[other] for other in owned if other > place], how)
+        else:
+            gather = (*_gather(unit.weights, how, ahead=False), wait_for("gathered"), *_copies(unit, how))
+            found.append(Segment(items=(*gather, *unit.layers[0].items), repeat=unit.repeat))
+            found += unit.layers[1:]
+    return found
+
+
+def _units(
+    parts: Sequence[Segment], kinds: Sequence[str], weights: Sequence[tuple[Weight, ...]], root: bool
+) -> list[_Unit]:
+    """Parts as units; what belongs to the root has no weights of its own, as they are there already."""
+    units: list[_Unit] = []
+    before = ""
+    for part, kind, own in zip(parts, kinds, weights, strict=True):
+        joins = {before, kind} <= AT_THE_END and not root
+        before = kind
+        last = units.pop() if joins else None
+        held = () if root and kind != "block" else own
+        units.append(
+            _Unit(
+                weights=(*last.weights, *held) if last else held,
+                repeat=part.repeat,
+                layers=(*last.layers, part) if last else (part,),
+            )
+        )
+    return units
+
+
+def _first(units: Sequence[_Unit]) -> list[Counts]:
+    """1 where a unit is the first that a chunk holds; (plans, chunk classes) each."""
+    free: Counts = ONE
+    found = []
+    for unit in units:
+        found.append(free * unit.here)
+        free = free * (1.0 - unit.here)
+    return found
+
+
+def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment]:
+    """A run of equal units, each gathering the next of them; the last, what the chunk holds after it."""
+    arrive, copies, layer = wait_for("gathered"), _copies(unit, how), unit.layers[0]
+    inner = (arrive, *_gather(unit.weights, how, ahead=True), *copies, *layer.items)
+    found = [Segment(items=inner, repeat=np.maximum(unit.repeat - 1.0, 0.0))]
+    found.append(Segment(items=(arrive,), repeat=unit.here))
+    found += [
+        Segment(items=_gather(other.weights, how, ahead=True), repeat=unit.here * follows)
+        for other, follows in zip(later, _first(later), strict=True)
+    ]
+    found.append(Segment(items=(*copies, *layer.items), repeat=unit.here))
+    return [*found, *unit.layers[1:]]
+
+
+def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[Item, ...]:
+    """The gather of a unit, experts on their own axis, and its end noted; `ahead`: while another computes.
+
+    It begins when the unit before it begins to compute: no more than two are whole at once. Where
+    parameters are whole in memory, it is as many messages as they fill buckets.
+    """
+    stack, plans = how.stack, how.plans
+    held, experts = unit_elements(weights, stack, plans), expert_elements(weights)
+    found = []
+    for name, axis, count in (("", "dp", held - experts), ("_experts", "expert_dp", experts)):
+        if name and not any(weight.expert for weight in weights):
+            continue
+        bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
+        size_bytes = bucket * ELEMENT_BYTES[plans.structure.activations]
+        found.append(
+            Item(
+                name=f"parameters.gather{name}",
+                work=AllGather(axis=f"{axis}_shard", message_bytes=size_bytes),
+                component="dp_communication",
+                phase=how.phase,
+                when=how.when,
+                stream="dp",
+                waits=("compute", "host"),
+                count=count / np.maximum(bucket, 1.0),
+                overlapped=ahead,
+            )
+        )
+    return (*found, _moment("parameters.gathered", "gathered", ("dp",)))
+
+
+def _copies(unit: _Unit, how: _Gathering) -> tuple[Item, ...]:
+    """The stack's passes over a unit that has come together."""
+    whole = unit_elements(unit.weights, how.stack, how.plans)
+    return tuple(
+        Item(
+            name=f"parameters.{kind}",
+            work=MemoryBound(kind=kind, elements=whole, dtype=how.plans.structure.activations),
+            component="parameters",
+            phase=how.phase,
+            when=how.when,
+        )
+        for kind in (how.stack.sharding.unit_copies if how.plans.structure.zero == 3 else ())
+    )
+
+
+def _moment(name: str, stream: str, waits: tuple[str, ...]) -> Item:
+    """No work: `stream` is free only when all of `waits` are."""
+    nothing = Replicate(axis="dp", message_bytes=ZERO)
+    return Item(name=name, work=nothing, component="dp_communication", stream=stream, waits=waits)
+
+
+def wait_for(stream: str) -> Item:
+    """Compute stands still until all that was put on `stream` is done."""
+    return _moment(f"{stream}.wait", "compute", ("compute", stream))
