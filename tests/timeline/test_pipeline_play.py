@@ -12,7 +12,8 @@ from flopcast.errors import InternalError
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.spec.plan import Plan
-from flopcast.timeline.pipeline import MESSAGE, TASK, critical_path, graph, hop_index, play
+from flopcast.timeline.chains import MESSAGE, TASK, hop_index
+from flopcast.timeline.pipeline import critical_path, graph, play
 
 STYLES = tuple(SIMULATIONS)
 INTERLEAVED_STYLES = ("overlapped", "batched")  # blocking one by one, interleaved stages wait for ever

@@ -17,7 +17,8 @@ from flopcast.cost.price import Priced
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
-from flopcast.timeline.pipeline import MESSAGE, TASK, Played, critical_path, hop_index
+from flopcast.timeline.chains import MESSAGE, TASK, hop_index
+from flopcast.timeline.pipeline import Played, critical_path
 from flopcast.timeline.program import Simulated
 from flopcast.workload.program import Programs
 

@@ -16,7 +16,8 @@ from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
-from flopcast.timeline.pipeline import Graph, Played, graph, hop_index, play
+from flopcast.timeline.chains import hop_index
+from flopcast.timeline.pipeline import Graph, Played, graph, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
 from flopcast.timeline.shares import (
