@@ -9,10 +9,12 @@ from pathlib import Path
 from flopcast import prediction
 from flopcast.io.curves import load_book
 from flopcast.io.jobs import load_job as read_job
-from flopcast.io.suites import load_suite
+from flopcast.io.megatron.functional_tests import functional_rows, read_runs
+from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.validation.compare import Comparison, compare
+from flopcast.validation.memory import ComparedMemory, compare_memory
 
 
 def load_job(path: str | Path) -> Job:
@@ -60,3 +62,36 @@ def validate_suite(name: str) -> Comparison:
         No suite of that name.
     """
     return compare(load_suite(name), predict)
+
+
+def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
+    """Compare a suite of measured memory: "memory".
+
+    Raises
+    ------
+    SpecError
+        No suite of that name.
+
+    Examples
+    --------
+    >>> max(abs(row.relative_error) for row in validate_memory("memory")) < 0.02
+    True
+    """
+    return compare_memory(load_memory_suite(name).rows, prediction.memory_by_class)
+
+
+def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[str, str]]:
+    """Compare the runs of a file: Megatron-LM's functional tests, with their logged memory.
+
+    Returns
+    -------
+    compared, left_out
+        Rows, and by the name of a row why it is not among them.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or is of another kind.
+    """
+    rows, left_out = functional_rows(read_runs(Path(path)))
+    return compare_memory(rows, prediction.memory_by_class), left_out

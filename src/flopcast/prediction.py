@@ -3,11 +3,13 @@
 Nothing here opens a file: the curves come from `io.curves.load_book` (or a calibration of your own).
 """
 
+import numpy as np
+
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
-from flopcast.memory.peak import peak_memory
+from flopcast.memory.peak import Memory, peak_memory
 from flopcast.report.report import MemoryReport, Report, memory_report, summarise
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
@@ -51,8 +53,20 @@ def memory_of(job: Job) -> MemoryReport:
     SpecError
         As `predict`.
     """
+    memory, stage_class = memory_by_class(job)
+    return memory_report(job, np.array(stage_class), memory)
+
+
+def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
+    """The memory of every kind of stage of a job, and which kind each stage is.
+
+    Raises
+    ------
+    SpecError
+        As `predict`.
+    """
     problems = check(job)
     if problems:
         raise SpecError(problems)
     programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.software)
-    return memory_report(job, programs.stages.of(0).stage_class, peak_memory(programs))
+    return peak_memory(programs), tuple(programs.stages.of(0).stage_class.tolist())

@@ -127,12 +127,14 @@ def test_one_square_of_scores_stays_where_the_stack_keeps_a_buffer_for_it():
 
 
 def test_received_activations_stay_on_stages_of_a_pipeline_alone():
-    stack = stack_with(memory={"received_activations": 3}, pipeline={"payload": "full"})
+    stack = stack_with(memory={"received_activations": 2}, pipeline={"payload": "full"})
 
-    alone, piped = (Kept(text, stack=stack).category("buffers") for text in ("gbs=2", "pp=2 gbs=2"))
+    texts = ("gbs=2", "pp=2 gbs=2", "pp=2 vpp=4 gbs=2")
+    alone, piped, chunked = (Kept(text, stack=stack).category("buffers") for text in texts)
 
     assert alone == [0.0]
-    assert piped == [3 * 2 * LENGTH * HIDDEN] * 2
+    assert piped == [(2 + 1) * 2 * LENGTH * HIDDEN] * 2
+    assert chunked == [(2 * 4 + 1) * 2 * LENGTH * HIDDEN] * 2
 
 
 def test_the_allocator_holds_more_than_it_gives_out_by_the_stack_s_fraction():

@@ -5,29 +5,45 @@ import click
 from flopcast.cli.asking import print_json
 
 SUITES = ("paper", "sc21", "korthikanti")
+OF_MEMORY = ("memory",)
+ALL_SUITES = (*SUITES, *OF_MEMORY)
 
 
 @click.command("validate")
-@click.option("--suite", "suites", multiple=True, type=click.Choice(SUITES), help="Default: all of them.")
+@click.option(
+    "--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES), help="Default: all of them."
+)
+@click.option("--runs", "runs", type=click.Path(), help="A table of runs instead; see below.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
-def command(suites: tuple[str, ...], wants_json: bool, wants_markdown: bool) -> None:
+def command(suites: tuple[str, ...], runs: str | None, wants_json: bool, wants_markdown: bool) -> None:
     """Predict runs that others measured, and say how far off each is.
 
     \b
     paper        ten runs of arXiv:2509.22832, with their components
     sc21         Table 1 of arXiv:2104.04473
     korthikanti  Table 5 of arXiv:2205.05198
+    memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
+
+    --runs takes the CSV of Megatron-LM's functional tests: what stays allocated behind a step.
     """
-    from flopcast.api import validate_suite
+    from flopcast.api import validate_memory, validate_runs, validate_suite
+    from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
     from flopcast.validation.summary import as_json, as_markdown, as_text
 
+    asked = () if runs else suites or ALL_SUITES
+    tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
+    if runs:
+        tables[runs] = validate_runs(runs)
+    if not wants_markdown and not wants_json:
+        for name, (rows, left_out) in tables.items():
+            click.echo(memory_as_text(name, rows, left_out) + "\n")
     compared = []
-    for name in suites or SUITES:
+    for name in (name for name in asked if name in SUITES):
         compared.append(validate_suite(name))
         if not wants_json and not wants_markdown:
             click.echo(as_text(compared[-1]) + "\n")
     if wants_markdown:
-        click.echo(as_markdown(compared), nl=False)
+        click.echo((as_markdown(compared) if compared else "") + memory_as_markdown(tables), nl=False)
     if wants_json:
-        print_json(as_json(compared))
+        print_json(as_json(compared) | {"memory": memory_as_json(tables)} if tables else as_json(compared))

@@ -5,7 +5,20 @@ from flopcast.io.catalog import document, names, unknown_name
 from flopcast.io.jobs import job_of, load_catalog_job
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import Document
+from flopcast.validation.memory import MemorySuite
 from flopcast.validation.suite import Suite
+
+
+def load_memory_suite(name: str) -> MemorySuite:
+    """A suite of measured memory by name, its jobs loaded and checked.
+
+    Raises
+    ------
+    SpecError
+        No such suite, or a fault in its file.
+    """
+    found, data = _described(name)
+    return build(MemorySuite, found, data)
 
 
 def load_suite(name: str) -> Suite:
@@ -16,6 +29,12 @@ def load_suite(name: str) -> Suite:
     SpecError
         No such suite, or a fault in its file.
     """
+    found, data = _described(name)
+    return build(Suite, found, data)
+
+
+def _described(name: str) -> tuple[Document, dict[str, object]]:
+    """A suite's document, and its data with jobs in the place of their descriptions."""
     if name not in names("suites"):
         raise SpecError([unknown_name("suites", name, "--suite")])
     found = document("suites", name)
@@ -25,4 +44,4 @@ def load_suite(name: str) -> Suite:
         job = row["job"]
         made = load_catalog_job(job) if isinstance(job, str) else job_of(Document(row["id"], job, {}))
         rows.append(row | {"job": made})
-    return build(Suite, found, data | {"rows": rows})
+    return found, data | {"rows": rows}

@@ -119,7 +119,8 @@ def buffers(programs: Programs) -> Floats:
             scores_bytes = np.maximum(scores_bytes, held * size_bytes)
     several = (programs.plans.pipeline_parallel > 1).astype(np.float64)
     chunks = programs.stages.holds_chunk.sum(axis=2)
-    received_bytes: Floats = memory.received_activations * _sent_bytes(programs) * several * chunks
+    tensors = (memory.received_activations * chunks + 1.0) * (memory.received_activations > 0)
+    received_bytes: Floats = tensors * _sent_bytes(programs) * several
     return scores_bytes + received_bytes
 
 

@@ -216,7 +216,7 @@ class Memory(Noun):
         default=False, description="one square of attention scores stays allocated (materialised attention)"
     )
     received_activations: int = Field(
-        default=0, ge=0, description="tensors of a stage's input that stay allocated between steps"
+        default=0, ge=0, description="received tensors of a chunk that stay allocated, and one in transit"
     )
     update_bytes: float = Field(
         default=0.0, ge=0, description="per parameter of the shard, while the optimizer runs"

@@ -1,0 +1,189 @@
+"""Megatron-LM's functional tests as jobs: one CSV row a test, with the memory that its log prints.
+
+Answers: which job is this row, and what stays allocated behind its steps?
+Elsewhere: how predicted and logged bytes are compared (validation/memory.py).
+
+The log is the last rank's, so the last stage's (`mem-allocated-bytes` after a step). What a row leaves open
+is Megatron-LM's default, or said by the name of its case: the base vocabulary is GPT-2's 50257, padded to a
+multiple of 128 · tensor-parallel degree; embeddings are tied unless the case says "untied"; learned
+positions unless "rope"; linears have biases unless "disable_bias_linear"; gated MLPs ("swiglu") are
+two thirds as wide. Gradients are fp32 in bf16 runs, and fp16, copied to fp32 for the update, in fp16 runs.
+
+cuBLAS has a workspace for each of PyTorch's two threads that launch products: 8 MiB and 128 KiB before
+Hopper, 32 MiB where runs are deterministic (CUBLAS_WORKSPACE_CONFIG=:4096:8). Transformer Engine has 4 MiB
+of its own; attention without it keeps one square of scores.
+"""
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.jobs import job_of, read_file
+from flopcast.io.yaml_text import Document
+from flopcast.validation.memory import MemoryRow
+
+HEADER = ("family", "case", "environment", "median_mem_allocated_bytes", "transformer_impl")
+VOCABULARY = 50257
+MOST_BYTES = 10_000_000
+LEFT_OUT = {  # words in the name of a case → why its row is not compared
+    "uneven": "stages are uneven, and the log of one rank does not say which it is",
+    "frozen": "it goes on from a checkpoint of another run",
+    "multi_dist_optimizer_instances": "its states are shared by half of the replicas",
+}
+CUBLAS_BYTES = {False: 8 * 2**20 + 128 * 2**10, True: 32 * 2**20}  # whether deterministic
+TRANSFORMER_ENGINE_BYTES = 4 * 2**20
+LAUNCHING_THREADS = 2  # forward, and autograd's
+RECEIVED_ACTIVATIONS = 2  # estimate: a chunk's input and its gradient
+
+
+def read_runs(path: Path) -> str:
+    """The text of a CSV with the columns of these tests.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or has other columns.
+    """
+    text = read_file(path, MOST_BYTES).decode("utf-8", "replace")
+    missing = set(HEADER) - set(text.split("\n", 1)[0].strip().split(","))
+    if missing:
+        problem = Problem(
+            field="--runs",
+            value=str(path),
+            allowed=f"a CSV with the columns {', '.join(HEADER)}",
+            because=f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests",
+            fix="give another file",
+        )
+        raise SpecError([problem])
+    return text
+
+
+def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
+    """The rows of GPT models with a logged memory, and why others are left out.
+
+    Parameters
+    ----------
+    text : str
+        The CSV.
+
+    Returns
+    -------
+    rows, left_out
+        Jobs with what was logged; reasons by the row's id, "CASE ENVIRONMENT".
+    """
+    rows: list[MemoryRow] = []
+    left_out: dict[str, str] = {}
+    for number, row in enumerate(csv.DictReader(io.StringIO(text))):
+        name = f"{row['case']} {row['environment']} {number}"
+        if row["family"] != "gpt" or not row["median_mem_allocated_bytes"]:
+            continue
+        reason = next((why for word, why in LEFT_OUT.items() if word in row["case"]), "")
+        if reason:
+            left_out[name] = reason
+            continue
+        try:
+            job = job_of(Document(name, _job(row), {}))
+        except SpecError as error:
+            left_out[name] = "a rule refuses " + ", ".join(problem.field for problem in error.problems)
+            continue
+        measured = float(row["median_mem_allocated_bytes"])
+        rows.append(MemoryRow(id=name, job=job, quantity="resident", stage="last", measured_bytes=measured))
+    return rows, left_out
+
+
+def _job(row: Mapping[str, str]) -> dict[str, object]:
+    """The document of one row's job."""
+    return {
+        "model": _model(row),
+        "cluster": "dgx-a100:1",
+        "stack": _stack(row),
+        "batch": {"sequence_length": _number(row, "seq_length", 1024)},
+        "plan": _plan(row),
+    }
+
+
+def _model(row: Mapping[str, str]) -> dict[str, object]:
+    """GPT of the row's sizes; names of cases say what its columns do not."""
+    case, hidden = row["case"], _number(row, "hidden_size", 512)
+    bias, gated = "disable_bias_linear" not in case, "swiglu" in case
+    wide = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
+    feed_forward: dict[str, object] = {"ffn_hidden": wide, "bias": bias}
+    if gated:
+        feed_forward["activation"] = "swiglu"
+    if row["num_experts"]:
+        feed_forward = {"num_experts": int(row["num_experts"]), "top_k": 2, "expert_hidden": wide}
+        feed_forward["activation"] = "swiglu" if gated else "gelu"
+    learned = "rope" not in case
+    block = {
+        "count": _number(row, "num_layers", 12),
+        "mixer": {
+            "heads": _number(row, "num_attention_heads", 8),
+            "qkv_bias": bias,
+            "out_bias": bias,
+            "rotary_fraction": 0.0 if learned else 1.0,
+        },
+        "feed_forward": feed_forward,
+    }
+    return {
+        "hidden": hidden,
+        "vocabulary": VOCABULARY,
+        "tied_embeddings": "untied" not in case,
+        "learned_positions": _number(row, "seq_length", 1024) if learned else 0,
+        "blocks": [block],
+    }
+
+
+def _stack(row: Mapping[str, str]) -> dict[str, object]:
+    """Megatron-Core with the row's switches."""
+    engine = row["transformer_impl"] != "local"
+    workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[row["deterministic_mode"] == "true"]
+    workspace_bytes += TRANSFORMER_ENGINE_BYTES if engine else 0
+    half = bool(row["fp16"])
+    reduced = row["use_distributed_optimizer"] == "true"
+    return {
+        "base": "megatron-core",
+        "attention_kernel": "flash" if engine else "materialised",
+        "gradients": {
+            "dtype": "fp16" if half else "fp32",
+            "collective": "reduce_scatter" if reduced else "all_reduce",
+        },
+        "optimizer": {"fp32_gradients": half},
+        "memory": {
+            "keeps_gradients": True,
+            "workspace_bytes": f"{workspace_bytes} B",
+            "score_buffer": not engine,
+            "received_activations": RECEIVED_ACTIVATIONS,
+        },
+    }
+
+
+def _plan(row: Mapping[str, str]) -> dict[str, object]:
+    """Degrees of eight devices; those that are not shared by a model are replicas."""
+    tensor, stages = (
+        _number(row, "tensor_model_parallel_size"),
+        _number(row, "pipeline_model_parallel_size"),
+    )
+    context = _number(row, "context_parallel_size")
+    each = _number(row, "num_layers_per_virtual_pipeline_stage", 0)
+    chunks = _number(row, "num_layers", 12) // (stages * each) if each else 1
+    plan: dict[str, object] = {
+        "dp": 8 // (tensor * stages * context),
+        "tp": tensor,
+        "pp": stages,
+        "cp": context,
+        "vpp": chunks,
+        "ep": _number(row, "expert_model_parallel_size"),
+        "sp": row["sequence_parallel"] == "true" and tensor > 1,
+        "zero": 1 if row["use_distributed_optimizer"] == "true" else 0,
+        "mbs": _number(row, "micro_batch_size", 4),
+        "gbs": _number(row, "global_batch_size", 32),
+        "precision": "fp16" if row["fp16"] else "bf16",
+    }
+    return plan | ({"recompute": row["recompute_granularity"]} if row["recompute_granularity"] else {})
+
+
+def _number(row: Mapping[str, str], name: str, default: int = 1) -> int:
+    """A column that counts; its default where the row is silent."""
+    return int(float(row[name])) if row[name] else default
