@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_examples import HIDDEN, MIXTURES, flop, messages, operators
+from layer_examples import HIDDEN, MIXTURES, experts, flop, messages, operators, split
 from pydantic import ValidationError
 
 from flopcast.dtypes import constant
@@ -296,3 +296,13 @@ def test_biases_of_experts_are_a_number_for_each_column_and_expert(expert, exper
 def test_experts_beside_attention_on_one_input_are_refused():
     with pytest.raises(ValidationError, match="sequential"):
         Block(mixer=Attention(heads=8), feed_forward=MIXTURES["mixtral"].feed_forward, residual="parallel")
+
+
+def test_shared_experts_keep_the_tensor_that_the_router_keeps_and_no_second_one():
+    """On one rank nothing is gathered: router, picked experts and shared ones read one input."""
+    block = experts(8, 2, shared_experts=1)
+
+    kept = kept_tensors(block.forward(256, split(sequences=1, length=512)), frozenset())
+
+    assert "shared.in.full" not in kept
+    assert kept["mlp.in"].item() == 512 * 256 * 2

@@ -30,13 +30,16 @@ def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item,
     Parameters
     ----------
     gate : whether its result is scaled, by the sigmoid of one number a token
+
+    Where nothing is gathered, the MLP reads the tensor that router and experts read: it is kept once.
     """
+    whole = "shared.in.full" if split.sequence_parallel else "mlp.in"
     enter = enter_tensor_parallel("mlp.in", "shared.enter", hidden, split)
     inside = [
         replace(
             item,
             name=_shared(item.name),
-            inputs=tuple(map(_shared, item.inputs)),
+            inputs=tuple(whole if name == "mlp.in.full" else _shared(name) for name in item.inputs),
             output=_shared(item.output),
             component="experts",
         )
@@ -45,7 +48,7 @@ def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item,
     leave = leave_tensor_parallel("shared.partial", "shared.sum", "shared.leave", hidden, split)
     join = _pass("residual_add", hidden, split)
     return (
-        replace(enter, output="shared.in.full"),
+        replace(enter, output=whole),
         *inside,
         leave,
         *(_gate(hidden, split) if gate else ()),
