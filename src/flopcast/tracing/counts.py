@@ -12,9 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from flopcast.tracing.recorder import ENDS, Recording
-from flopcast.tracing.weightless import Config, Libraries, run, supports_sdpa, without_attention_dropout
-
-ATTENTION = ("eager", "sdpa")
+from flopcast.tracing.weightless import Config, Libraries, attentions, run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,13 +67,12 @@ def summed(recording: Recording) -> dict[str, Any]:
 def count(libraries: Libraries, config: Config, sequences: int, length: int) -> dict[str, Any]:
     """Everything counted of a model on one micro-batch, as plain data: what the oracle's files hold.
 
-    Twice, with attention written out ("eager") and in one kernel ("sdpa"), where the model has such a one.
-    In one kernel attention drops nothing out: on a processor that would write the scores again.
+    Twice where its attention can be chosen: as it is written, and as one kernel. Nothing is dropped out.
     """
-    traces = {}
-    for attention in ATTENTION if supports_sdpa(libraries, config) else ATTENTION[:1]:
-        asked = without_attention_dropout(config) if attention == "sdpa" else config
-        traces[attention] = summed(run(libraries, asked, sequences, length, attention))
+    traces = {
+        attention: summed(run(libraries, config, sequences, length, attention))
+        for attention in attentions(libraries, config)
+    }
     return {
         "model_type": config.model_type,
         **libraries.versions,

@@ -72,6 +72,8 @@ RULES: dict[str, Rule] = {
     "_grouped_mm": lambda shapes: _grouped(*shapes[:2]),
     **dict.fromkeys(FUSED_ATTENTION, _forward_attention),
     **{f"{name}_backward": _backward_attention for name in FUSED_ATTENTION},
+    "fused_attention": _forward_attention,
+    "fused_attention_backward": _backward_attention,
     "convolution": _convolution,
     "convolution_backward": lambda shapes: 2.0 * _convolution(shapes[1:3]),
 }

@@ -29,11 +29,20 @@ WITHOUT_DATA = ("device", "size", "stride", "sym_size", "sym_stride", "sym_numel
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """A tensor that an operator reads or writes; `storage` numbers the memory it is a view of."""
+    """A tensor that an operator reads or writes; `storage` numbers the memory it is a view of.
+
+    `storage_bytes` is the size of that memory: a view may show a part of it, or one element many times.
+    """
 
     storage: int
     shape: Shape
     element_bytes: int
+    storage_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that a view reaches."""
+        return min(prod(self.shape) * self.element_bytes, self.storage_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +54,13 @@ class Call:
     writes: tuple[Operand, ...]
     layer: int
     backward: bool
+
+    @property
+    def is_view(self) -> bool:
+        """Whether nothing is computed: what it gives is memory that it was given."""
+        read = {operand.storage for operand in self.reads}
+        in_place = self.name.endswith("_")
+        return not in_place and all(operand.storage in read for operand in self.writes)
 
     @property
     def flop(self) -> float:
@@ -99,7 +115,10 @@ class _Notes:
     def operand(self, tensor: Tensor) -> Operand:
         """A tensor as it is written down."""
         return Operand(
-            storage=self.number(tensor), shape=tuple(tensor.shape), element_bytes=tensor.element_size()
+            storage=self.number(tensor),
+            shape=tuple(tensor.shape),
+            element_bytes=tensor.element_size(),
+            storage_bytes=int(tensor.untyped_storage().nbytes()),
         )
 
 

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from flopcast.errors import Problem, SpecError
+from flopcast.tracing.attention import offer
 from flopcast.tracing.recorder import Module, Recording, Torch, record
 
 INSTALL = "pip install 'flopcast[hf]' torch"
@@ -76,27 +77,53 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
         because = "code of a checkpoint is never run"
         raise SpecError([_refused("model_type", family, allowed, because, "install a newer transformers")])
     try:
-        config = known[family].from_dict(told).get_text_config(decoder=True)
-    except CANNOT as error:
+        return _decoder(libraries, known[family].from_dict(told))
+    except (*CANNOT, import_module("huggingface_hub.errors").StrictDataclassError) as error:
+        if isinstance(error, SpecError):
+            raise
         because = f"its configuration class says: {_first_line(error)}"
         raise SpecError([_refused("config", family, "values of this family", because, "mend it")]) from None
-    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+
+
+def published_config(libraries: Libraries, name: str) -> Config:
+    """The config object of a name, which transformers asks of the Hugging Face hub or of its own cache.
+
+    Raises
+    ------
+    SpecError
+        There is no such model, or it cannot be reached, or its code is not that of transformers.
+    """
+    try:
+        config = libraries.transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (*CANNOT, OSError) as error:
+        because = f"transformers says: {_first_line(error)}"
+        allowed = "a config.json, its folder, or OWNER/NAME of the hub"
+        problem = _refused("model", name, allowed, because, "save the config and name its folder")
+        raise SpecError([problem]) from None
+    return _decoder(libraries, config)
+
+
+def _decoder(libraries: Libraries, config: Config) -> Config:
+    """The config of the text model, which must predict the next token."""
+    text = config.get_text_config(decoder=True)
+    if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
         because = "only decoders that predict the next token are traced"
-        raise SpecError([_refused("model_type", family, "a causal language model", because, "choose one")])
-    return config
+        told = config.model_type
+        raise SpecError([_refused("model_type", told, "a causal language model", because, "choose one")])
+    return text
 
 
-def supports_sdpa(libraries: Libraries, config: Config) -> bool:
-    """Whether the model of a config has attention in one kernel."""
+def attentions(libraries: Libraries, config: Config) -> tuple[str, ...]:
+    """How the model of a config can run its attention: as it is written ("eager"), or in one kernel."""
     model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
-    return bool(model._supports_sdpa)
+    return ("eager", "fused") if model._supports_attention_backend else ("eager",)
 
 
-def without_attention_dropout(config: Config) -> Config:
-    """The config with a softmax that drops nothing."""
+def without_dropout(config: Config) -> Config:
+    """The config of a model that drops nothing: on a processor masks are wider than a GPU's."""
     changed = deepcopy(config)
-    for key in ("attention_dropout", "attn_pdrop", "attn_dropout"):
-        if hasattr(changed, key):
+    for key, value in config.to_dict().items():
+        if ("dropout" in key or key.endswith("_pdrop")) and isinstance(value, float):
             setattr(changed, key, 0.0)
     return changed
 
@@ -104,18 +131,19 @@ def without_attention_dropout(config: Config) -> Config:
 def build(libraries: Libraries, config: Config, attention: str) -> Module:
     """The model of a config in training mode, to be called inside `fakes`.
 
-    `attention` is transformers' word: "eager" writes the scores, "sdpa" runs one kernel.
+    `attention` is "eager", which writes the scores, or "fused", which runs one kernel (attention.py).
     """
+    kernel = offer() if attention == "fused" else attention
     model = libraries.transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation=attention, dtype=libraries.torch.bfloat16
+        without_dropout(config), attn_implementation=kernel, dtype=libraries.torch.bfloat16
     )
     with suppress(*CANNOT):  # dense models have no experts to be told of
         model.set_experts_implementation("grouped_mm")
     return model.train()
 
 
-def decoder_layers(libraries: Libraries, model: Module, config: Config) -> list[Module]:
-    """The layers of the decoder: the longest list of modules that has as many as the config says.
+def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Module:
+    """The layers of the decoder: the first list of modules that has as many as the config says.
 
     Raises
     ------
@@ -124,7 +152,7 @@ def decoder_layers(libraries: Libraries, model: Module, config: Config) -> list[
     """
     count = config.num_hidden_layers
     lists = [module for module in model.modules() if isinstance(module, libraries.torch.nn.ModuleList)]
-    found = [list(modules) for modules in lists if len(modules) == count]
+    found = [modules for modules in lists if len(modules) == count]
     if not found:
         because = "a trace is divided over the decoder's layers"
         allowed = f"a model with one list of {count} layers"
@@ -132,8 +160,15 @@ def decoder_layers(libraries: Libraries, model: Module, config: Config) -> list[
     return found[0]
 
 
-def run(libraries: Libraries, config: Config, sequences: int, length: int, attention: str) -> Recording:
-    """What the model of a config does on one micro-batch.
+def run(
+    libraries: Libraries,
+    config: Config,
+    sequences: int,
+    length: int,
+    attention: str,
+    only: tuple[int, ...] = (),
+) -> Recording:
+    """What the model of a config does on one micro-batch, with all of its layers or `only` some.
 
     Raises
     ------
@@ -146,8 +181,11 @@ def run(libraries: Libraries, config: Config, sequences: int, length: int, atten
         with fake(allow_non_fake_inputs=True), torch.device("cpu"):
             model = build(libraries, config, attention)
             layers = decoder_layers(libraries, model, config)
+            for index in reversed(range(len(layers)) if only else ()):
+                if index not in only:
+                    del layers[index]
             ids = torch.zeros(sequences, length, dtype=torch.long)
-            return record(torch, model, layers, ids)
+            return record(torch, model, list(layers), ids)
     except CANNOT as error:
         if isinstance(error, SpecError):
             raise

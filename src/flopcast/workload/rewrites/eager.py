@@ -8,6 +8,8 @@ Norms and softmax are computed in fp32 between two casts, so that they keep tens
 Every chain was counted, kernel by kernel, in a trace of the model's own code (docs/accuracy/traces.md).
 """
 
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.operators.memory_bound import MemoryBound
 from flopcast.workload.rewrites.base import Items, change_kind
 
 
@@ -22,8 +24,16 @@ def wide_scaled_rmsnorm(items: Items) -> Items:
 
 
 def wide_softmax(items: Items) -> Items:
-    """`softmax` → cast, softmax, cast: keeps its result in both widths."""
-    return change_kind(items, "softmax", "wide_softmax")
+    """`softmax` of 16 bits → cast, softmax, cast: keeps its result in both widths.
+
+    A router's that is wide anyway stays one kernel.
+    """
+    return tuple(
+        item
+        if isinstance(item.work, MemoryBound) and ELEMENT_BYTES[item.work.dtype] > 2.0
+        else change_kind((item,), "softmax", "wide_softmax")[0]
+        for item in items
+    )
 
 
 def unfused_gate(items: Items) -> Items:
