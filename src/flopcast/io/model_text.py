@@ -41,14 +41,37 @@ def _entry(entry: object) -> list[str]:
     if not isinstance(entry, Mapping) or "mixer" not in entry:
         return [f"  - {_flow(entry)}"]
     keys = [key for key in FIRST if key in entry] + [key for key in entry if key not in FIRST]
-    lines = [f"    {key}: {_flow(entry[key])}" for key in keys]
+    lines = [line for key in keys for line in _field(key, entry[key])]
     return [f"  - {lines[0].lstrip()}", *lines[1:]]
+
+
+def _field(key: str, value: object) -> list[str]:
+    """A field of a block: on one line, or a line for each part of its lists (a traced mixer)."""
+    if not isinstance(value, Mapping) or not any(_is_list(inner) for inner in value.values()):
+        return [f"    {key}: {_flow(value)}"]
+    lines = [f"    {key}:"]
+    for name, inner in value.items():
+        listed = inner if _is_list(inner) else ()
+        lines.append(f"      {name}:" + ("" if listed else f" {_flow(inner)}"))
+        lines += [f"        - {_flow(part)}" for part in listed]
+    return lines
+
+
+def _is_list(value: object) -> bool:
+    """Whether a value is a list of mappings."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
+    return bool(value) and isinstance(value[0], Mapping)
 
 
 def _flow(value: object) -> str:
     """A value on one line: words as they are where YAML cannot mistake them, other texts quoted."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, float) and value == int(value):
+        return str(int(value))
     if isinstance(value, str) and value.replace("_", "").isalpha() and value.islower():
         return value if value not in ("true", "false", "null") else json.dumps(value)
     return json.dumps(value, ensure_ascii=False)

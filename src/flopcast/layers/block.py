@@ -40,6 +40,7 @@ from flopcast.layers.base import (
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.layers.traced import NoFeedForward, Traced
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
 
@@ -59,11 +60,14 @@ def _kind_of_mixer(value: object) -> str:
 
 
 Mixer = Annotated[
-    Annotated[Attention, Tag("attention")] | Annotated[LatentAttention, Tag("latent_attention")],
+    Annotated[Attention, Tag("attention")]
+    | Annotated[LatentAttention, Tag("latent_attention")]
+    | Annotated[Traced, Tag("traced")],
     Discriminator(_kind_of_mixer),
 ]
 FeedForward = Annotated[
-    Annotated[Mlp, Tag("mlp")] | Annotated[Experts, Tag("experts")], Discriminator(_kind_of_feed_forward)
+    Annotated[Mlp, Tag("mlp")] | Annotated[Experts, Tag("experts")] | Annotated[NoFeedForward, Tag("none")],
+    Discriminator(_kind_of_feed_forward),
 ]
 
 
@@ -113,11 +117,24 @@ class Block(AbstractLayer):
                 raise ValueError(f"residual sequential, where {field} is {half.kind}")
         return self
 
+    @model_validator(mode="after")
+    def _a_traced_block_is_whole(self) -> "Block":
+        rest = isinstance(self.feed_forward, NoFeedForward)
+        if self.mixer.is_whole_block != rest:
+            raise ValueError("feed_forward of kind none beside a mixer of kind traced, and nowhere else")
+        if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
+            raise ValueError(
+                "residual, norm_placement and dropout left out of a traced block: it holds them"
+            )
+        return self
+
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Norms, both halves, and the biases that are added after their sums.
 
         A bias after a sum is held whole by every rank: it is added once, to the finished sum.
         """
+        if self.mixer.is_whole_block:
+            return self.mixer.weights(hidden, split)
         names: tuple[str, ...] = (
             ("norm1",) if self.residual == "parallel_shared_norm" else ("norm1", "norm2")
         )
@@ -142,6 +159,8 @@ class Block(AbstractLayer):
         Sequential blocks enter and leave the tensor-parallel region twice; parallel ones leave it
         once, because the partial sums of both halves are added before the ranks' are.
         """
+        if self.mixer.is_whole_block:
+            return self.mixer.forward(hidden, split)
         if self.residual == "sequential":
             return (
                 *self._half("attention", "x", "middle", hidden, split),

@@ -70,6 +70,8 @@ class Item:
         """Name in the layer of the tensor that a role of the operator stands for."""
         if kept.role == "output":
             return self.output
+        if kept.role.startswith("tensor:"):
+            return kept.role.removeprefix("tensor:")
         if kept.role.startswith("input:"):
             return self.inputs[int(kept.role.removeprefix("input:"))]
         return f"{self.name}.{kept.role}"

@@ -21,6 +21,7 @@ from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_sharding import RULES as RULES_OF_SHARDS
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
+from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import leaves_no_stage_empty
 
@@ -70,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_SHARDS,
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,
+    *RULES_OF_TRACED,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

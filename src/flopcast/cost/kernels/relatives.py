@@ -99,6 +99,8 @@ RELATIVES: dict[str, Relative] = {
     ),
     # chains of such passes, of eager PyTorch: an estimate, as no row was measured
     **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
+    # a traced run of passes in one kernel, of any shapes: an estimate, as no row was measured
+    **dict.fromkeys(("fused_pass", "fused_pass.backward"), CHAIN),
     # rows gathered from, or scattered to, places all over a tensor: an estimate, as no row was measured
     **dict.fromkeys(
         (

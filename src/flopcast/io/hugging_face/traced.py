@@ -1,0 +1,31 @@
+"""Which model is to be traced: a config of a file or folder, or one that the hub has by name.
+
+Answers: which config object of transformers do these words stand for?
+Elsewhere: what is done with it (tracing/).
+"""
+
+from flopcast.io.sources import is_path, read_model_file
+from flopcast.tracing.weightless import Config, Libraries, known_config, published_config
+
+
+def config_of(libraries: Libraries, model: str) -> Config:
+    """The config of a file, of the folder that holds one, or of a name.
+
+    A text with a slash is a file if there is one, a name of the hub otherwise.
+
+    Raises
+    ------
+    SpecError
+        It cannot be read, or transformers has no causal language model of this family.
+    """
+    if is_path(model) and not _is_name(model):
+        data = read_model_file(model).data
+        return known_config(libraries, data if isinstance(data, dict) else {})
+    return published_config(libraries, model)
+
+
+def _is_name(model: str) -> bool:
+    """Whether a text is OWNER/NAME and no file of the machine."""
+    from flopcast.io.sources import exists
+
+    return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not exists(model)

@@ -1,0 +1,61 @@
+"""One kernel over several tensors, made of passes that a trace found one after the other.
+
+Answers: what does a run of norms, sums, activations and copies move where it is one kernel?
+Elsewhere: passes of known kinds (memory_bound.py), how runs are found (tracing/fusing.py).
+
+What lies between its passes is never written. The backward reads the gradients of what the forward wrote,
+writes those of what it read, and reads the tensors that were kept for it.
+"""
+
+from dataclasses import dataclass, replace
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
+from flopcast.operators.base import AbstractOperator, Saved, Work
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FusedPass(AbstractOperator):
+    """A kernel that moves `moved` elements and keeps the named tensors, each with its elements.
+
+    Examples
+    --------
+    A norm of a million elements reads x and writes y; its backward reads x and dy and writes dx:
+
+    >>> from flopcast.dtypes import constant
+    >>> norm = FusedPass(moved=constant(2e6), kept=(("x", constant(1e6)),), dtype="bf16")
+    >>> (_, backward), = norm.gradients()
+    >>> norm.work().moved_bytes.item(), backward.work().moved_bytes.item()
+    (4000000.0, 6000000.0)
+    """
+
+    moved: Counts  # elements, read and written
+    kept: tuple[tuple[str, Counts], ...]  # names of tensors in the layer, and their elements
+    dtype: str
+    is_gradient: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """One curve per pass."""
+        return "fused_pass.backward" if self.is_gradient else "fused_pass"
+
+    def work(self) -> Work:
+        """No matrix product; each tensor once."""
+        again = sum((elements for _, elements in self.kept), ZERO) if self.is_gradient else ZERO
+        return Work(
+            flop=ZERO, moved_bytes=(self.moved + again) * ELEMENT_BYTES[self.dtype], unit=self.dtype
+        )
+
+    def coordinates(self) -> tuple[Counts, ...]:
+        """Bytes moved."""
+        return (self.work().moved_bytes,)
+
+    def saves(self) -> tuple[Saved, ...]:
+        """The named tensors."""
+        size_bytes = ELEMENT_BYTES[self.dtype]
+        return tuple(
+            Saved(role=f"tensor:{name}", size_bytes=elements * size_bytes) for name, elements in self.kept
+        )
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """One kernel."""
+        return (("dgrad", replace(self, is_gradient=True)),)

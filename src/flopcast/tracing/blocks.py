@@ -1,0 +1,242 @@
+"""A traced model: blocks of operators whose sizes are polynomials, found from several traces.
+
+Answers: which model of ours does the code of transformers describe, where no layer of ours does?
+Elsewhere: kernels of one traced layer (fusing.py), the layer that the result becomes (layers/traced.py).
+
+A size is a polynomial in sequences b and their length s, in {1, b} × {1, s, s²}. Six micro-batches fix its
+six numbers; a seventh must agree. The whole model runs once, layers of each kind alone for the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.errors import Problem, SpecError
+from flopcast.tracing.fusing import Kernel, kernels
+from flopcast.tracing.recorder import ENDS, Recording
+from flopcast.tracing.weightless import Config, Libraries, attentions, run
+
+POINTS = ((2, 512), (1, 256), (2, 256), (1, 512), (1, 768), (2, 768))  # the first is of the whole model
+PROOF = (3, 384)
+TERMS = ("constant", "sequences", "length", "tokens", "square", "pairs")
+INTEGERS = ("heads", "kv_heads", "head_size", "value_head_size", "groups")  # fields that are no polynomials
+UNIT = 256.0  # tokens; lengths in it keep the six equations well apart
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kind:
+    """Equal layers of the traced model: one of them, and where they stand."""
+
+    layer: int
+    places: tuple[int, ...]
+
+
+def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The model of a config as plain data, and what a person should know of it.
+
+    Raises
+    ------
+    SpecError
+        Sizes that are no such polynomials, parts outside the layers that a model of ours does not have, or
+        code that cannot run weightlessly.
+    """
+    attention = attentions(libraries, config)[-1]
+    whole = run(libraries, config, *POINTS[0], attention)
+    kinds = _kinds(whole)
+    only = tuple(kind.layer for kind in kinds)
+    more = [run(libraries, config, *point, attention, only) for point in (*POINTS[1:], PROOF)]
+    blocks = []
+    for order, kind in enumerate(kinds):
+        traces = [kernels(whole, kind.layer), *(kernels(recording, order) for recording in more)]
+        mixer = {
+            "kind": "traced",
+            "weights_of_block": _weights(whole, kind.layer, traces[0]),
+            "operators": _operators(config, traces),
+        }
+        blocks.append({"count": len(kind.places), "mixer": mixer, "feed_forward": {"kind": "none"}})
+    ends = _ends(whole, config)
+    norm = {key: ends.pop(key) for key in ("norm", "norm_bias", "norm_scale") if key in ends}
+    mapping = {
+        "name": str(config.model_type),
+        "context_length": int(getattr(config, "max_position_embeddings", 0) or 0),
+        **ends,
+        "blocks": [block | norm for block in blocks],
+        **_pattern(kinds),
+        "source": [{"title": _title(libraries, config)}],
+    }
+    return mapping, _notes(attention)
+
+
+def _title(libraries: Libraries, config: Config) -> str:
+    """What was traced, by which versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in libraries.versions.items())
+    return f"trace of {config.model_type}: {versions}"
+
+
+def _notes(attention: str) -> tuple[str, ...]:
+    """What a trace does not tell."""
+    kernel = "one causal kernel" if attention == "fused" else "products that write the scores"
+    return (
+        f"traced: attention is {kernel}, windows are counted as full attention",
+        "traced: passes between products are one kernel each, loads of experts are even, dropout is off",
+        "traced: blocks are not cut by tensor or context parallelism",
+    )
+
+
+def _kinds(recording: Recording) -> list[_Kind]:
+    """Layers whose operators and tensors have equal shapes, in the order of the first."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    signatures: dict[int, list[object]] = {place: [] for place in range(len(recording.inputs))}
+    for call in recording.calls:
+        if call.layer != ENDS and not call.backward and not call.is_view:
+            shapes = tuple(operand.shape for operand in (*call.reads, *call.writes))
+            signatures[call.layer].append((call.name, shapes))
+    for place, signature in signatures.items():
+        found.setdefault(tuple(signature), []).append(place)
+    return [_Kind(layer=places[0], places=tuple(places)) for places in found.values()]
+
+
+def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
+    """Which kind stands in which layer; nothing where kinds stand in a row each."""
+    order = {place: index for index, kind in enumerate(kinds) for place in kind.places}
+    listed = [order[place] for place in sorted(order)]
+    if all(one <= other for one, other in pairwise(listed)):
+        return {}
+    period = next(
+        n for n in range(1, len(listed) + 1) if all(listed[i] == listed[i % n] for i in range(len(listed)))
+    )
+    return {"pattern": listed[:period]}
+
+
+def _weights(recording: Recording, layer: int, found: Sequence[Kernel]) -> list[dict[str, object]]:
+    """Weights of one layer; of a stack of experts, what a token uses of it."""
+    rows = {
+        kernel.sizes["groups"]: kernel.sizes["rows"] for kernel in found if kernel.kind == "grouped_matmul"
+    }
+    tokens = prod(POINTS[0])
+    weights = []
+    for parameter in recording.parameters:
+        if parameter.layer == layer:
+            weight: dict[str, object] = {
+                "name": parameter.name.partition(f".{layer}.")[2] or parameter.name,
+                "elements": parameter.elements,
+            }
+            if len(parameter.shape) == 3 and parameter.shape[0] in rows:
+                share = rows[parameter.shape[0]] / tokens / parameter.shape[0]
+                weight["active"] = max(1, round(parameter.elements * min(1.0, share)))
+            weights.append(weight)
+    return weights
+
+
+def _operators(config: Config, traces: Sequence[Sequence[Kernel]]) -> list[dict[str, object]]:
+    """Operators of a block whose sizes are polynomials through those of all traces.
+
+    Raises
+    ------
+    SpecError
+        The kernels differ from one micro-batch to another, or a size is no such polynomial.
+    """
+    if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
+        raise SpecError([_unsteady(config, "it runs other operators for other micro-batches")])
+    operators = []
+    for place, same in enumerate(zip(*traces, strict=True)):
+        first = same[0]
+        operator: dict[str, object] = {
+            "kind": first.kind,
+            "name": f"{place}.{first.kind}",
+            "inputs": list(first.inputs),
+            "output": first.output,
+        }
+        for name in first.sizes:
+            values = [kernel.sizes[name] for kernel in same]
+            operator[name] = int(values[0]) if name in INTEGERS else _polynomial(config, values)
+        if first.keeps:
+            operator["keeps"] = [
+                {"name": name, "elements": _polynomial(config, [kernel.keeps[name] for kernel in same])}
+                for name in first.keeps
+            ]
+        if first.kind == "batched_matmul":
+            operator["scores"] = first.sizes["n"] >= first.sizes["k"]
+        operators.append(operator)
+    return operators
+
+
+def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, float]:
+    """The polynomial through values at POINTS, which PROOF must agree with; a number where constant."""
+    rows = np.array([_terms(*point) for point in POINTS])
+    solution = np.linalg.solve(rows, np.array(values[:-1]))
+    expected = float(_terms(*PROOF) @ solution)
+    if abs(expected - values[-1]) > 1e-6 * max(1.0, abs(values[-1])):
+        raise SpecError([_unsteady(config, "a size is no polynomial of sequences and their length")])
+    units = np.array([1.0, 1.0, UNIT, UNIT, UNIT**2, UNIT**2])
+    found = {
+        name: round(float(value), 6)
+        for name, value in zip(TERMS, solution / units, strict=True)
+        if abs(value) > 1e-6 * max(np.abs(solution))
+    }
+    return found.get("constant", 0.0) if not found.keys() - {"constant"} else found
+
+
+def _terms(sequences: float, length: float) -> Counts:
+    """The six terms at one micro-batch, lengths in UNIT."""
+    s = length / UNIT
+    terms: Counts = np.array([1.0, sequences, s, sequences * s, s**2, sequences * s**2])
+    return terms
+
+
+def _unsteady(config: Config, because: str) -> Problem:
+    return Problem(
+        field="model_type",
+        value=config.model_type,
+        allowed="a model that does the same for every micro-batch",
+        because=because,
+        fix="describe the model by hand",
+    )
+
+
+def _ends(recording: Recording, config: Config) -> dict[str, Any]:
+    """What stands outside the layers: tables, positions, the last norm, the head.
+
+    Raises
+    ------
+    SpecError
+        More than one part in a thousand of the model is none of these.
+    """
+    hidden, vocabulary = int(config.hidden_size), int(config.vocab_size)
+    shapes = [parameter.shape for parameter in recording.parameters if parameter.layer == ENDS]
+    tables = shapes.count((vocabulary, hidden))
+    vectors = shapes.count((hidden,))
+    positions = [shape[0] for shape in shapes if len(shape) == 2 and shape[1:] == (hidden,)]
+    positions = [rows for rows in positions if rows != vocabulary]
+    biased = (vocabulary,) in shapes
+    named = tables * vocabulary * hidden + vectors * hidden + sum(positions) * hidden + biased * vocabulary
+    held = sum(parameter.elements for parameter in recording.parameters if parameter.layer == ENDS)
+    total = sum(parameter.elements for parameter in recording.parameters)
+    if abs(held - named) > 1e-3 * total or not 1 <= tables <= 2 or len(positions) > 1 or vectors > 4:
+        raise SpecError([_unknown_ends(config, shapes)])
+    ends: Mapping[str, Any] = {
+        "hidden": hidden,
+        "vocabulary": vocabulary,
+        "tied_embeddings": tables == 1,
+        "head_bias": biased,
+        "norm": "layernorm" if vectors in (2, 4) else "rmsnorm",
+        "norm_scale": vectors > 0,
+        "embedding_norm": vectors > 2,
+        "learned_positions": sum(positions),
+    }
+    return {key: value for key, value in ends.items() if value or key == "norm_scale"}
+
+
+def _unknown_ends(config: Config, shapes: Sequence[tuple[int, ...]]) -> Problem:
+    return Problem(
+        field="model_type",
+        value=config.model_type,
+        allowed="tables, learned positions, one norm and a head outside of the layers",
+        because=f"its parameters there have the shapes {sorted(set(shapes))}",
+        fix="describe the model by hand",
+    )
