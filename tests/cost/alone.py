@@ -15,6 +15,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -174,6 +175,15 @@ def _memory_bound(kind, is_gradient):
     )
 
 
+def _fused_pass(is_gradient):
+    return lambda rows, width, layers: FusedPass(
+        moved=2 * rows * width * layers,
+        kept=(("x", rows * width * layers),),
+        dtype="fp16",
+        is_gradient=is_gradient,
+    )
+
+
 TOKENS, WIDTH, HEAD = (9.0, 13.0), (10.0, 14.0), (5.0, 8.0)  # log2 of the smallest, the largest
 ONE_LAYER = (0.0, 0.0)
 OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges of the sizes
@@ -205,6 +215,10 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
         lambda rows, width, layers: Quantise(elements=rows * width * layers, each_bytes=4.0, dtype="fp16"),
         ((10.0, 20.0), WIDTH, ONE_LAYER),
     ),
+    **{
+        f"fused_pass{suffix}": (_fused_pass(bool(suffix)), ((10.0, 20.0), WIDTH, ONE_LAYER))
+        for suffix in ("", ".backward")
+    },
     **{kind: (_memory_bound(kind, False), ((10.0, 20.0), WIDTH, ONE_LAYER)) for kind in KINDS},
     **{
         f"{kind}.backward": (_memory_bound(kind, True), ((10.0, 20.0), WIDTH, ONE_LAYER))

@@ -13,6 +13,7 @@ from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.layers.traced import NoFeedForward, Traced
 
 RESIDUALS = ("sequential", "parallel", "parallel_shared_norm")
 
@@ -122,6 +123,39 @@ LATENT = {  # DeepSeek's, small: no two widths are equal
     "latent_without_queries": latent(),
     "latent_dropout": latent(q_lora_rank=24, dropout=0.1),
 }
+TRACED = Traced.model_validate(
+    {
+        "weights_of_block": [{"name": "norm", "elements": 64}, {"name": "w", "elements": 64 * 64}],
+        "operators": [
+            {
+                "kind": "pass",
+                "name": "norm",
+                "inputs": ["x"],
+                "output": "n",
+                "moved": {"tokens": 128, "constant": 64},
+                "keeps": [{"name": "x", "elements": {"tokens": 64}}],
+            },
+            {
+                "kind": "matmul",
+                "name": "linear",
+                "inputs": ["n"],
+                "output": "q",
+                "m": {"tokens": 1},
+                "n": 64,
+                "k": 64,
+            },
+            {
+                "kind": "attention",
+                "name": "core",
+                "inputs": ["q", "q", "q"],
+                "output": "y",
+                "heads": 4,
+                "kv_heads": 4,
+                "head_size": 16,
+            },
+        ],
+    }
+)
 LAYERS = {
     **BLOCKS,
     **MIXTURES,
@@ -134,6 +168,9 @@ LAYERS = {
     "adapted_head": Adapted(
         kind="head", inner=Head(vocabulary=1000), adapters=Adapters(rank=4, targets=("q",))
     ),
+    "traced": TRACED,
+    "traced_block": Block(mixer=TRACED, feed_forward=NoFeedForward(), norm="rmsnorm"),
+    "no_feed_forward": NoFeedForward(),
     "attention": Attention(heads=8, kv_heads=2, qkv_bias=True, dropout=0.1),
     "latent_attention": LATENT["latent"].mixer,
     "mlp": Mlp(ffn_hidden=256, activation="silu", bias=True),

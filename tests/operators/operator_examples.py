@@ -6,6 +6,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -72,6 +73,9 @@ def examples(rows=slice(None), dtype="bf16"):
         "dequantise": Dequantise(elements=TOKENS[rows] * HIDDEN[rows], stored="nf4", dtype=dtype),
         "optimizer": OptimizerUpdate(
             parameters=TOKENS[rows], bytes_per_parameter=HEADS[rows] + 24, dtype=dtype
+        ),
+        "fused_pass": FusedPass(
+            moved=TOKENS[rows] * HIDDEN[rows], kept=(("x", TOKENS[rows] * INNER[rows]),), dtype=dtype
         ),
     }
     for kind in KINDS:

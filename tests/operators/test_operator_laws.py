@@ -147,7 +147,7 @@ def test_kept_tensors_are_inputs_the_output_or_a_tensor_with_a_name_of_its_own(n
     for role in roles:
         word, _, place = role.partition(":")
         assert word.isidentifier()
-        assert place.isdigit() if word == "input" else not place
+        assert place.isdigit() if word == "input" else bool(place) == (word == "tensor")
 
 
 @pytest.mark.parametrize("name", NAMES)

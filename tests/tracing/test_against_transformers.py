@@ -8,9 +8,9 @@ import pytest
 from oracle_cases import NAMES, blocks, flop_of, oracle, programs
 
 KEPT_TOLERANCE = 0.003  # no numbers of a row are counted: statistics of norms, places of rows
-CHAINS_OF_THEIR_OWN = {
+CHAINS_OF_THEIR_OWN = {  # families that keep what no stack of ours keeps, and why
     "cohere": "layer norms and rotary positions are chains in fp32",
-    "llama4_text": "every token is repeated for every expert",  # what is kept is not what any stack of ours keeps, and why
+    "llama4_text": "every token is repeated for every expert",
     "gpt_oss": "sinks are joined to the scores as a column, gates are clamped and scaled in seven passes",
 }
 
@@ -18,10 +18,10 @@ CHAINS_OF_THEIR_OWN = {
 def extra_bytes(case, attention):
     """Of one layer, what a family keeps beside the chains that are rewrites, as its code says.
 
-    OLMo norms an fp32 copy of its input. GPT-J and GPT-Neo multiply queries and keys in fp32; GPT-J looks its
-    rotary angles up in every layer, and a layer of GPT-Neo holds on to a mask of all positions, a byte each.
-    Where one projection makes queries, keys and values and rotary positions write new queries and keys, the
-    values are a view that holds on to all three.
+    OLMo norms an fp32 copy of its input. GPT-J and GPT-Neo multiply queries and keys in fp32; GPT-J looks
+    its rotary angles up in every layer, and a layer of GPT-Neo holds on to a mask of all positions, a byte
+    each. Where one projection makes queries, keys and values, and rotary positions write new queries and
+    keys, the values are a view that holds on to all three.
     """
     tokens, mixer = case.sequences * case.length, case.model.blocks[0].mixer
     inner = mixer.heads * mixer.size(case.model.hidden)
@@ -39,7 +39,7 @@ def extra_bytes(case, attention):
 
 
 def _has_fast_gelu(case):
-    """Whether the activation is "gelu_fast", a chain of ten passes that keeps six tensors beside its input."""
+    """Whether the activation is "gelu_fast", a chain that keeps six tensors beside its input."""
     return case.config.get("hidden_act") == "gelu_fast"
 
 

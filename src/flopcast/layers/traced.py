@@ -24,6 +24,7 @@ from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
+from flopcast.units import Number
 
 CORE = "core_attention"
 PROBES = (1024.0, 2048.0)  # tokens of a sequence: FLOP are a polynomial of second degree
@@ -34,15 +35,15 @@ class Size(Noun):
 
     >>> from flopcast.layers.traced import Size
     >>> Size.model_validate(4096).constant, Size(tokens=2).at(2.0, 512.0)
-    (4096.0, 2048.0)
+    (4096, 2048.0)
     """
 
-    constant: float = 0.0
-    sequences: float = Field(default=0.0, description="times b")
-    length: float = Field(default=0.0, description="times s")
-    tokens: float = Field(default=0.0, description="times b · s")
-    square: float = Field(default=0.0, description="times s²")
-    pairs: float = Field(default=0.0, description="times b · s²")
+    constant: Number = 0.0
+    sequences: Number = Field(default=0.0, description="times b")
+    length: Number = Field(default=0.0, description="times s")
+    tokens: Number = Field(default=0.0, description="times b · s")
+    square: Number = Field(default=0.0, description="times s²")
+    pairs: Number = Field(default=0.0, description="times b · s²")
 
     @model_validator(mode="before")
     @classmethod
@@ -272,7 +273,7 @@ class Traced(AbstractMixer):
         slope = (long - short) / (PROBES[1] - PROBES[0])
         return short - slope * PROBES[0], slope
 
-    def _flop(self, length: float) -> float:
+    def _flop(self, length: Number) -> float:
         """FLOP of one sequence, every pair of its tokens counted."""
         split = Split(
             sequences=ONE, length=constant(length), tensor=ONE, sequence_parallel=False, dtype="bf16"

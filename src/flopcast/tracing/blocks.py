@@ -182,7 +182,7 @@ def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, fl
     return found.get("constant", 0.0) if not found.keys() - {"constant"} else found
 
 
-def _terms(sequences: float, length: float) -> Counts:
+def _terms(sequences: int, length: int) -> Counts:
     """The six terms at one micro-batch, lengths in UNIT."""
     s = length / UNIT
     terms: Counts = np.array([1.0, sequences, s, sequences * s, s**2, sequences * s**2])
