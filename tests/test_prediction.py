@@ -160,7 +160,7 @@ def test_memory_alone_refuses_the_same_jobs():
 
 @pytest.mark.parametrize(
     "change",
-    [{"context_parallel": 2}, {"schedule": "zb_h1", "recompute": "full"}, {"offload": True}],
+    [{"schedule": "zb_h1", "recompute": "full"}, {"offload": True}],
     ids=str,
 )
 def test_what_is_not_built_is_refused_and_never_ignored(change):
