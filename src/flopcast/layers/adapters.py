@@ -64,7 +64,7 @@ class Adapters(Noun):
             if whole in self.targets and parts & set(self.targets):
                 raise ValueError(f"{whole}, or any of {', '.join(sorted(parts))}: not both")
         if len(set(self.targets)) < len(self.targets):
-            raise ValueError("each target once")
+            raise ValueError(f"each target once, not {', '.join(self.targets)}")
         return self
 
 

@@ -108,7 +108,7 @@ class Experts(AbstractLayer):
     @model_validator(mode="after")
     def _padding_ends_at_a_capacity(self) -> "Experts":
         if self.pads_to_capacity and not self.capacity_factor:
-            raise ValueError("capacity_factor above 0, where pads_to_capacity is true")
+            raise ValueError(f"capacity_factor above 0, where pads_to_capacity is {self.pads_to_capacity}")
         return self
 
     @property
