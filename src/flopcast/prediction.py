@@ -3,8 +3,6 @@
 Nothing here opens a file: the curves come from `io.curves.load_book` (or a calibration of your own).
 """
 
-import numpy as np
-
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
@@ -16,6 +14,7 @@ from flopcast.spec.plan import one_plan
 from flopcast.timeline.step import run_step
 from flopcast.workload.checks import check
 from flopcast.workload.lower import lower
+from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
 
 
@@ -53,8 +52,8 @@ def memory_of(job: Job) -> MemoryReport:
     SpecError
         As `predict`.
     """
-    memory, stage_class = memory_by_class(job)
-    return memory_report(job, np.array(stage_class), memory)
+    programs = _programs(job)
+    return memory_report(job, programs, peak_memory(programs))
 
 
 def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
@@ -65,8 +64,13 @@ def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
     SpecError
         As `predict`.
     """
+    programs = _programs(job)
+    return peak_memory(programs), tuple(programs.stages.of(0).stage_class.tolist())
+
+
+def _programs(job: Job) -> Programs:
+    """What the job's software runs; its faults are told."""
     problems = check(job)
     if problems:
         raise SpecError(problems)
-    programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.software)
-    return peak_memory(programs), tuple(programs.stages.of(0).stage_class.tolist())
+    return realise(lower(job.model, one_plan(job.plan), job.batch), job.software)

@@ -82,7 +82,7 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
     -------
     dict
         Sizes of the fullest stage, `by_category` at its fullest moment, and one entry a stage in
-        `per_stage`.
+        `per_stage`, with the task that runs at its fullest moment (-1: none, at the update).
     """
     return {
         "allocated_bytes": nine_digits(memory.allocated_bytes),
@@ -96,6 +96,8 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
             {
                 "stage": stage.stage,
                 "moment": stage.moment,
+                "chunk": stage.chunk,
+                "micro_batch": stage.micro_batch,
                 "allocated_bytes": nine_digits(stage.allocated_bytes),
                 "reserved_bytes": nine_digits(stage.reserved_bytes),
                 "device_used_bytes": nine_digits(stage.device_used_bytes),

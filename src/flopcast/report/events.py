@@ -14,8 +14,9 @@ from functools import cache
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
+from flopcast.memory.curve import memory_curve
 from flopcast.report.report import Report
-from flopcast.schedules.base import FORWARD
+from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.inside import Inside, lay_out
 from flopcast.workload.program import MIDDLE
 
@@ -168,12 +169,11 @@ def _inside_events(
 
 
 def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
-    """Moments (s) and allocated bytes of a stage: activations come with forwards, go with backwards.
+    """Moments (s) and allocated bytes of a stage over one step; the most of them is the stage's peak.
 
-    Where the backward is split, what weight gradients need goes with these.
-
-    A forward's activations count from its start, for they are there when it ends at the latest; a backward
-    frees them at its end. The peak of one layer at work (recomputed tensors, logits) is not in the curve.
+    A forward's activations count from its start, for they are there when it ends at the latest. While a
+    backward runs, its fullest layer is at work; what it frees goes at its end, and what weight gradients
+    need goes with these. An update that needs memory of its own has it while it runs, at both ends.
 
     Parameters
     ----------
@@ -182,17 +182,24 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
 
     Returns
     -------
-    two arrays of shape (tasks of the stage,)
+    two arrays of shape (moments,)
         Rising moments, and the level from each moment on.
     """
-    timeline, programs = report.timeline, report.priced.programs
-    division = programs.stages.of(0)
-    mine = timeline.stage == stage
-    kept = np.array([float(layer.kept_bytes[0, 0]) for layer in programs.layers])
-    waiting = np.array([float(layer.waiting_bytes[0, 0]) for layer in programs.layers])
-    changes = division.chunk_counts @ np.stack([kept, waiting - kept, -waiting], axis=1)
-    size = changes[division.chunk_class[stage, timeline.chunk[mine]], timeline.kind[mine]]
-    moments = np.where(timeline.kind[mine] == FORWARD, timeline.start_s[mine], timeline.end_s[mine])
+    timeline = report.timeline
+    curve = memory_curve(report.priced.programs, stage)
+    mine = np.flatnonzero(timeline.stage == stage)
+    starts, forward = np.arange(len(curve.task)) % 2 == 0, curve.kind == FORWARD
+    shown = ~starts | (curve.kind == BACKWARD)
+    at = mine[curve.task[shown]]
+    moments = np.where((starts | forward)[shown], timeline.start_s[at], timeline.end_s[at])
     order = np.argsort(moments, kind="stable")
-    base = report.memory.per_stage[stage].standing_bytes
-    return moments[order], base + np.cumsum(size[order])
+    moments, level = moments[order], curve.level_bytes[shown][order]
+    if curve.update_bytes <= curve.standing_bytes:
+        return moments, level
+    begin = timeline.reduce_start_s[stage]
+    ends = np.array([0.0, timeline.update_s[stage], begin, begin + timeline.reduce_s[stage]])
+    high_low = np.array([curve.update_bytes, curve.standing_bytes] * 2)
+    return (
+        np.concatenate([ends[:2], moments, ends[2:]]),
+        np.concatenate([high_low[:2], level, high_low[2:]]),
+    )

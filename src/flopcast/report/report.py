@@ -12,11 +12,13 @@ import numpy as np
 
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.price import Priced
+from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, fits
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
+from flopcast.workload.program import Programs
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
 ROUNDING_SHARE = 1e-12  # of a step: less is the rounding of a sum
@@ -41,12 +43,14 @@ class Evidence:
 class StageMemory:
     """Bytes of a rank of one pipeline stage at its fullest moment.
 
-    `moment` is "backward" (all activations in flight) or "update" (gradients being applied). Sizes as in
-    MemoryReport.
+    `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
+    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport.
     """
 
     stage: int
-    moment: str  # "backward" or "update"
+    moment: str
+    chunk: int
+    micro_batch: int
     standing_bytes: float  # while no activation is in flight
     allocated_bytes: float
     reserved_bytes: float
@@ -117,7 +121,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
     factors = sensitivities(timeline, priced, jitter)
     low_s, high_s = interval(step_time_s, factors)
     metrics = measure(job, step_time_s)
-    told = memory_report(job, priced.programs.stages.of(0).stage_class, memory)
+    told = memory_report(job, priced.programs, memory)
     return Report(
         job=job,
         step_time_s=step_time_s,
@@ -169,15 +173,15 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def memory_report(job: Job, stage_class: np.ndarray, memory: Memory) -> MemoryReport:
+def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
     """Memory of the fullest stage and of all stages of the first plan.
 
     Parameters
     ----------
-    stage_class : (stages,)
-        Which class of equal stages each stage belongs to: `memory` has one column a class.
+    programs : Programs
+        Of the plan: what each stage by itself holds is read off its own order of tasks (memory/curve.py).
     memory : Memory
-        Arrays (plans, stage classes).
+        Arrays (plans, stage classes): equal stages count as the fullest of them.
     """
     worst = memory.worst()
     shape = memory.allocated_bytes.shape
@@ -194,16 +198,28 @@ def memory_report(job: Job, stage_class: np.ndarray, memory: Memory) -> MemoryRe
             if np.broadcast_to(size, shape)[0, worst] > 0
         },
         per_stage=tuple(
-            StageMemory(
-                stage=stage,
-                moment="update" if memory.at_update[0, at] else "backward",
-                standing_bytes=float(memory.standing_bytes[0, at]),
-                allocated_bytes=float(memory.allocated_bytes[0, at]),
-                reserved_bytes=float(memory.reserved_bytes[0, at]),
-                device_used_bytes=float(memory.device_used_bytes[0, at]),
-            )
-            for stage, at in enumerate(stage_class)
+            _stage_memory(programs, memory, stage)
+            for stage in range(len(programs.stages.of(0).stage_class))
         ),
+    )
+
+
+def _stage_memory(programs: Programs, memory: Memory, stage: int) -> StageMemory:
+    """One stage at its own fullest moment; the driver's part is that of its class."""
+    at = int(programs.stages.of(0).stage_class[stage])
+    curve = memory_curve(programs, stage)
+    peak = peak_of(curve)
+    cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]
+    beside = memory.device_used_bytes[0, at] - memory.reserved_bytes[0, at]
+    return StageMemory(
+        stage=stage,
+        moment=peak.moment,
+        chunk=peak.chunk,
+        micro_batch=peak.micro_batch,
+        standing_bytes=curve.standing_bytes,
+        allocated_bytes=peak.allocated_bytes,
+        reserved_bytes=float(peak.allocated_bytes * cached),
+        device_used_bytes=float(peak.allocated_bytes * cached + beside),
     )
 
 

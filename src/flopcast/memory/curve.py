@@ -1,0 +1,125 @@
+"""Memory over one step: what a stage holds before and after each of its tasks, by category.
+
+Answers: how do the bytes of one stage of one plan come and go, and with which task are they most?
+Elsewhere: the fullest moment of many plans (peak.py), when tasks run (timeline/; a curve knows their order,
+not their seconds).
+
+Sizes are those of categories.py and counts those of depth.py, so that the peak of the curve is the one that
+`peak_memory` finds for the fullest stage of a class; other stages of the class hold less.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Floats, Integers
+from flopcast.memory.categories import AT_WORK, IN_FLIGHT, STANDING, UPDATE, WAITING, Category, sizes
+from flopcast.memory.depth import NOTHING, depths
+from flopcast.schedules import SCHEDULES
+from flopcast.workload.program import Programs
+
+PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/base.py)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Curve:
+    """One stage's bytes at two moments of each task, in the order in which it runs them.
+
+    Columns have one entry a moment, the start of a task and then its end: `task` is its place in the
+    stage's order, `kind`, `chunk` and `micro_batch` say which one it is. At the start of a backward its
+    layers are at work. `update_bytes` is the level while gradients are reduced and applied.
+    """
+
+    task: Integers
+    kind: Integers
+    chunk: Integers
+    micro_batch: Integers
+    by_category: dict[str, Floats]
+    standing_bytes: float
+    update_bytes: float
+
+    @property
+    def level_bytes(self) -> Floats:
+        """Allocated bytes at every moment."""
+        total_bytes: Floats = np.sum(list(self.by_category.values()), axis=0)
+        return total_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peak:
+    """The fullest moment of one stage.
+
+    `moment` is the pass that runs then, or "update", which belongs to no chunk and no micro-batch: -1.
+    """
+
+    allocated_bytes: float
+    moment: str  # "forward", "backward", "weight" or "update"
+    chunk: int
+    micro_batch: int
+
+
+def memory_curve(programs: Programs, stage: int) -> Curve:
+    """The course of the first plan's step on one stage.
+
+    Parameters
+    ----------
+    stage : int
+        Pipeline stage.
+    """
+    plans, division = programs.plans, programs.stages.of(0)
+    stages, chunks = division.chunk_class.shape
+    micro = int(plans.num_micro_batches[0, 0])
+    order = SCHEDULES[plans.structure.pipeline_schedule].order(stages, chunks, micro)
+    moments = depths(order, stage, chunks)
+    at = int(division.stage_class[stage])
+    working = np.eye(chunks + 1)[moments.at_work, :chunks] * (moments.at_work != NOTHING)[:, None]
+    standing = {name: _of_class(size, programs, at) for name, size in sizes(STANDING, programs).items()}
+    found = {name: np.full(len(moments.task), size) for name, size in standing.items()}
+    for categories, counts in (
+        (WAITING, moments.waiting),
+        (IN_FLIGHT, moments.in_flight),
+        (AT_WORK, working),
+    ):
+        for name, size_bytes in _by_chunk(categories, programs, at, chunks).items():
+            found[name] = found.get(name, np.zeros(len(moments.task))) + counts @ size_bytes
+    standing_bytes = sum(standing.values())
+    update_bytes = sum(_of_class(size, programs, at) for size in sizes(UPDATE, programs).values())
+    return Curve(
+        task=moments.task,
+        kind=order.kind[stage][moments.task],
+        chunk=order.chunk[stage][moments.task],
+        micro_batch=order.micro_batch[stage][moments.task],
+        by_category=found,
+        standing_bytes=standing_bytes,
+        update_bytes=standing_bytes + update_bytes,
+    )
+
+
+def peak_of(curve: Curve) -> Peak:
+    """The first of the fullest moments of a stage."""
+    level = curve.level_bytes
+    best = int(level.argmax())
+    if curve.update_bytes > level[best]:
+        return Peak(allocated_bytes=curve.update_bytes, moment="update", chunk=-1, micro_batch=-1)
+    return Peak(
+        allocated_bytes=float(level[best]),
+        moment=PASSES[int(curve.kind[best])],
+        chunk=int(curve.chunk[best]),
+        micro_batch=int(curve.micro_batch[best]),
+    )
+
+
+def _of_class(size_bytes: Floats, programs: Programs, at: int) -> float:
+    """A size of the first plan's stage class."""
+    return float(np.broadcast_to(size_bytes, programs.stages.multiplicity.shape)[0, at])
+
+
+def _by_chunk(
+    categories: dict[str, Category], programs: Programs, at: int, chunks: int
+) -> dict[str, Floats]:
+    """Sizes of the first plan's stage class, (chunks,)."""
+    shape = programs.stages.holds_chunk.shape
+    return {
+        name: np.broadcast_to(size, shape)[0, at, :chunks]
+        for name, size in sizes(categories, programs).items()
+    }
