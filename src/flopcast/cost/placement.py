@@ -10,6 +10,7 @@ stride apart, the product of the degrees before it. Degrees and nodes are powers
 are exact.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,8 +46,8 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
 
     "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together.
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
-    joins all tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, as if they
-    were neighbours, "embedding" the first and the last stage, "world" every rank.
+    joins all tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, "embedding"
+    the first and the last stage, "world" every rank.
     Which of the two pairs a hop is, `crossings` tells. Experts fold the ranks of a stage anew: neighbours
     share an expert ("etp"), then come those over which experts are spread ("ep"), then those that hold
     the same ("expert_dp"). Sharded, the ranks that hold the same are two axes: "dp_shard", which share one
@@ -76,19 +77,22 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
         return Group(
             inside=pair if axis == "pp_inside" else alone, nodes=alone if axis == "pp_inside" else pair
         )
-    if axis in order:
-        members = ("cp", "dp") if axis == "dp" else (axis,)
+    if axis in order or axis == "model":
+        members = {"dp": ("cp", "dp"), "model": ("tp", "pp")}.get(axis, (axis,))
         return _together([_group(order[n], before[n], devices_per_node) for n in members])
-    if axis == "model":
-        inner = _group(order["tp"], ONE, devices_per_node)
-        return _together([inner, _group(order["pp"], before["pp"], devices_per_node)])
     if axis == "embedding":
         reach = before["pp"] * order["pp"]
         pair, together = np.minimum(order["pp"], 2.0), devices_per_node % reach == 0
         return Group(inside=np.where(together, pair, 1.0), nodes=np.where(together, 1.0, pair))
-    if axis in ("stage", "world"):
-        count = order["pp"] if axis == "stage" else ONE
-        return _group(_product(order.values()) / count, ONE, devices_per_node)
+    if axis == "stage":  # neighbours inside one block of stages, and their like in all blocks
+        outside, block = (
+            _product(order[n] for n in names[names.index("pp") + 1 :]),
+            before["pp"] * order["pp"],
+        )
+        within = _group(before["pp"], ONE, devices_per_node)
+        return _together([within, _group(outside, block, devices_per_node)])
+    if axis == "world":
+        return _group(_product(order.values()), ONE, devices_per_node)
     raise InternalError(f"no axis {axis!r}")
 
 
@@ -129,12 +133,22 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
 
     Shape (stages,). The last stage's hop is that of interleaved schedules, whose chunks go round the
     stages. All ranks of a stage move on together, so the slowest of them decides.
+
+    The ranks of all stages that lie next to each other form a block; with axes behind "pp" in the rank
+    order there are several, which may begin anywhere on a node. Their places repeat, so that only blocks
+    that begin at different places are looked at.
     """
     names = plans.structure.rank_order.split("-")
     order = {"tp": plans.tensor_parallel, "cp": plans.context_parallel, "dp": plans.data_parallel}
-    stride = int(_product(order[name] for name in names[: names.index("pp")])[plan, 0])
-    ranks = np.arange(stages)[:, None] * stride + np.arange(stride)
-    nodes = ranks // devices_per_node
+    axis = names.index("pp")
+    stride, blocks = (
+        int(_product(order[name] for name in part)[plan, 0]) if part else 1
+        for part in (names[:axis], names[axis + 1 :])
+    )
+    distinct = devices_per_node // math.gcd(stride * stages, devices_per_node)
+    first = np.arange(min(blocks, distinct)) * stride * stages
+    ranks = first + np.arange(stages)[:, None, None] * stride + np.arange(stride)[:, None]
+    nodes = (ranks // devices_per_node).reshape(stages, -1)
     leaves: Integers = (nodes != np.roll(nodes, -1, axis=0)).any(axis=1).astype(np.intp)
     return leaves
 

@@ -21,7 +21,7 @@ from flopcast.layers.base import Split
 from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan_fields import degree, or_commas, or_short_form, tensor_degree
+from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
 
 
@@ -67,7 +67,8 @@ class Plan(Noun):
     optimizer : str
         What updates the weights (spec/optimizers.py): AdamW, AdamW with 8-bit moments, Adafactor, or SGD.
     rank_order : str
-        Which axis takes neighbouring ranks, the first the closest; Megatron-LM's is tp-cp-dp-pp.
+        Which axis takes neighbouring ranks, the first the closest: tp, cp, dp and pp in any order;
+        Megatron-LM's is tp-cp-dp-pp.
 
     Examples
     --------
@@ -129,7 +130,9 @@ class Plan(Noun):
     precision: Precision = Field(default="bf16", description="of products; recipes: spec/precision.py")
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "sgd", "sgd_momentum"] = "adamw"
     offload: bool = False
-    rank_order: Literal["tp-cp-dp-pp", "tp-cp-pp-dp"] = "tp-cp-dp-pp"
+    rank_order: RankOrder = Field(
+        default="tp-cp-dp-pp", description="which axis takes neighbouring ranks, the closest first"
+    )
 
     @model_validator(mode="before")
     @classmethod

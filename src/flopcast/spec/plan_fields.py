@@ -4,11 +4,18 @@ Answers: which forms does a file or a command line take for a field, and how doe
 Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
 
 from flopcast.spec import recompute as recompute_words
+
+RankOrder = Literal[
+    "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp", "tp-pp-dp-cp",
+    "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp", "cp-pp-tp-dp", "cp-pp-dp-tp",
+    "dp-tp-cp-pp", "dp-tp-pp-cp", "dp-cp-tp-pp", "dp-cp-pp-tp", "dp-pp-tp-cp", "dp-pp-cp-tp",
+    "pp-tp-cp-dp", "pp-tp-dp-cp", "pp-cp-tp-dp", "pp-cp-dp-tp", "pp-dp-tp-cp", "pp-dp-cp-tp",
+]  # fmt: skip
 
 
 def degree(long_name: str, short_name: str, least: int = 1) -> int:
