@@ -9,6 +9,7 @@ from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 
 from flopcast.report.html import MOST_BOXES, SVG_WIDTH, as_html
+from flopcast.report.memory_drawing import ROW_HEIGHT, memory_drawing
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -192,3 +193,19 @@ def test_bars_of_the_breakdown_sum_to_the_step():
 
 def test_the_same_report_gives_the_same_page():
     assert as_html(report_of(make_job())) == as_html(report_of(make_job()))
+
+
+@pytest.mark.parametrize("name", ["batched", "interleaved"])
+def test_memory_is_drawn_for_every_stage_and_fills_the_row_of_the_fullest(name):
+    report = sample_report(name)
+
+    drawing = memory_drawing(report)
+
+    paths = re.findall(r'<path d="([^"]+)" fill="var\(--forward\)"', drawing)
+    tops = [min(float(y) for y in re.findall(r"V([\d.]+)", path)) for path in paths]
+    heights = [(row + 1) * ROW_HEIGHT - top for row, top in enumerate(tops)]
+    assert len(paths) == len(report.memory.per_stage)
+    assert max(heights) == pytest.approx(ROW_HEIGHT - 4, abs=0.1)
+    sizes = [stage.allocated_bytes for stage in report.memory.per_stage]
+    assert heights == pytest.approx([size / max(sizes) * (ROW_HEIGHT - 4) for size in sizes], abs=0.1)
+    assert drawing in as_html(report)

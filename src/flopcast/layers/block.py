@@ -121,7 +121,9 @@ class Block(AbstractLayer):
     def _a_traced_block_is_whole(self) -> "Block":
         rest = isinstance(self.feed_forward, NoFeedForward)
         if self.mixer.is_whole_block != rest:
-            raise ValueError(f"feed_forward of kind none beside a mixer of kind traced alone, not {self.mixer.kind}")
+            raise ValueError(
+                f"feed_forward of kind none beside a mixer of kind traced alone, not {self.mixer.kind}"
+            )
         if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
             raise ValueError(
                 "residual, norm_placement and dropout left out of a traced block: it holds them"

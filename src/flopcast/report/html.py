@@ -8,7 +8,8 @@ light or dark scheme; the drawing is SVG and scales with the page.
 
 from html import escape
 
-from flopcast.report.report import Report
+from flopcast.report.memory_drawing import memory_drawing
+from flopcast.report.report import Report, StageMemory
 from flopcast.units import show, show_seconds
 
 STYLE = """
@@ -45,6 +46,8 @@ def as_html(report: Report) -> str:
         _breakdown(report),
         "<h2>The pipeline over one step</h2>",
         _pipeline(report),
+        "<h2>Memory over one step</h2>",
+        memory_drawing(report),
         "<h2>Memory by stage</h2>",
         _memory(report),
         "<h2>What the uncertainty hangs on</h2>",
@@ -140,7 +143,7 @@ def _box(stage: int, colour: str, start_share: float, end_share: float) -> str:
 def _memory(report: Report) -> str:
     """One row a stage: when it is fullest, and how full."""
     rows = "".join(
-        f"<tr><td>{stage.stage}</td><td>{stage.moment}</td>"
+        f"<tr><td>{stage.stage}</td><td>{stage.moment}{_of_task(stage)}</td>"
         f'<td class="number">{show(stage.allocated_bytes, "B")}</td>'
         f'<td class="number">{show(stage.reserved_bytes, "B")}</td>'
         f'<td class="number">{show(stage.device_used_bytes, "B")}</td></tr>'
@@ -152,6 +155,13 @@ def _memory(report: Report) -> str:
         + "</tr>"
     )
     return f"<table>{head}{rows}</table>"
+
+
+def _of_task(stage: StageMemory) -> str:
+    """Which micro-batch's pass it is, and of which chunk if not the first; nothing at the update."""
+    if stage.micro_batch < 0:
+        return ""
+    return f" of micro-batch {stage.micro_batch}" + (f", chunk {stage.chunk}" if stage.chunk else "")
 
 
 def _factors(report: Report) -> str:
