@@ -1,7 +1,7 @@
 """Every rule is broken by an example, told as one fault with a remedy, and the remedy helps."""
 
 import pytest
-from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, parts
+from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, parts, traced
 
 from flopcast.errors import Problem
 from flopcast.io import catalog
@@ -112,7 +112,10 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "flaten",
         "flatten",
     ),
-    ("model.adapters.targets", "adapters of experts and of latent attention are not built yet"): (
+    (
+        "model.adapters.targets",
+        "adapters of experts, of latent attention and of traced blocks are not built yet",
+    ): (
         parts(model=model() | {"adapters": {"rank": 8, "targets": ["q", "gate"]}}),
         "gate",
         "q, k, v, qkv, out, down, up",
@@ -436,10 +439,25 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "fp8",
         "mlp.up is 4104 wide on a rank: no multiple of 16",
     ),
+    ("plan.tensor_parallel", "a trace tells neither heads nor columns, by which a block is cut"): (
+        parts(model=traced(), data_parallel=4, tensor_parallel=2),
+        2,
+        "1",
+    ),
+    ("plan.context_parallel", "a trace tells neither heads nor columns, by which a block is cut"): (
+        parts(model=traced(), stack="megatron-core", data_parallel=4, context_parallel=2),
+        2,
+        "1",
+    ),
+    ("model.mtp", "a trace is one of the decoder without modules of multi-token prediction"): (
+        parts(model=traced() | {"mtp": 1}),
+        1,
+        "0",
+    ),
     ("plan.precision", "a weight gradient sums over tokens in whole blocks of scales"): (
         parts(cluster="vista:8", precision="fp8_blockwise", batch={"seq": 1000}),
         "fp8_blockwise",
-        "1000 tokens of a micro-batch are no multiple of 128",
+        "1000 tokens of a micro-batch are no multiple of 16",
     ),
     ("plan.precision", "recipes of 8 and 4 bits with adapters are not built yet"): (
         parts(
@@ -729,3 +747,14 @@ def test_schedules_without_chunks_are_refused_by_name_with_virtual_stages(name):
     told = faults(parts(schedule=name, pipeline_parallel=4, virtual_stages=2, data_parallel=2))
 
     assert [(problem.field, problem.value) for problem in told] == [("plan.schedule", name)]
+
+
+def test_blocks_of_128_may_be_cut_short_as_in_deepseek_v3():
+    # arXiv:2412.19437, section 3.3.2: blocks of 128; 512 + 64 columns of the projection down to latents
+    whole = parts(
+        model="deepseek-v3", cluster="hgx-h800:8", data_parallel=64, expert_parallel=64, global_batch=64
+    )
+
+    told = faults(whole | {"plan": whole["plan"] | {"precision": "fp8_blockwise"}})
+
+    assert [problem for problem in told if problem.field == "plan.precision"] == []

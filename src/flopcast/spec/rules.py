@@ -52,7 +52,8 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
 
 def _heads(case: Case) -> int:
     """What a tensor-parallel degree must divide: it cuts the heads of all runs of blocks alike."""
-    return int(np.gcd.reduce([block.mixer.heads for block in case.model.blocks]))
+    heads = [block.mixer.heads for block in case.model.blocks if not block.mixer.is_whole_block]
+    return int(np.gcd.reduce([0, *heads]))  # none of a traced model, which no rank cuts
 
 
 def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:

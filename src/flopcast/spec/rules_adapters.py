@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _unknown(c),
         value=lambda c: ", ".join(_unknown(c)),
         allowed=lambda c: ", ".join(_known(c)) or "nothing: no linear that all blocks have can be adapted",
-        because="adapters of experts and of latent attention are not built yet",
+        because="adapters of experts, of latent attention and of traced blocks are not built yet",
         fix=lambda c: f"remove {', '.join(_unknown(c))}",
     ),
     Rule(

@@ -17,6 +17,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.precision import RECIPES
 
+SCALED_BY_ENGINES = ("mxfp8", "nvfp4")  # formats whose blocks the engine scales, whole ones only
 BLOCK_SCALED_ENGINE = "fp4"  # engines that multiply 4 bits apply the scales of blocks by themselves
 PER_TENSOR_MULTIPLE = (
     16  # elements: cuBLASLt's alignment of 8-bit operands, which each pass reads along another side
@@ -38,16 +39,22 @@ def _has_engine(case: Case, precision: str) -> bool:
     recipe = RECIPES.get(precision)
     if recipe is None:
         return precision in peaks
-    needs_scaling_engine = recipe.format in ("mxfp8", "nvfp4")
     return FORMATS[recipe.format].engine in peaks and (
-        not needs_scaling_engine or BLOCK_SCALED_ENGINE in peaks
+        recipe.format not in SCALED_BY_ENGINES or BLOCK_SCALED_ENGINE in peaks
     )
 
 
 def _multiple(case: Case) -> int:
-    """What every side of a narrow product must be a multiple of: a block, or the engine's alignment."""
+    """What every side of a narrow product must be a multiple of: an engine's block, or its alignment.
+
+    Blocks of 128 that the kernel scales may be cut short: DeepSeek-V3, whose projection down to latents has
+    576 columns, has four and a half of them there (its checkpoint holds five scales).
+    """
     recipe = RECIPES.get(case.plans.structure.precision) if _narrow(case) else None
-    return max(FORMATS[recipe.format].block, PER_TENSOR_MULTIPLE) if recipe else 1
+    if recipe is None:
+        return 1
+    block = FORMATS[recipe.format].block if recipe.format in SCALED_BY_ENGINES else 1
+    return max(block, PER_TENSOR_MULTIPLE)
 
 
 def _sides(case: Case) -> Iterator[tuple[str, Counts]]:

@@ -29,14 +29,16 @@ def _mended(case: Case) -> str:
     """
     chunks, blocks = first(_chunks(case)), case.model.num_blocks
     layers = list(_given(case))
-    if len(layers) != chunks or blocks < chunks or 0 in layers[1:-1]:
+    if len(layers) == chunks and 0 not in layers[1:-1]:
+        missing = blocks - sum(layers)
+        for chunk in reversed(range(chunks)):
+            least = 0 if chunk in (0, chunks - 1) and layers[chunk] == 0 else 1
+            changed = max(layers[chunk] + missing, least)
+            missing -= changed - layers[chunk]
+            layers[chunk] = changed
+    if len(layers) != chunks or sum(layers) != blocks or 0 in layers[1:-1]:
         size, rest = divmod(blocks, chunks)
-        return ",".join(str(size + (chunk < rest)) for chunk in range(chunks))
-    missing = blocks - sum(layers)
-    for chunk in reversed(range(chunks)):
-        changed = max(layers[chunk] + missing, 1)
-        missing -= changed - layers[chunk]
-        layers[chunk] = changed
+        layers = [size + (chunk < rest) for chunk in range(chunks)]
     return ",".join(map(str, layers))
 
 

@@ -35,14 +35,6 @@ RULES: tuple[Rule, ...] = (
     _whole("tensor_parallel", lambda plans: plans.tensor_parallel),
     _whole("context_parallel", lambda plans: plans.context_parallel),
     Rule(
-        field="model.adapters",
-        holds=lambda c: not _traced(c) or c.model.adapters is None,
-        value=lambda c: "given" if c.model.adapters else None,
-        allowed=lambda _: "none for a traced model",
-        because="a trace does not tell which product an adapter stands beside",
-        fix=lambda _: "remove adapters",
-    ),
-    Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
         value=lambda c: c.model.mtp,
