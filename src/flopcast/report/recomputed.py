@@ -24,7 +24,8 @@ def recomputed_flop(job: Job, causal: bool) -> float:
 
     Full recompute repeats the forward of the blocks that its method chooses, never embedding and head;
     selective recompute its modules (arXiv:2205.05198, section 5, repeats scores and contexts). Where a
-    stack stops early, the product at a checkpoint's end is not repeated.
+    stack stops early, the product at a checkpoint's end is not repeated; one kernel of scores and contexts
+    keeps what it makes, and is repeated whole.
 
     Parameters
     ----------
@@ -42,11 +43,23 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
     total_flop = 0.0
     for layer, count in zip(layers, held.tolist(), strict=True):
-        early = job.stack.recompute_stops_early and layer.checkpoint != INNER
-        backward = derive_backward(layer.forward, recomputed_modules(layer, workload, job.stack), early)
-        again = (item for item in backward if item.phase == "recompute")
+        modules = recomputed_modules(layer, workload, job.stack)
+        again = _again(layer.forward, modules, early=False)
+        if job.stack.recompute_stops_early and layer.checkpoint != INNER:
+            fused = job.stack.attention_kernel == "flash"
+            short = {item.name for item in _again(layer.forward, modules, early=True)}
+            again = [
+                item
+                for item in again
+                if item.name in short or (fused and isinstance(item.work, BatchedMatmul))
+            ]
         total_flop += count * sum(_flop(item, causal) for item in again)
     return job.plan.global_batch * total_flop
+
+
+def _again(forward: tuple[Item, ...], modules: frozenset[str], early: bool) -> list[Item]:
+    """Items of a layer that run a second time."""
+    return [item for item in derive_backward(forward, modules, early) if item.phase == "recompute"]
 
 
 def _flop(item: Item, causal: bool) -> float:
