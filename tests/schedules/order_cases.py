@@ -4,10 +4,24 @@ from flopcast.schedules import SCHEDULES
 
 PLAIN = [(p, 1, m) for p in (1, 2, 3, 4, 7) for m in (1, 2, 3, 8, 19)]
 INTERLEAVED = [(p, v, groups * p) for p in (2, 3, 4, 6) for v in (2, 3, 5) for groups in (1, 2, 4)]
-CHUNKED = ("interleaved_1f1b",)  # schedules that take several chunks a stage
-SPLIT = ("zb_h1", "zb_h2")  # schedules whose weight gradients are tasks of their own
-CASES = [(name, *shape) for name in ("1f1b", "gpipe", *SPLIT) for shape in PLAIN]
+FOLDED = ("zb_v",)  # schedules whose second chunk comes back up the stages
+CHUNKED = ("interleaved_1f1b", *FOLDED)  # schedules that take several chunks a stage
+SPLIT = ("zb_h1", "zb_h2", "zb_v")  # schedules whose weight gradients are tasks of their own
+CASES = [(name, *shape) for name in ("1f1b", "gpipe", "zb_h1", "zb_h2") for shape in PLAIN]
+CASES += [("zb_v", p, 2, m) for p, _, m in PLAIN]
 CASES += [("interleaved_1f1b", *shape) for shape in INTERLEAVED]
+
+
+def number_of(name, stage, chunk, stages):
+    """Where a chunk stands along the model: round the stages, or down and up again."""
+    back = name in FOLDED and chunk % 2 == 1
+    return chunk * stages + (stages - 1 - stage if back else stage)
+
+
+def stage_of(name, number, stages):
+    """The stage that holds a number of the model."""
+    back = name in FOLDED and number // stages % 2 == 1
+    return stages - 1 - number % stages if back else number % stages
 
 
 def rows(name, stages, virtual, micro_batches):
@@ -34,9 +48,10 @@ def simulated_spans(name, virtual, micro_batches, forward_s, backward_s, weight_
     """When each stage begins its first task and ends its last one.
 
     `forward_s` and `backward_s` of all layers of each stage, shared evenly by its chunks. Chunk c of stage
-    s is number c · p + s of the model: a forward needs the number before it, a backward the number after
-    it, the last number's backward its own forward, and a weight pass its own backward. Without `weight_s`
-    weight passes, where there are any, take half of `backward_s`. None of the package's timing is used.
+    s is a number of the model (`number_of`): a forward needs the number before it, a backward the number
+    after it, the last number's backward its own forward, and a weight pass its own backward. Without
+    `weight_s` weight passes, where there are any, take half of `backward_s`. None of the package's timing
+    is used.
     """
     stages = len(forward_s)
     if weight_s is None and name in SPLIT:
@@ -50,7 +65,7 @@ def simulated_spans(name, virtual, micro_batches, forward_s, backward_s, weight_
         for stage, tasks in enumerate(todo):
             while tasks:
                 kind, chunk, micro_batch = tasks[0]
-                number = chunk * stages + stage
+                number = number_of(name, stage, chunk, stages)
                 needs = input_of(kind, number, stages * virtual, micro_batch)
                 if needs is not None and needs not in done_s:
                     break

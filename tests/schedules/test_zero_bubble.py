@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_cases import PLAIN, SPLIT, rows, simulated_s, simulated_spans
+from order_cases import CHUNKED, PLAIN, rows, simulated_s, simulated_spans
 
 from flopcast.schedules import SCHEDULES
 from flopcast.spec.plan import Plan
 
 DEPTH = {"zb_h1": 1, "zb_h2": 2}  # W that each other stage puts into the bubble of F and B
 EACH_SHAPE = pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
-EACH_NAME = pytest.mark.parametrize("name", SPLIT)
+EACH_NAME = pytest.mark.parametrize("name", DEPTH)
 SECONDS = st.floats(0.1, 5.0)
 
 
@@ -119,6 +119,6 @@ def test_the_waiting_weights_that_are_counted_are_those_of_the_fullest_moment(na
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_plan_splits_the_backward_just_where_its_schedule_has_weight_passes(name):
-    kinds = {kind for order in rows(name, 2, 1, 4) for kind, *_ in order}
+    kinds = {kind for order in rows(name, 2, 2 if name in CHUNKED else 1, 4) for kind, *_ in order}
 
     assert Plan(schedule=name).splits_backward == ("W" in kinds)

@@ -17,7 +17,7 @@ PLANS = st.fixed_dictionaries(
         "global_batch": st.integers(1, 300),
         "zero": st.integers(0, 3),
         "sequence_parallel": st.booleans(),
-        "schedule": st.sampled_from(["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1"]),
+        "schedule": st.sampled_from(["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_v"]),
         "recompute": st.sampled_from(["none", "selective", "full"]),
         "partition_activations": st.booleans(),
         "precision": st.sampled_from(["fp16", "bf16", "fp8"]),

@@ -214,6 +214,23 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "interleaved_1f1b",
         "exactly where virtual_stages > 1",
     ),
+    ("plan.virtual_stages", "ZB-V has one chunk that goes down the stages and one that comes back up"): (
+        parts(schedule="zb_v", data_parallel=4, pipeline_parallel=2, virtual_stages=4),
+        4,
+        "2 under zb_v",
+    ),
+    ("plan.schedule", "a stage that hands shares of an activation to itself is not built yet"): (
+        parts(
+            schedule="zb_v",
+            data_parallel=2,
+            tensor_parallel=2,
+            pipeline_parallel=2,
+            virtual_stages=2,
+            stack={"base": "megatron-2022", "pipeline": {"payload": "scattered"}},
+        ),
+        "zb_v",
+        "sequence_parallel",
+    ),
     ("plan.global_batch", "every pipeline takes whole micro-batches"): (
         parts(global_batch=36, micro_batch=2),
         36,

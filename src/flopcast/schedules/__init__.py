@@ -5,6 +5,7 @@ from flopcast.schedules.gpipe import GPipe
 from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
 from flopcast.schedules.one_forward_one_backward import OneForwardOneBackward
 from flopcast.schedules.zero_bubble import ZeroBubble
+from flopcast.schedules.zero_bubble_v import ZeroBubbleV
 
 SCHEDULES: dict[str, AbstractSchedule] = {
     "1f1b": OneForwardOneBackward(),
@@ -12,4 +13,5 @@ SCHEDULES: dict[str, AbstractSchedule] = {
     "gpipe": GPipe(),
     "zb_h1": ZeroBubble(1),
     "zb_h2": ZeroBubble(2),
+    "zb_v": ZeroBubbleV(),
 }

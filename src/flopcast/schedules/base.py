@@ -2,10 +2,12 @@
 
 Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
 long is a step of equal stages?
-Elsewhere: when tasks really run (timeline/pipeline.py), what they keep (memory/).
+Elsewhere: when tasks really run (timeline/pipeline.py), what they keep (memory/), where chunks stand along
+the model (workload/stages.py).
 
 A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s is
-number c · stages + s along the model, so that activations go round the stages once for each chunk.
+number c · stages + s along the model, so that activations go round the stages once for each chunk; folded,
+every other chunk comes back up, and activations go down and up.
 """
 
 from abc import ABC, abstractmethod
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.workload.stages import along_the_model
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the input's gradient only
 
@@ -29,6 +32,12 @@ class Order:
     kind: Integers  # FORWARD, BACKWARD or WEIGHT
     chunk: Integers  # virtual stage
     micro_batch: Integers
+    folded: bool = False  # chunks go down the stages and back up, not round them
+
+    @property
+    def number(self) -> Integers:
+        """Where every chunk stands along the model, (stages, chunks)."""
+        return along_the_model(self.kind.shape[0], int(self.chunk.max()) + 1, self.folded)
 
     @property
     def turn(self) -> Integers:
@@ -115,10 +124,13 @@ class AbstractSplitSchedule(AbstractSchedule):
         """Micro-batches between their B and their W while `in_flight` others are before their B."""
 
     @abstractmethod
-    def weights_in_bubble(self) -> int:
-        """How many W of every other stage lie where 1F1B of F and B alone would wait.
+    def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
+        """Seconds that every other stage adds to the busiest one's work; no less than nothing in all.
 
-        The bubble is (p - 1)(F + B) less that many times (p - 1) min(F, W), and no less than nothing.
+        Parameters
+        ----------
+        forward_s, backward_s, weight_s
+            F, B and W of one micro-batch through all chunks of a stage (arrays broadcast).
         """
 
 

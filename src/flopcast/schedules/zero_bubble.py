@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import Counts, Integers
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSchedule, Order
 
 
@@ -62,9 +62,10 @@ class ZeroBubble(AbstractSplitSchedule):
         waiting: Counts = np.clip(behind, 0, self.depth * stage)
         return waiting
 
-    def weights_in_bubble(self) -> int:
-        """1 for ZB-H1, 2 for ZB-H2 (arXiv:2401.10241, Table 2)."""
-        return self.depth
+    def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
+        """F + B, less one W for ZB-H1 and two for ZB-H2, none longer than F (arXiv:2401.10241, Table 2)."""
+        each_s: Floats = forward_s + backward_s - self.depth * np.minimum(forward_s, weight_s)
+        return each_s
 
 
 def _row(warm_up: int, delay: int, micro_batches: int) -> tuple[Integers, Integers]:

@@ -21,7 +21,7 @@ from flopcast.layers.base import Split
 from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, tensor_degree
+from flopcast.spec.plan_fields import RankOrder, Schedule, degree, or_commas, or_short_form, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
 
 
@@ -105,7 +105,7 @@ class Plan(Noun):
         description="blocks of every chunk; default: the stack's rule",
         json_schema_extra=or_commas,
     )
-    schedule: Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2", "dualpipe"] = "auto"
+    schedule: Schedule = "auto"
     recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
     recompute_method: Literal["uniform", "block", "every"] = Field(
         default="uniform",
@@ -171,7 +171,12 @@ class Plan(Noun):
     @property
     def splits_backward(self) -> bool:
         """Whether weight gradients are tasks of their own (arXiv:2401.10241)."""
-        return self.schedule in ("zb_h1", "zb_h2")
+        return self.schedule in ("zb_h1", "zb_h2", "zb_v")
+
+    @property
+    def folds_chunks(self) -> bool:
+        """Whether chunks go down the stages and back up (workload/stages.py), not round them."""
+        return self.schedule == "zb_v"
 
     @property
     def skews_steps(self) -> bool:
@@ -180,7 +185,7 @@ class Plan(Noun):
         Norms and overflow flags are then agreed on behind the update, which is taken back in the rare case
         that they forbid it (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
         """
-        return self.schedule == "zb_h2"
+        return self.schedule in ("zb_h2", "zb_v")
 
     def short(self) -> str:
         """The plan in words, defaults left out: what `--plan` reads back as this plan.

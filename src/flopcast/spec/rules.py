@@ -259,10 +259,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: (
-            (c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule != "interleaved_1f1b")
+            (c.plans.virtual_stages == 1)
+            == (c.plans.structure.pipeline_schedule not in ("interleaved_1f1b", "zb_v"))
         ),
         value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "interleaved_1f1b exactly where virtual_stages > 1",
+        allowed=lambda _: "interleaved_1f1b or zb_v exactly where virtual_stages > 1",
         because="the schedule and the number of chunks must agree",
         fix=lambda _: "set schedule to auto",
     ),
@@ -280,7 +281,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.global_batch",
         holds=lambda c: (
-            (c.plans.virtual_stages == 1) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
+            (c.plans.structure.pipeline_schedule != "interleaved_1f1b")
+            | (c.plans.virtual_stages == 1)
+            | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",

@@ -34,23 +34,23 @@ def hop_index(kind: Integers, stage: Integers) -> Integers:
 def _flows(order: Order) -> tuple[Integers, Integers]:
     """Producer and consumer of every task's message, as flat task indices; -1 where there is none.
 
-    A forward takes the activation of the stage before it; the first stage, that of the last stage one
-    chunk earlier. A backward takes its gradient the other way round. One stage alone sends nothing, nor do
-    weight gradients.
+    A forward takes the activation of the chunk before its own along the model, a backward the gradient of
+    the chunk behind it. What a stage hands to itself is no message; weight gradients have none.
     """
     stages, tasks = order.kind.shape
-    virtual, micro = int(order.chunk.max()) + 1, int(order.micro_batch.max()) + 1
+    number, micro = order.number, int(order.micro_batch.max()) + 1
+    stage_of, chunk_of = (
+        place[np.argsort(number, axis=None)] for place in (np.indices(number.shape).reshape(2, -1))
+    )
     stage = np.repeat(np.arange(stages)[:, None], tasks, axis=1)
     flat = np.arange(stages * tasks).reshape(stages, tasks)
-    at = np.full((3, stages + 1, virtual + 1, micro), -1)
+    at = np.full((3, *number.shape, micro), -1)
     at[order.kind, stage, order.chunk, order.micro_batch] = flat
-    forward = order.kind == FORWARD
-    down = np.where(forward, stage - 1, stage + 1)  # the neighbour that a task's input comes from
-    wraps = (down < 0) | (down >= stages)
-    source_chunk = np.where(wraps, order.chunk + np.where(forward, -1, 1), order.chunk)
-    none = (source_chunk < 0) | (source_chunk >= virtual) | (order.kind == WEIGHT)
-    producer = at[order.kind, down % stages, np.clip(source_chunk, 0, virtual - 1), order.micro_batch]
-    producer = np.where(none | (down % stages == stage), -1, producer).ravel()
+    source = number[stage, order.chunk] + np.where(order.kind == FORWARD, -1, 1)
+    none = (source < 0) | (source >= number.size) | (order.kind == WEIGHT)
+    source = np.clip(source, 0, number.size - 1)
+    producer = at[order.kind, stage_of[source], chunk_of[source], order.micro_batch]
+    producer = np.where(none | (stage_of[source] == stage), -1, producer).ravel()
     consumer = np.full(stages * tasks, -1)
     has = producer >= 0
     consumer[producer[has]] = np.flatnonzero(has)
@@ -91,9 +91,15 @@ def _tasks(order: Order, waits: Integers, lag: Integers) -> Chains:
 
 
 def _overlapped_chains(order: Order) -> Chains:
-    """A message arrives a hop after its sender's task, and holds up nobody else."""
+    """A message arrives a hop after its sender's task, and holds up nobody else.
+
+    A chunk that comes back up sends the other way: its hop is that of the same two stages, which the
+    receiver would have sent.
+    """
     producer, _ = _flows(order)
-    stage = producer // order.kind.shape[1]
+    tasks = order.kind.shape[1]
+    back = order.folded & (order.chunk.ravel() % 2 == 1)
+    stage = np.where(back, np.arange(producer.size), producer) // tasks
     hop = hop_index(order.kind.ravel()[producer], stage)
     lag = np.where(producer >= 0, hop, NO_HOP)
     return _tasks(order, producer[:, None], lag[:, None])

@@ -56,10 +56,9 @@ def step_seconds(priced: Priced) -> Floats:
     schedule = SCHEDULES[plans.structure.pipeline_schedule]
     pipeline = schedule.closed_form_s(busiest, total, plans.virtual_stages, micro)
     if isinstance(schedule, AbstractSplitSchedule):
-        weight, filling = seconds[2], np.minimum(seconds[0], seconds[2])
-        filled = weight + schedule.weights_in_bubble() * filling
-        others = _of_others(filled, each.argmax(axis=1), stages.multiplicity)
-        pipeline = np.maximum(pipeline - others, micro * busiest)
+        waits = schedule.bubble_s(*seconds) + hops
+        others = _of_others(waits, each.argmax(axis=1), stages.multiplicity)
+        pipeline = np.maximum(micro * busiest + others, micro * busiest)
     pipeline = pipeline + _ends(passes[-1], priced, micro)
     around = [serial_seconds(items, priced) for items in (programs.update, programs.reduce)]
     outside = np.where(here, around[0] + around[1], 0.0).max(axis=1, keepdims=True)

@@ -18,6 +18,7 @@ from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
 from flopcast.spec.rules_precision import RULES as RULES_OF_PRECISION
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
+from flopcast.spec.rules_schedule import RULES as RULES_OF_SCHEDULES
 from flopcast.spec.rules_sharding import RULES as RULES_OF_SHARDS
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
@@ -68,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OPTIMIZERS,
     *RULES_OF_PRECISION,
+    *RULES_OF_SCHEDULES,
     *RULES_OF_SHARDS,
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,

@@ -7,7 +7,7 @@ Elsewhere: in which order chunks run (schedules/).
 Rules, one function each in DIVISIONS:
 - "even" (Megatron-LM): every chunk holds blocks / (stages · virtual stages) blocks; the embedding
   joins the first chunk, what follows the blocks (multi-token prediction, final norm, head) the last.
-  Chunk c of stage s is number c · stages + s.
+  Chunk c of stage s is number c · stages + s; folded, every other chunk counts from the last stage back.
 - "deepspeed_uniform" (DeepSpeed `partition_uniform`): the modules of the pipeline, embedding, head and
   the stack's uncounted modules included, are dealt out evenly, the first stages getting the rest.
 - "given": the plan lists the blocks of every chunk (`stage_layers`), whatever the stack's rule.
@@ -97,6 +97,22 @@ class Pile:
     parts: tuple[int, ...] = ()  # which layer a run is made of, by number; (): each of one of its own
     at_end: int = 2
     checkpoints: Checkpoints | None = None
+    folded: bool = False
+
+
+def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
+    """The number along the model of every chunk, (stages, virtual stages).
+
+    Chunks go round the stages, or, folded, down the stages and back up (the V of arXiv:2401.10241,
+    section 6).
+
+    >>> along_the_model(3, 2, folded=False).tolist(), along_the_model(3, 2, folded=True).tolist()
+    ([[0, 3], [1, 4], [2, 5]], [[0, 5], [1, 4], [2, 3]])
+    """
+    rows = np.arange(stages * virtual).reshape(virtual, stages)
+    if folded:
+        rows[1::2] = rows[1::2, ::-1].copy()
+    return rows.T
 
 
 def _even(pile: Pile) -> Counts:
@@ -127,7 +143,8 @@ def _between(pile: Pile, bounds: Integers) -> Counts:
     held[:, runs] = _shared(bounds, np.array(counts[runs]))
     held[0, 0] = 1
     held[-1, -pile.at_end :] = 1
-    return held.reshape(pile.virtual, pile.stages, len(counts)).swapaxes(0, 1)
+    placed: Counts = held[along_the_model(pile.stages, pile.virtual, pile.folded)]
+    return placed
 
 
 def _deepspeed_uniform(pile: Pile) -> Counts:
@@ -276,6 +293,7 @@ def divide_all(
             parts=parts,
             at_end=at_end,
             checkpoints=checkpoints,
+            folded=plans.structure.folds_chunks,
         )
         for p, v in distinct.tolist()
     ]

@@ -1,0 +1,97 @@
+"""ZB-V: two chunks a stage, laid out as a V, and weight gradients that wait (arXiv:2401.10241, section 6).
+
+Chunk 0 goes down the stages, chunk 1 comes back up: the last stage hands its own chunk 0 on to its own
+chunk 1, and the first stage holds both the embedding and the head. So a micro-batch's first backward is
+on the stage that it came from, and no stage waits for others to keep anything: all hold as much as the
+first stage of 1F1B.
+
+    schedule  bubble where F = B = W          held by every stage, in chunks of half a stage
+    1F1B      (p - 1) (F + B + W)             2 p on the first stage
+    ZB-V      0                               2 p
+
+The order is laid down for F = B = W, and for at least 2 p - 1 micro-batches. Where passes differ, stages
+wait for each other.
+
+References
+----------
+Table of the authors of arXiv:2401.10241 (their demonstration of the schedules, T_F = T_B = T_W): bubble 0,
+activations 1 times and messages twice those of 1F1B. PyTorch's `ScheduleZBVZeroBubble` runs the same order.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSchedule, Order
+
+KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT}
+
+
+class ZeroBubbleV(AbstractSplitSchedule):
+    """Two chunks a stage, in the shape of a V; memory of 1F1B."""
+
+    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
+        """Runs of tasks, such as "F1 B1 W1", each so many times.
+
+        >>> order = ZeroBubbleV().order(stages=2, virtual=2, micro_batches=3)
+        >>> rows = zip(order.kind, order.chunk, order.micro_batch)
+        >>> print("\\n".join(" ".join(f"{'FBW'[k]}{m}.{c}" for k, c, m in zip(*row)) for row in rows))
+        F0.0 F1.0 F2.0 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 B2.0 W2.0
+        F0.0 F0.1 F1.0 F1.1 B0.1 W0.1 F2.0 B0.0 W0.0 F2.1 B1.1 W1.1 B1.0 B2.1 B2.0 W1.0 W2.1 W2.0
+        """
+        rows = [_row(stage, stages, micro_batches) for stage in range(stages)]
+        kind, chunk, micro_batch = (np.stack(column) for column in zip(*rows, strict=True))
+        return Order(kind=kind, chunk=chunk, micro_batch=micro_batch, folded=True)
+
+    def fills_after(self, stages: int, micro_batches: int) -> int:
+        """Warm-up and cool-down take less than two rounds of all stages each."""
+        return min(micro_batches, 4 * stages)
+
+    def in_flight(
+        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
+    ) -> Counts:
+        """2 p chunks on every stage; the later the stage, the more of them come back up."""
+        of_chunk = (2 * stages - stage - 1) * (chunk == 0) + (stage + 1) * (chunk == 1)
+        return np.minimum(of_chunk, micro_batches) * (chunk < virtual)
+
+    def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
+        """None: until the last forward is done, each W follows its own B."""
+        return 0.0 * (stage + stages + micro_batches)
+
+    def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
+        """max(F, B) less the shortest pass: 0 where all three are equal.
+
+        Exact for W ≤ F ≤ B, from playing the order; no paper gives it. Otherwise an estimate.
+        """
+        longest = np.maximum(forward_s, backward_s)
+        each_s: Floats = longest - np.minimum(np.minimum(forward_s, backward_s), weight_s)
+        return each_s
+
+
+def _row(stage: int, stages: int, micro_batches: int) -> tuple[Integers, Integers, Integers]:
+    """Kinds, chunks and micro-batches of one stage.
+
+    Each chunk's tasks of a kind go through the micro-batches in their order. The order is that of at least
+    2 p - 1 micro-batches, of which a shorter step leaves those out that it does not have.
+    """
+    total, left = max(micro_batches, 2 * stages - 1), stages - stage
+    runs = (
+        ("F0", 2 * left - 1),
+        ("F1 F0", stage),
+        ("F1 B1 W1", left),
+        ("F0 B0 W0 F1 B1 W1", total - 2 * stages + stage + 1),
+        ("B0 W0 F1 B1 W1", left - 1),
+        ("B0 B1", stage),
+        ("B0 W0", left),
+        ("W1", stage),
+        ("W0", stage),
+    )
+    words = [word for run, times in runs for word in run.split() * times]
+    turns: dict[str, int] = {}
+    tasks = []
+    for word in words:
+        turn = turns[word] = turns.get(word, -1) + 1
+        tasks.append((KINDS[word[0]], int(word[1]), turn))
+    kind, chunk, micro_batch = np.array(
+        [task for task in tasks if task[2] < micro_batches], dtype=np.intp
+    ).T
+    return kind, chunk, micro_batch
