@@ -7,6 +7,7 @@ on every stream that it names. The host launches items one after the other, each
 from functools import cache
 
 from flopcast.operators.item import EVERY_STREAM
+from flopcast.timeline.program import layer_links
 from flopcast.workload.program import POSITIONS, WHEN
 
 BLOCKING = ("compute", "tp", "host")
@@ -65,14 +66,27 @@ def data_parallel_end(items, price_of, position):
     return longest_path(nodes, last["dp"])
 
 
-def run_on(items, price_of, position, start_s, reduced_s):
+def links_of(segments, chunk_class, priced):
+    """What messages lose to others on their link, item by item as `written_out` has them.
+
+    Taken as given here: test_shared_links.py tests them.
+    """
+    rows = [(layer_links(s.items, priced), int(s.repeat[0, chunk_class])) for s in segments]
+    return written_out(rows)
+
+
+def run_on(items, price_of, position, start_s, reduced_s, links):
     """Run a program from a moment, behind earlier reductions; when it ends, and its reductions end."""
+    at = POSITIONS.index(position)
     free = dict.fromkeys(EVERY_STREAM, start_s)
     free["dp"] = max(start_s, reduced_s)
-    for item in items:
-        runs = WHEN[item.when][POSITIONS.index(position)]
+    for item, link in zip(items, links, strict=True):
+        runs = WHEN[item.when][at]
         price = price_of(item)
         free["host"] += price.host_s.flat[0] * runs
         begin = max(free[stream] for stream in {item.stream, "host", *item.waits})
-        free[item.stream] = begin + float(price.alone_s[0, 0] * item.count[0, 0]) * runs
+        alone_s = float(price.alone_s[0, 0] * item.count[0, 0]) * runs
+        free[item.stream] = begin + alone_s * (1 + (link.own_fraction[at, 0, 0] if link else 0))
+        for queue, fraction in link.held_fraction.items() if link else ():
+            free[queue] += fraction[at, 0, 0] * alone_s
     return max(free[stream] for stream in blocking(items)), free["dp"]

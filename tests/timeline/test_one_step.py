@@ -51,9 +51,18 @@ class SlowStep:
             for kind, segments in ((DOWN, programs.forward), (UP, programs.backward))
         }
 
+        self.links = {
+            kind: [slow_program.links_of(segments, at, priced) for at in range(len(self.items[kind]))]
+            for kind, segments in ((DOWN, programs.forward), (UP, programs.backward))
+        }
+
     def program_of(self, task):
         items = self.items[task.kind][self.division.chunk_class[task.stage, task.chunk]]
         return items, self.priced.of, position_of(task.micro_batch, self.pipe.micro_batches)
+
+    def run(self, task, start_s, reduced_s):
+        links = self.links[task.kind][self.division.chunk_class[task.stage, task.chunk]]
+        return slow_program.run_on(*self.program_of(task), start_s, reduced_s, links)
 
     def hops(self):
         """A hop leaves its node if any rank's neighbour stands on another one."""
@@ -80,7 +89,7 @@ class SlowStep:
         for task in tasks:
             key = task.kind, self.division.chunk_class[task.stage, task.chunk], self.program_of(task)[2]
             if key not in durations:
-                durations[key] = slow_program.run_on(*self.program_of(task), 0.0, 0.0)[0]
+                durations[key] = self.run(task, 0.0, 0.0)[0]
             seconds[task] = durations[key]
         style = slow_pipeline.SIMULATIONS[programs.stack.pipeline.transfers]
         started, ended = style(pipe, seconds, self.hops(), free)
@@ -90,7 +99,7 @@ class SlowStep:
             reduced_s = -np.inf
             for task in mine:
                 if task.kind == UP and task.micro_batch == pipe.micro_batches - 1:
-                    reduced_s = slow_program.run_on(*self.program_of(task), started[task], reduced_s)[1]
+                    reduced_s = self.run(task, started[task], reduced_s)[1]
             ready = max(reduced_s, *(ended[task] for task in mine))
             done.append(ready + stage_seconds(priced, programs.reduce, at))
         return max(done) + stage_seconds(priced, programs.synchronise, 0)

@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 from conftest import make_job
 from sample_jobs import OVERLAPPED, PARTS, sample_priced
-from workbench import only, priced_job, repriced
+from workbench import on_links_of_their_own, only, priced_job, repriced
 
 from flopcast.timeline.step import run_step
 
-REDUCED_AFTER = [name for name in PARTS if PARTS[name].get("stack") is not OVERLAPPED]
+SHARED_LINKS = ("sharded, in one micro-batch", "sharded over stages")  # tp and dp on one NVLink
+REDUCED_AFTER = [
+    name for name in PARTS if PARTS[name].get("stack") is not OVERLAPPED and name not in SHARED_LINKS
+]
 NUDGE_FACTOR = 1e-4
 BLOCK = {("mlp.up", "forward"): 1.0, ("mlp.up.dgrad", "backward"): 2.0}
 
@@ -67,6 +70,23 @@ def test_an_items_share_is_what_the_step_gains_by_slowing_that_item(name):
         ]
         slack = 1e-6 * timeline.step_time_s
         assert min(slopes) - slack <= told[key] <= max(slopes) + slack, key  # two slopes where paths tie
+
+
+@pytest.mark.parametrize("name", SHARED_LINKS)
+def test_where_a_link_is_shared_shares_hold_fast_how_often_its_queue_is_busy(name):
+    """A longer layer would make it less often busy: the derivative knows that, the shares do not."""
+    priced = sample_priced(name)
+    timeline = run_step(priced)
+    told = seconds_by_item(timeline.shares)
+    lost_s = timeline.step_time_s - run_step(on_links_of_their_own(priced)).step_time_s
+
+    assert lost_s > 0
+    for key in {(item.name, item.phase) for item in priced.programs.items()}:
+        slopes = [
+            (nudged(priced, key, by) - timeline.step_time_s) / by for by in (-NUDGE_FACTOR, NUDGE_FACTOR)
+        ]
+        slack_s = 2 * lost_s  # what is lost, once on the path and once in the queue that it may become
+        assert min(slopes) - slack_s <= told[key] <= max(slopes) + slack_s, key  # two where paths tie
 
 
 def test_a_reduction_that_sticks_out_has_the_share_that_the_step_gains_by_slowing_it():

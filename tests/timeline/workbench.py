@@ -41,6 +41,18 @@ def repriced(priced, seconds_of):
     return replace(priced, prices=prices)
 
 
+def on_links_of_their_own(priced):
+    """The same prices where all of a message is latency: it takes nothing of a link from others."""
+    tiers = tuple(tier.model_copy(update={"latency_s": 1e9}) for tier in priced.cluster.tiers)
+    return replace(priced, cluster=priced.cluster.model_copy(update={"tiers": tiers}))
+
+
+def without_latency(priced):
+    """The same prices where all of a message is on its link."""
+    tiers = tuple(tier.model_copy(update={"latency_s": 0.0}) for tier in priced.cluster.tiers)
+    return replace(priced, cluster=priced.cluster.model_copy(update={"tiers": tiers}))
+
+
 def only(seconds):
     """A rule for `repriced`: seconds by (item name, phase), nothing for all others."""
     return lambda item: seconds.get((item.name, item.phase), 0.0)

@@ -13,7 +13,8 @@ from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
 from flopcast.timeline.contention import slowdown_fraction
-from flopcast.timeline.program import BLOCKING, waits_for_gathers
+from flopcast.timeline.links import Shared
+from flopcast.timeline.program import BLOCKING, layer_links, waits_for_gathers
 from flopcast.workload.program import WHEN, Segment
 
 
@@ -24,7 +25,7 @@ class Inside:
     Items that take no time (a collective of one rank, an accumulation in the first micro-batch) are left
     out. Rows of different streams overlap; rows of one stream do not. Data-parallel rows may end after
     `duration_s`: the next program starts without them. What compute loses to messages beside it shows as
-    gaps between its rows.
+    gaps between its rows, and so does what a queue loses to messages on its link.
     """
 
     items: tuple[Item, ...]
@@ -56,12 +57,16 @@ def lay_out(
     for segment in segments:
         repeat = int(segment.repeat[min(plan, len(segment.repeat) - 1), chunk_class])
         costs = [_cost(item, priced, plan, position) for item in segment.items]
+        links = [_of(link, (position, plan, chunk_class)) for link in layer_links(segment.items, priced)]
         for layer in range(repeat):
-            for item, (seconds, launch_s) in zip(segment.items, costs, strict=True):
+            for item, (alone_s, launch_s), (own, held) in zip(segment.items, costs, links, strict=True):
                 free["host"] += launch_s
                 start = max(free[name] for name in {item.stream, "host", *item.waits})
+                seconds = alone_s * (1.0 + own)
                 free[item.stream] = start + seconds
                 free["compute"] += slowdown_fraction(item, priced) * seconds
+                for name, fraction in held.items():
+                    free[name] += fraction * alone_s
                 if seconds > 0:
                     rows.append((item, layer, start, start + seconds))
     gathers = waits_for_gathers(segments)
@@ -75,6 +80,18 @@ def lay_out(
         end_s=np.array(ends),
         duration_s=max(free[name] for name in ending),
     )
+
+
+def _of(link: Shared | None, at: tuple[int, int, int]) -> tuple[float, dict[str, float]]:
+    """What a message loses and takes at one (position, plan, chunk class); nothing without a link."""
+    if link is None:
+        return 0.0, {}
+
+    def here(fraction: Floats) -> float:
+        place = tuple(min(index, size - 1) for index, size in zip(at, fraction.shape, strict=True))
+        return float(fraction[place])
+
+    return here(link.own_fraction), {name: here(part) for name, part in link.held_fraction.items()}
 
 
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.price import Priced
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import ONE, Counts, Floats, constant
 from flopcast.operators.item import Item
 from flopcast.timeline.contention import slowdown_fraction
+from flopcast.timeline.links import Shared, shared_links
 from flopcast.workload.program import WHEN, Segment
 
 NEVER = -np.inf
@@ -77,11 +78,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         There is no segment.
     """
     items = tuple(item for segment in segments for item in segment.items)
-    streams = tuple(
-        name
-        for name in ("compute", "tp", "ep", "cp", "dp", "gathered", "host")
-        if name == "host" or _on(name, items)
-    )
+    streams = _streams(items)
     columns = len(items) + 1 if attribute else 0
     state: _Paths | None = None
     offset = 0
@@ -104,13 +101,49 @@ def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
     return np.asarray(sum(repeats, np.zeros((1, 1))) > 0)
 
 
-def _on(name: str, items: tuple[Item, ...]) -> bool:
-    """Whether a stream needs a row: unused ones would only make the matrices larger."""
-    return any(item.stream == name for item in items) or name == "compute"
+def _streams(items: tuple[Item, ...]) -> tuple[str, ...]:
+    """Streams that need a row: unused ones would only make the matrices larger."""
+    used = {item.stream for item in items} | {"compute", "host"}
+    return tuple(name for name in ("compute", "tp", "ep", "cp", "dp", "gathered", "host") if name in used)
+
+
+def layer_links(items: tuple[Item, ...], priced: Priced) -> tuple[Shared | None, ...]:
+    """What the messages of one layer lose to each other, by item (links.py)."""
+    return _links(items, [_cost(item, priced) for item in items], priced)
+
+
+def _links(
+    items: tuple[Item, ...], costs: list[tuple[Floats, Floats]], priced: Priced
+) -> tuple[Shared | None, ...]:
+    """As `layer_links`, of items whose costs are known."""
+
+    def period_s() -> Floats:
+        """Seconds from a layer to the next where no link is shared: of its slowest blocking stream."""
+        streams = _streams(items)
+        alone = _run(items, streams, costs, (None,) * len(items), priced, columns=0, offset=0)
+        own = [index for index, name in enumerate(streams) if name in BLOCKING]
+        longest_s: Floats = alone.longest_s[own, own].max(axis=0)
+        return longest_s
+
+    return shared_links(items, [seconds for seconds, _ in costs], priced, period_s)
 
 
 def _layer_paths(
     items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: int, offset: int
+) -> _Paths:
+    """The matrix of one layer, its messages slowed where they share links."""
+    costs = [_cost(item, priced) for item in items]
+    return _run(items, streams, costs, _links(items, costs, priced), priced, columns, offset)
+
+
+def _run(
+    items: tuple[Item, ...],
+    streams: tuple[str, ...],
+    costs: list[tuple[Floats, Floats]],
+    links: tuple[Shared | None, ...],
+    priced: Priced,
+    columns: int,
+    offset: int,
 ) -> _Paths:
     """The matrix of one layer, by running its items from an impulse on each stream.
 
@@ -119,14 +152,13 @@ def _layer_paths(
     `offset`. Where two streams are equally late, its own is taken to be the cause.
     """
     count = len(streams)
-    host, compute = streams.index("host"), streams.index("compute")
-    costs = [_cost(item, priced) for item in items]
+    host = streams.index("host")
     shape = np.broadcast_shapes((4, 1, 1), *(seconds.shape for seconds, _ in costs))
     time = np.full((count, count, *shape), NEVER)
     counts = np.zeros((count, count, *shape, columns))
     for stream in range(count):
         time[stream, stream] = 0.0
-    for number, (item, (seconds, launch_s)) in enumerate(zip(items, costs, strict=True)):
+    for number, (item, (seconds, launch_s), link) in enumerate(zip(items, costs, links, strict=True)):
         own = streams.index(item.stream)
         if launch_s.any():
             time[:, host] += launch_s
@@ -140,15 +172,18 @@ def _layer_paths(
                 start = np.where(later, time[:, stream], start)
                 if columns:
                     path = np.where(later[..., None], counts[:, stream], path)
-        time[:, own] = start + seconds
-        lost_fraction = slowdown_fraction(item, priced)
-        if lost_fraction:
-            time[:, compute] += lost_fraction * seconds
+        longer = 1.0 + link.own_fraction if link is not None else ONE
+        time[:, own] = start + longer * seconds
+        lost = [("compute", constant(slowdown_fraction(item, priced)))] if item.overlapped else []
+        lost += list(link.held_fraction.items()) if link is not None else []
+        for name, fraction in lost:
+            time[:, streams.index(name)] += fraction * seconds
         if columns:
             counts[:, own] = path
-            counts[:, own, ..., offset + number] += (seconds > 0) * _executions(item)
-            if lost_fraction:
-                counts[:, compute, ..., offset + number] += lost_fraction * _executions(item)
+            executed = _executions(item)
+            counts[:, own, ..., offset + number] += (seconds > 0) * longer * executed
+            for name, fraction in lost:
+                counts[:, streams.index(name), ..., offset + number] += fraction * executed
     return _Paths(time, counts)
 
 
