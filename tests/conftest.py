@@ -45,3 +45,8 @@ def shared():
 def selene_book():
     """The curves of A100 and of Selene's fabrics."""
     return load_book(catalog.cluster("selene", 16))
+
+
+def zero_of(name):
+    """A ZeRO stage that a stack of the catalogue takes: 0, or 1 where it scatters gradients."""
+    return int(catalog.stack(name).gradients.collective == "reduce_scatter")

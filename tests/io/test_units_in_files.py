@@ -112,17 +112,17 @@ def test_the_line_of_a_quantity_inside_a_mapping_is_its_own():
 
 @pytest.mark.parametrize(("noun", "name"), QUANTITIES, ids=lambda part: getattr(part, "__name__", part))
 def test_no_quantity_of_any_part_is_taken_without_a_unit(noun, name):
-    problems = refused(noun, f"{name}: 7")
+    problems = refused(noun, f"{name}: 1")
 
     (problem,) = [problem for problem in problems if problem.field == name]
-    assert problem.value == 7
+    assert problem.value == 1
     assert problem.where == "part.yaml:1"
     assert "a number and a unit" in problem.allowed
 
 
 @pytest.mark.parametrize(("noun", "name"), QUANTITIES, ids=lambda part: getattr(part, "__name__", part))
 def test_writing_what_the_fault_advises_mends_it(noun, name):
-    (problem,) = [p for p in refused(noun, f"{name}: 7") if p.field == name]
+    (problem,) = [p for p in refused(noun, f"{name}: 1") if p.field == name]
 
     advised = problem.fix.removeprefix("write ")
 

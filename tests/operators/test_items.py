@@ -125,7 +125,8 @@ def test_a_drained_device_has_finished_every_stream():
     item = host_work("synchronise", "backward")
 
     assert isinstance(item.work, HostWork)
-    assert set(item.waits) == set(EVERY_STREAM) == {"compute", "tp", "ep", "cp", "dp", "pp", "host"}
+    streams = {"compute", "tp", "ep", "cp", "dp", "pp", "gathered", "host"}
+    assert set(item.waits) == set(EVERY_STREAM) == streams
     assert (item.work.kind, item.stream, item.phase) == ("synchronise", "host", "backward")
     assert (item.name, item.component) == ("host.synchronise", "host")
 

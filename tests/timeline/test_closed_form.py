@@ -1,7 +1,7 @@
 """timeline/closed_form.py against the exact play, and against the textbook."""
 
 import pytest
-from conftest import make_job
+from conftest import make_job, zero_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workbench import only, priced_job, priced_plans, repriced
@@ -145,7 +145,7 @@ def test_the_papers_runs_on_deepspeed_are_screened_within_six_percent():
 @pytest.mark.parametrize("name", catalog.names("stacks"))
 @pytest.mark.parametrize("plan", ["dp=8 gbs=64", "dp=8 gbs=8", "dp=4 tp=2 mbs=2 gbs=64"])
 def test_without_a_pipeline_the_closed_form_is_exact(name, plan):
-    priced = priced_job(make_job(stack=name, plan=f"{plan} precision=fp16"))
+    priced = priced_job(make_job(stack=name, plan=f"{plan} zero={zero_of(name)} precision=fp16"))
 
     screened, played = both(priced)
 
@@ -154,8 +154,11 @@ def test_without_a_pipeline_the_closed_form_is_exact(name, plan):
 
 @pytest.mark.parametrize("name", ACCUMULATING)
 def test_a_plan_among_deeper_pipelines_takes_as_long_as_alone(name):
-    job = make_job(stack=name)
-    plans = [Plan(dp=8 // stages, pp=stages, gbs=32, precision="fp16") for stages in (1, 2, 4, 8)]
+    zero = zero_of(name)
+    job = make_job(stack=name, plan=f"dp=8 gbs=32 zero={zero} precision=fp16")
+    plans = [
+        Plan(dp=8 // stages, pp=stages, gbs=32, zero=zero, precision="fp16") for stages in (1, 2, 4, 8)
+    ]
 
     together = step_seconds(priced_plans(job, plans)).tolist()
 

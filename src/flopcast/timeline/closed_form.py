@@ -10,6 +10,8 @@ p stages), so they differ by at most (p - 1) / m of the step; on published runs 
 never uses it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from flopcast.cost.placement import crossings
@@ -59,7 +61,7 @@ def step_seconds(priced: Priced) -> Floats:
         waits = schedule.bubble_s(*seconds) + hops
         others = _of_others(waits, each.argmax(axis=1), stages.multiplicity)
         pipeline = np.maximum(micro * busiest + others, micro * busiest)
-    pipeline = pipeline + _ends(passes[-1], priced, micro)
+    pipeline = pipeline + _ends(passes, priced, micro)
     around = [serial_seconds(items, priced) for items in (programs.update, programs.reduce)]
     outside = np.where(here, around[0] + around[1], 0.0).max(axis=1, keepdims=True)
     agreed = serial_seconds(programs.synchronise, priced).max(axis=1, keepdims=True)
@@ -87,24 +89,28 @@ def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
     return total_s
 
 
-def _ends(last: Simulated, priced: Priced, micro: Counts) -> Floats:
+def _ends(passes: Sequence[Simulated], priced: Priced, micro: Counts) -> Floats:
     """What the first and last micro-batches take less or more than the others, and exposed reductions.
 
-    The first micro-batch accumulates no gradient; the last may carry the reduction, which costs the
-    pipeline nothing until it runs on behind the last backward. Both are in the last kind of pass: the
-    backward, or weight gradients of their own. (plans, 1), in seconds.
+    The first micro-batch accumulates no gradient, and may wait for parameters to be gathered; the last may
+    carry the reduction, which costs the pipeline nothing until it runs on behind the last backward: it
+    stands in the last kind of pass, the backward, or weight gradients of their own. (plans, 1), in seconds.
     """
-    middle = _of_stages(last.duration_s[MIDDLE], priced)
-    only = _of_stages(last.duration_s[ONLY], priced) - middle
-    ends = sum((_of_stages(last.duration_s[at], priced) - middle for at in (FIRST, LAST)), ZERO)
-    change = np.where(micro > 1, ends, only)
-    used = last.tail_s[LAST] > NEVER
-    tail = np.where(used, last.tail_s[LAST], 0.0)
-    exposed = np.maximum(tail, 0.0)
+    change = sum((_change(one, priced, micro) for one in passes), ZERO)
+    tail = np.where(micro > 1, passes[-1].tail_s[LAST], passes[-1].tail_s[ONLY])
+    exposed = np.where(tail > NEVER, np.maximum(tail, 0.0), 0.0)
     here = priced.programs.stages.multiplicity > 0
     longest = np.where(here, change, NEVER).max(axis=1, keepdims=True)
     ends_s: Floats = longest + exposed.max(axis=1, keepdims=True)
     return ends_s
+
+
+def _change(one: Simulated, priced: Priced, micro: Counts) -> Floats:
+    """What passes of the first and last micro-batch take beyond those between, (plans, stage classes)."""
+    middle = _of_stages(one.duration_s[MIDDLE], priced)
+    only = _of_stages(one.duration_s[ONLY], priced) - middle
+    ends = sum((_of_stages(one.duration_s[at], priced) - middle for at in (FIRST, LAST)), ZERO)
+    return np.where(micro > 1, ends, only)
 
 
 def _hops(priced: Priced) -> Floats:
