@@ -73,12 +73,13 @@ def test_no_class_of_component_is_far_off_but_the_optimizer_whose_cause_is_state
     assert statistics.mean(abs(c.relative_error) for c in without) <= 0.12 < optimizer
 
 
-def test_peak_memory_of_the_papers_runs_is_within_five_percent_of_their_logs(paper):
+def test_peak_memory_of_the_papers_runs_is_within_six_percent_of_their_logs(paper):
     known = [row for row in paper.rows if row.measured_memory_bytes and row.reference == "best"]
     off = [row.predicted_memory_bytes / row.measured_memory_bytes - 1 for row in known]
 
     assert len(off) == 6
-    assert max(abs(value) for value in off) <= 0.05
+    assert max(abs(value) for value in off) <= 0.06
+    assert statistics.mean(abs(value) for value in off) <= 0.035
 
 
 def test_what_the_papers_runs_keep_between_steps_is_within_three_percent_of_their_logs(paper):
