@@ -357,7 +357,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ("plan.expert_parallel", "experts are spread over ranks of one pipeline stage"): (
         parts(model=mixture(num_experts=16), expert_parallel=16),
         16,
-        "a divisor of dp · tp / etp = 8",
+        "a divisor of dp · cp · tp / etp = 8",
     ),
     (
         "plan.expert_tensor_parallel",

@@ -44,6 +44,12 @@ def _ranks(case: Case) -> Counts:
     return ranks / plans.expert_tensor_parallel
 
 
+def _cut_otherwise(case: Case) -> np.ndarray:
+    """Plans that cut experts over other ranks than one or all tensor-parallel ones, which a rule refuses."""
+    etp = case.plans.expert_tensor_parallel
+    return np.asarray((etp != 1) & (etp != case.plans.tensor_parallel))
+
+
 def _spread(case: Case) -> str:
     """The edit that mends a degree which does not divide the experts, or their ranks: one for both."""
     common = _common([_num_experts(case), first(_ranks(case))])
@@ -86,19 +92,15 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.expert_parallel",
-        holds=lambda c: not _experts(c) or _ranks(c) % c.plans.expert_parallel == 0,
+        holds=lambda c: not _experts(c) or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c),
         value=lambda c: first(c.plans.expert_parallel),
-        allowed=lambda c: f"a divisor of dp · tp / etp = {_ranks(c)[0, 0]:g}",
+        allowed=lambda c: f"a divisor of dp · cp · tp / etp = {_ranks(c)[0, 0]:g}",
         because="experts are spread over ranks of one pipeline stage",
         fix=_spread,
     ),
     Rule(
         field="plan.expert_tensor_parallel",
-        holds=lambda c: (
-            not _experts(c)
-            or (c.plans.expert_tensor_parallel == 1)
-            | (c.plans.expert_tensor_parallel == c.plans.tensor_parallel)
-        ),
+        holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
         value=lambda c: first(c.plans.expert_tensor_parallel),
         allowed=lambda c: f"1, or tensor_parallel = {first(c.plans.tensor_parallel)}",
         because="experts cut over other ranks than the model's other weights are not built yet",

@@ -43,6 +43,9 @@ def _mended(case: Case) -> str:
 
 
 def _fix(case: Case) -> str:
+    """The nearest list that works; where there are more chunks than blocks, no list does."""
+    if case.model.num_blocks < first(_chunks(case)):
+        return f"choose degrees of at most {case.model.num_blocks} chunks, and as many numbers"
     return f"set stage_layers to {_mended(case)}"
 
 
