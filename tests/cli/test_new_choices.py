@@ -272,8 +272,8 @@ def test_a_suite_that_nobody_knows_is_told_with_those_there_are():
     assert "korthikanti" in ended.err
 
 
-def test_a_table_of_runs_that_is_absent_is_told(tmp_path):
-    ended = flopcast("validate", "--runs", tmp_path / "none.csv")
+def test_a_table_of_runs_that_is_absent_is_told():
+    ended = flopcast("validate", "--runs", "none.csv")
 
     assert (ended.code, ended.out) == (1, "")
     assert "none.csv" in ended.err

@@ -1,4 +1,4 @@
-"""Faults of everything that a plan may choose, drawn at random: each has a field, and an edit that mends."""
+"""Faults of all that a plan may choose, drawn at random: each has a field, and an edit that mends it."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -45,7 +45,7 @@ def _ranks(case: Case) -> Counts:
 
 
 def _cut_otherwise(case: Case) -> np.ndarray:
-    """Plans that cut experts over other ranks than one or all tensor-parallel ones, which a rule refuses."""
+    """Plans that cut experts over neither one nor all tensor-parallel ranks, which a rule refuses."""
     etp = case.plans.expert_tensor_parallel
     return np.asarray((etp != 1) & (etp != case.plans.tensor_parallel))
 
