@@ -6,8 +6,13 @@ Ranks are numbered along the plan's rank order, the first axis fastest; nodes ta
 Elsewhere: how long a collective over such a group takes (cost/collectives).
 
 With order tp-cp-dp-pp, rank = tp + TP · (cp + CP · (dp + DP · pp)): the ranks of one axis lie a fixed
-stride apart, the product of the degrees before it. Degrees and nodes are powers of two where groups
-are exact.
+stride apart, the product of the degrees before it. A group at one distance is exact, of all such groups the
+one on most nodes. Two axes with others between them are multiplied: exact where degrees and nodes are
+powers of two, otherwise no fewer nodes than there are.
+
+A job that does not fill its domains takes equally many devices of each, where that is more than half: 512
+ranks on NVL72 are 8 domains of 64 (`ranks_per_domain`), as schedulers place jobs of such machines (Slurm,
+topology/block and `--segment`). Otherwise domains are filled one after the other.
 """
 
 import math
@@ -16,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ONE, Counts, Integers
+from flopcast.dtypes import ONE, Counts, Integers, constant
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
 
@@ -69,37 +74,65 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     }
     names = plans.structure.rank_order.split("-")
     before = {name: _product(order[n] for n in names[: names.index(name)]) for name in names}
+    world = _product(order.values())
+    nodes = _Nodes(world, ranks_per_domain(world, devices_per_node))
     if axis in (*EXPERT_AXES, *SHARD_AXES):
-        return _ranks_that_share(axis, plans, before, devices_per_node)
+        return _together(_ranks_that_share(axis, plans, before), nodes)
     if axis in ("pp", "pp_inside"):  # neighbours only
         pair = np.minimum(order["pp"], 2.0)
         alone = np.ones_like(pair)
         return Group(
             inside=pair if axis == "pp_inside" else alone, nodes=alone if axis == "pp_inside" else pair
         )
-    if axis in order or axis == "model":
-        members = {"dp": ("cp", "dp"), "model": ("tp", "pp")}.get(axis, (axis,))
-        return _together([_group(order[n], before[n], devices_per_node) for n in members])
     if axis == "embedding":
+        pair, apart = np.minimum(order["pp"], 2.0), before["pp"] * (order["pp"] - 1.0)
         reach = before["pp"] * order["pp"]
-        pair, together = np.minimum(order["pp"], 2.0), devices_per_node % reach == 0
-        return Group(inside=np.where(together, pair, 1.0), nodes=np.where(together, 1.0, pair))
-    if axis == "stage":  # neighbours inside one block of stages, and their like in all blocks
-        outside, block = (
-            _product(order[n] for n in names[names.index("pp") + 1 :]),
-            before["pp"] * order["pp"],
-        )
-        within = _group(before["pp"], ONE, devices_per_node)
-        return _together([within, _group(outside, block, devices_per_node)])
-    if axis == "world":
-        return _group(_product(order.values()), ONE, devices_per_node)
+        return _on_nodes(Level(pair, apart), nodes, before["pp"], reach)
+    members = {"dp": ("cp", "dp"), "model": ("tp", "pp"), "stage": ("tp", "cp", "dp"), "world": names}
+    if axis in order or axis in members:
+        levels = [Level(order[n], before[n]) for n in names if n in members.get(axis, (axis,))]
+        return _together(levels, nodes)
     raise InternalError(f"no axis {axis!r}")
 
 
-def _ranks_that_share(
-    axis: str, plans: Plans, before: Mapping[str, Counts], devices_per_node: int
-) -> Group:
-    """The group of an axis of experts or of shards.
+def ranks_per_domain(world: Counts, devices: int) -> Counts:
+    """Ranks that a job of `world` ranks has in each domain of so many devices.
+
+    The most that divide the job into equal domains, in steps of what divides a domain as well; but more
+    than half of a domain. A job that has no such number, and one inside a domain, fill it.
+
+    Examples
+    --------
+    >>> ranks_per_domain(np.array([64.0, 512.0, 576.0, 76.0]), 72).tolist()
+    [72.0, 64.0, 72.0, 72.0]
+    """
+    step = np.gcd(world.astype(np.int64), devices)
+    share = np.full(world.shape, float(devices))
+    for part in range(devices // 2 + 1, devices):
+        share = np.where((world % part == 0) & (part % step == 0), float(part), share)
+    filled = (world % devices == 0) | (world <= devices)
+    ranks: Counts = np.where(filled, float(devices), share)
+    return ranks
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Level:
+    """`size` ranks, `stride` apart: one axis, or several that follow each other in the rank order."""
+
+    size: Counts
+    stride: Counts
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Nodes:
+    """How many ranks there are, and how many of them on each node."""
+
+    world: Counts
+    ranks: Counts
+
+
+def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> list[Level]:
+    """The levels of an axis of experts or of shards, the closest ranks first.
 
     Experts fold the ranks of a stage, which follow each other in the one rank order that is built for them:
     rank = etp + ETP · (ep + EP · expert_dp). Of those that hold the same, neighbours share one set of
@@ -109,23 +142,57 @@ def _ranks_that_share(
     folded = (plans.expert_tensor_parallel, plans.expert_parallel, plans.expert_replicas)
     if axis in EXPERT_AXES:
         place = EXPERT_AXES.index(axis)
-        return _group(folded[place], _product(folded[:place]), devices_per_node)
+        return [Level(folded[place], _product(folded[:place]))]
     experts = axis.startswith("expert")
     shards = plans.expert_state_shards if experts else plans.state_shards / plans.context_parallel
     nearest = _product(folded[:2]) if experts else before["dp"]
     if not axis.endswith("shard"):
-        return _group(plans.shard_groups, nearest * shards, devices_per_node)
-    sharing = _group(shards, nearest, devices_per_node)
-    if experts:
-        return sharing
-    return _together([_group(plans.context_parallel, before["cp"], devices_per_node), sharing])
+        return [Level(plans.shard_groups, nearest * shards)]
+    sharing = [Level(shards, nearest)]
+    if not experts:
+        sharing.append(Level(plans.context_parallel, before["cp"]))
+    names = plans.structure.rank_order.split("-")
+    return sharing[::-1] if names.index("cp") < names.index("dp") else sharing
 
 
-def _together(groups: Sequence[Group]) -> Group:
-    """Every combination of the ranks of these groups."""
+def _together(levels: Sequence[Level], nodes: _Nodes) -> Group:
+    """Every combination of the ranks of these levels, the closest first; neighbouring levels are one."""
+    groups = []
+    size, stride = levels[0].size, levels[0].stride
+    for level in levels[1:]:
+        joins = (level.stride == stride * size) | (level.size == 1) | (size == 1)
+        groups.append(_at_one_distance(np.where(joins, 1.0, size), stride, nodes))
+        stride = np.where(joins & (size > 1), stride, level.stride)
+        size = np.where(joins, size, 1.0) * level.size
+    groups.append(_at_one_distance(size, stride, nodes))
     return Group(
         inside=_product(group.inside for group in groups), nodes=_product(group.nodes for group in groups)
     )
+
+
+def _at_one_distance(size: Counts, stride: Counts, nodes: _Nodes) -> Group:
+    """The groups of a level: they begin at any rank of the first stride, and so again behind a group."""
+    return _on_nodes(Level(size, stride), nodes, stride, stride * size)
+
+
+def _on_nodes(level: Level, nodes: _Nodes, starts: Counts, period: Counts) -> Group:
+    """How the ranks of a level fall on nodes, of all its groups the one on most of them.
+
+    Groups begin at a + b · `period`, for every a below `starts` and every b with a group in the world.
+    Ranks that are closer than a node is wide touch every node between the first and the last of them, so
+    that only the first one's place on its node matters: the last place is the worst.
+    """
+    wide = nodes.ranks
+    repeats = wide / np.gcd(period.astype(np.int64), wide.astype(np.int64))
+    blocks = np.minimum(np.maximum(nodes.world / period, 1.0), repeats)
+    last = np.zeros(blocks.shape)
+    for block in range(int(blocks.max())):
+        place = (block * period) % wide
+        first_to_last = np.where(place + starts >= wide, wide - 1.0, place + starts - 1.0)
+        last = np.where(block < blocks, np.maximum(last, first_to_last), last)
+    touched = np.floor((last + (level.size - 1.0) * level.stride) / wide) + 1.0
+    on = np.where(level.stride >= wide, level.size, np.minimum(touched, level.size))
+    return Group(inside=level.size / on, nodes=on)
 
 
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:
@@ -145,18 +212,13 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
         int(_product(order[name] for name in part)[plan, 0]) if part else 1
         for part in (names[:axis], names[axis + 1 :])
     )
-    distinct = devices_per_node // math.gcd(stride * stages, devices_per_node)
+    devices = int(ranks_per_domain(constant(stride * stages * blocks), devices_per_node).item())
+    distinct = devices // math.gcd(stride * stages, devices)
     first = np.arange(min(blocks, distinct)) * stride * stages
     ranks = first + np.arange(stages)[:, None, None] * stride + np.arange(stride)[:, None]
-    nodes = (ranks // devices_per_node).reshape(stages, -1)
+    nodes = (ranks // devices).reshape(stages, -1)
     leaves: Integers = (nodes != np.roll(nodes, -1, axis=0)).any(axis=1).astype(np.intp)
     return leaves
-
-
-def _group(size: Counts, stride: Counts, devices_per_node: int) -> Group:
-    """`size` ranks, every `stride`-th; how they fall on nodes of consecutive ranks."""
-    nodes = np.ceil(size / np.clip(np.floor(devices_per_node / stride), 1.0, size))
-    return Group(inside=size / nodes, nodes=nodes)
 
 
 def _product(values: Iterable[Counts]) -> Counts:
