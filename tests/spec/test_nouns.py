@@ -12,6 +12,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Tier
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
+from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.site import Site, SiteFactor
@@ -31,6 +32,7 @@ JOB = make_job()
 CLUSTER = catalog.cluster("selene", 2)
 TIER, GROUP = CLUSTER.tiers[0], CLUSTER.groups[0]
 EXAMPLES = {
+    OwnSchedule: OwnSchedule(name="mine.csv", tasks=("F0 B0 W0",)),
     Batch: JOB.batch,
     Cluster: CLUSTER,
     Contention: Contention(),

@@ -22,6 +22,7 @@ BFLOAT_NODES = {
 }
 
 ZERO_BUBBLE_BLOCKS = "zero bubble schedules send while weight gradients run, and blocking messages do not"
+TABLE = {"name": "mine.csv", "tasks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}
 BROKEN = {  # (field, because) → the job that breaks this rule alone, its value, a part of what is allowed
     ("plan.tensor_parallel", "each tensor-parallel rank holds whole attention heads"): (
         parts(model=model(heads=12, kv_heads=4), data_parallel=1, tensor_parallel=8),
@@ -213,6 +214,32 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         parts(schedule="interleaved_1f1b"),
         "interleaved_1f1b",
         "exactly where virtual_stages > 1",
+    ),
+    ("plan.pipeline_parallel", "a table lists the tasks of every stage"): (
+        parts(schedule=TABLE, data_parallel=2, pipeline_parallel=4, global_batch=4),
+        4,
+        "2, as mine.csv lists",
+    ),
+    ("plan.virtual_stages", "a table lists the tasks of every chunk"): (
+        parts(schedule=TABLE, data_parallel=4, pipeline_parallel=2, virtual_stages=2, global_batch=8),
+        2,
+        "1, as mine.csv lists",
+    ),
+    ("plan.global_batch", "a table lists every micro-batch"): (
+        parts(schedule=TABLE, data_parallel=4, pipeline_parallel=2, global_batch=32),
+        8,
+        "2, as mine.csv lists",
+    ),
+    ("plan.schedule", "a table does not say where a stage blocks on its messages"): (
+        parts(
+            schedule=TABLE,
+            data_parallel=4,
+            pipeline_parallel=2,
+            global_batch=8,
+            stack={"base": "megatron-2022", "pipeline": {"transfers": "sequential"}},
+        ),
+        "mine.csv",
+        "auto, 1f1b, gpipe",
     ),
     ("plan.virtual_stages", "ZB-V has one chunk that goes down the stages and one that comes back up"): (
         parts(schedule="zb_v", data_parallel=4, pipeline_parallel=2, virtual_stages=4),

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import in_long_names, merged
+from flopcast.io.schedules import with_schedule
 from flopcast.io.validate import build, path_of
 from flopcast.io.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.spec.cluster import Cluster
@@ -151,6 +152,11 @@ def _described(document: Document) -> tuple[Job, Document, dict[str, object] | N
         fixed, data["plan"] = _settled(data["plan"])
     except SpecError as error:
         problems += error.problems
+    try:
+        data["plan"] = with_schedule(data.get("plan"), document, read_file)
+    except SpecError as error:
+        problems += error.problems
+        data["plan"] = merged(data["plan"], {"schedule": AUTO})  # told: the rest is checked without it
     try:
         in_long_names(document, "batch", data.get("batch"))  # faults are told by the name that was written
     except SpecError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, STANDING, UPDATE, WAITING, Category, sizes
 from flopcast.memory.depth import NOTHING, depths
-from flopcast.schedules import SCHEDULES
+from flopcast.schedules import schedule_of
 from flopcast.workload.program import Programs
 
 PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/base.py)
@@ -69,7 +69,7 @@ def memory_curve(programs: Programs, stage: int) -> Curve:
     plans, division = programs.plans, programs.stages.of(0)
     stages, chunks = division.chunk_class.shape
     micro = int(plans.num_micro_batches[0, 0])
-    order = SCHEDULES[plans.structure.pipeline_schedule].order(stages, chunks, micro)
+    order = schedule_of(plans.structure.pipeline_schedule).order(stages, chunks, micro)
     moments = depths(order, stage, chunks)
     at = int(division.stage_class[stage])
     working = np.eye(chunks + 1)[moments.at_work, :chunks] * (moments.at_work != NOTHING)[:, None]

@@ -18,8 +18,9 @@ from functools import lru_cache
 import numpy as np
 
 from flopcast.dtypes import Integers
-from flopcast.schedules import SCHEDULES
+from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
+from flopcast.spec.own_schedule import OwnSchedule
 
 NOTHING = -1  # no chunk is at work
 
@@ -82,7 +83,7 @@ def depths(order: Order, stage: int, chunks: int) -> Depths:
 
 @lru_cache(maxsize=4096)
 def fullest(
-    schedule: str, stages: int, chunks: int, micro_batches: int, members: tuple[int, ...]
+    schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches: int, members: tuple[int, ...]
 ) -> Depths:
     """The moments of some stages that no other dominates; `task` is that of the stage it was found on.
 
@@ -91,7 +92,7 @@ def fullest(
     members : tuple of int
         Stages that hold equal layers, and count as the fullest of them.
     """
-    rule = SCHEDULES[schedule]
+    rule = schedule_of(schedule)
     order = rule.order(stages, chunks, rule.fills_after(stages, micro_batches))
     found = [depths(order, stage, chunks) for stage in members]
     rows = np.concatenate([np.hstack([d.in_flight, d.waiting, d.at_work[:, None]]) for d in found])

@@ -22,7 +22,7 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
 from flopcast.memory.depth import NOTHING, Depths, fullest
-from flopcast.schedules import SCHEDULES
+from flopcast.schedules import schedule_of
 from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
 
@@ -140,7 +140,7 @@ def fullest_moment(programs: Programs) -> Held:
         waiting=np.zeros_like(flying_bytes),
         at_work=np.zeros_like(flying_bytes),
     )
-    rule = SCHEDULES[plans.structure.pipeline_schedule]
+    rule = schedule_of(plans.structure.pipeline_schedule)
     for alike in _alike(stages.code, plans.num_micro_batches):
         division = stages.divisions[int(stages.code[alike[0]])]
         depth, chunks = division.chunk_class.shape

@@ -21,8 +21,10 @@ from flopcast.layers.base import Split
 from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan_fields import RankOrder, Schedule, degree, or_commas, or_short_form, tensor_degree
+from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
+from flopcast.spec.schedule_words import Schedule, splits_backward
 
 
 class Plan(Noun):
@@ -44,6 +46,8 @@ class Plan(Noun):
         weights, where it is not said, as in Megatron-LM). All of them are ranks of dp · tp.
     pipeline_parallel, virtual_stages : int
         Stages (pp), and chunks of layers on each of them (vpp).
+    schedule : str
+        The order of a stage's tasks (schedules/), or the name of a CSV file that lists them.
     stage_layers : tuple of int
         Blocks of every chunk in the order of the model, chunk c of stage s being number c · pp + s, where
         the stack's rule is not to deal them out: "9,10,10,7". Embedding and head come on top.
@@ -162,8 +166,8 @@ class Plan(Noun):
         return activation_dtype(self.precision)
 
     @property
-    def pipeline_schedule(self) -> str:
-        """The schedule's name: "auto" means 1F1B, interleaved where there are virtual stages."""
+    def pipeline_schedule(self) -> str | OwnSchedule:
+        """The schedule's name, or a user's own: "auto" is 1F1B, interleaved where there are chunks."""
         if self.schedule != "auto":
             return self.schedule
         return "interleaved_1f1b" if self.virtual_stages > 1 else "1f1b"
@@ -171,7 +175,7 @@ class Plan(Noun):
     @property
     def splits_backward(self) -> bool:
         """Whether weight gradients are tasks of their own (arXiv:2401.10241)."""
-        return self.schedule in ("zb_h1", "zb_h2", "zb_v")
+        return splits_backward(self.schedule)
 
     @property
     def folds_chunks(self) -> bool:

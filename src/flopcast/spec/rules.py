@@ -20,6 +20,8 @@ from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
+from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.schedule_words import CHUNKED
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
@@ -259,8 +261,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: (
-            (c.plans.virtual_stages == 1)
-            == (c.plans.structure.pipeline_schedule not in ("interleaved_1f1b", "zb_v"))
+            ((c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule not in CHUNKED))
+            | isinstance(c.plans.structure.schedule, OwnSchedule)
         ),
         value=lambda c: c.plans.structure.pipeline_schedule,
         allowed=lambda _: "interleaved_1f1b or zb_v exactly where virtual_stages > 1",

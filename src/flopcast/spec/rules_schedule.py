@@ -1,6 +1,7 @@
 """The rules about schedules: which plans and stacks an order of tasks is made for.
 
-Answers: how many chunks does a schedule ask for, what may a stack do between its stages?
+Answers: how many chunks does a schedule ask for, which numbers must be those of a user's own, what may a
+stack do between its stages?
 Elsewhere: chunks and micro-batches of interleaved 1F1B, split backwards (rules.py), the orders themselves
 (schedules/).
 """
@@ -8,6 +9,7 @@ Elsewhere: chunks and micro-batches of interleaved 1F1B, split backwards (rules.
 import numpy as np
 
 from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.own_schedule import OwnSchedule
 
 
 def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
@@ -19,7 +21,49 @@ def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
     return gathers
 
 
+def _own(case: Case) -> OwnSchedule | None:
+    """The user's own schedule, where the plan has one."""
+    schedule = case.plans.structure.schedule
+    return schedule if isinstance(schedule, OwnSchedule) else None
+
+
+def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
+    """A number of the plan that must be the table's."""
+
+    def asked(case: Case) -> int:
+        wanted: int = getattr(_own(case), listed, 0)
+        return wanted
+
+    return Rule(
+        field=field,
+        holds=lambda c: _own(c) is None or getattr(c.plans, attribute) == asked(c),
+        value=lambda c: first(getattr(c.plans, attribute)),
+        allowed=lambda c: f"{asked(c)}, as {_own(c)} lists",
+        because=because,
+        fix=lambda c: (
+            f"change global_batch or micro_batch to have {asked(c)} micro-batches"
+            if field == "plan.global_batch"
+            else f"set {attribute} to {asked(c)}"
+        ),
+    )
+
+
 RULES: tuple[Rule, ...] = (
+    _as_listed(
+        "plan.pipeline_parallel", "pipeline_parallel", "stages", "a table lists the tasks of every stage"
+    ),
+    _as_listed("plan.virtual_stages", "virtual_stages", "chunks", "a table lists the tasks of every chunk"),
+    _as_listed(
+        "plan.global_batch", "num_micro_batches", "micro_batches", "a table lists every micro-batch"
+    ),
+    Rule(
+        field="plan.schedule",
+        holds=lambda c: _own(c) is None or c.stack.pipeline.transfers != "sequential",
+        value=lambda c: str(_own(c)),
+        allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
+        because="a table does not say where a stage blocks on its messages",
+        fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
+    ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages <= 2) | (c.plans.structure.pipeline_schedule != "zb_v"),

@@ -17,7 +17,7 @@ import numpy as np
 from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
-from flopcast.schedules import SCHEDULES
+from flopcast.schedules import schedule_of
 from flopcast.schedules.base import AbstractSplitSchedule
 from flopcast.timeline.program import NEVER, Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
@@ -55,7 +55,7 @@ def step_seconds(priced: Priced) -> Floats:
     each = np.where(here, sum(seconds, hops), 0.0)
     busiest = each.max(axis=1, keepdims=True)
     total = (each * stages.multiplicity).sum(axis=1, keepdims=True)
-    schedule = SCHEDULES[plans.structure.pipeline_schedule]
+    schedule = schedule_of(plans.structure.pipeline_schedule)
     pipeline = schedule.closed_form_s(busiest, total, plans.virtual_stages, micro)
     if isinstance(schedule, AbstractSplitSchedule):
         waits = schedule.bubble_s(*seconds) + hops

@@ -23,8 +23,9 @@ import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
-from flopcast.schedules import SCHEDULES
+from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
+from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.timeline.chains import CHAINS, MARK, MESSAGE, NO_HOP, NOTHING, TASK, Chains, hop_index
 
 
@@ -49,12 +50,12 @@ class Graph:
 
 
 @lru_cache(maxsize=64)
-def graph(schedule: str, stages: int, virtual: int, micro_batches: int, style: str) -> Graph:
+def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches: int, style: str) -> Graph:
     """The structure of one pipeline; the last 64 are kept.
 
     Parameters
     ----------
-    schedule : a name of SCHEDULES
+    schedule : a name of SCHEDULES, or a user's own
     stages, virtual, micro_batches : pipeline stages, chunks of each, micro-batches of a step
     style : "overlapped", "batched" or "sequential" (see the module's docstring)
 
@@ -63,7 +64,7 @@ def graph(schedule: str, stages: int, virtual: int, micro_batches: int, style: s
     InternalError
         The order deadlocks under this transfer style: spec/checks.py lets no such plan through.
     """
-    order = SCHEDULES[schedule].order(stages, virtual, micro_batches)
+    order = schedule_of(schedule).order(stages, virtual, micro_batches)
     return _levelled(order, CHAINS[style](order))
 
 

@@ -21,6 +21,7 @@ from flopcast.layers.base import Split, Weight
 from flopcast.operators.item import Item
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
+from flopcast.spec.schedule_words import sends_ahead
 from flopcast.spec.stack import Stack
 from flopcast.workload.checkpoints import OWN
 from flopcast.workload.stages import Stages
@@ -192,10 +193,10 @@ class Programs:
     def transfers(self) -> str:
         """How stages exchange messages (timeline/pipeline.py): as the stack does.
 
-        With a split backward, messages never hold up their sender. Posted together in the gaps between
-        tasks, they would wait for tasks that zero bubble schedules put there, and ZB-H2 would deadlock.
+        With a split backward, and in a user's own order, messages never hold up their sender.
         """
-        return "overlapped" if self.plans.structure.splits_backward else self.stack.pipeline.transfers
+        ahead = sends_ahead(self.plans.structure.schedule)
+        return "overlapped" if ahead else self.stack.pipeline.transfers
 
     @property
     def plans(self) -> Plans:

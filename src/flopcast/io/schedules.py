@@ -1,0 +1,114 @@
+"""A user's own schedule out of a CSV file: one row a task, a stage's rows in the order they run.
+
+Answers: which schedule does this file hold, and what is wrong with it, line by line?
+Elsewhere: whether the order can run (spec/own_schedule.py), and is the plan's (spec/rules_schedule.py).
+
+Columns, in any order, by the names of the first line: stage, kind (F, B, or W), micro_batch, and chunk
+where stages have several. Rows of different stages may stand mixed.
+"""
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.yaml_text import Document
+from flopcast.spec.own_schedule import KINDS, Row, faults, own_schedule
+from flopcast.spec.schedule_words import TABLE
+
+NEEDED, OPTIONAL = ("stage", "kind", "micro_batch"), ("chunk",)
+MOST_BYTES = 20_000_000
+MOST_FAULTS = 20  # of one file: the rest mostly repeats them
+MOST_NUMBER = 100_000  # nor as large a stage, chunk or micro-batch: larger ones are typing errors
+
+
+def with_schedule(plan: object, document: Document, read: Callable[[Path, int], bytes]) -> object:
+    """A plan whose schedule, where it names a table, is that table; all else as it is.
+
+    Parameters
+    ----------
+    plan : object
+        A mapping in long names; anything else is returned.
+    document : Document
+        A name in a job file is sought beside that file, one on the command line from where this runs.
+    read : callable
+        The bytes of a path, at most one more than so many.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or its tasks cannot run; every fault with its line.
+    """
+    name = plan.get("schedule") if isinstance(plan, dict) else None
+    if not isinstance(plan, dict) or not isinstance(name, str) or not name.endswith(TABLE):
+        return plan
+    in_file = any(path in document.lines for path in (("plan", "schedule"), ("plan",)))
+    moved = any(path in document.places for path in (("plan", "schedule"), ("plan",)))
+    path = Path(document.name).parent / name if in_file and not moved else Path(name)
+    raw = read(path, MOST_BYTES)
+    rows = tuple(_rows(_text(raw, str(path)), str(path)))
+    found = faults(rows)
+    if found:
+        raise SpecError(found[:MOST_FAULTS])
+    return plan | {"schedule": own_schedule(name, rows)}
+
+
+def _text(raw: bytes, name: str) -> list[str]:
+    """The lines of a file of text that is not too large."""
+    if len(raw) > MOST_BYTES:
+        allowed = f"a file of at most {MOST_BYTES} bytes"
+        raise SpecError([_problem(name, "a larger file", allowed, "it is read whole", "use fewer tasks")])
+    try:
+        return raw.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        fault = _problem(name, "other bytes", "UTF-8 text", "a table is text", "save it as CSV")
+        raise SpecError([fault]) from None
+
+
+def _rows(lines: list[str], name: str) -> Iterator[Row]:
+    """The tasks of a table in its order; raises every fault of its cells at once."""
+    numbered = [(number, cells) for number, cells in enumerate(csv.reader(lines), 1) if cells]
+    first, names = numbered[0] if numbered else (1, [""])
+    columns = [cell.strip() for cell in names]
+    if sorted({*columns, *OPTIONAL}) != sorted({*NEEDED, *OPTIONAL}) or len(set(columns)) < len(columns):
+        wanted = ",".join(NEEDED)
+        allowed = f"{wanted}, and chunk where stages have several"
+        because = "the first line names the columns"
+        fault = _problem(f"{name}:{first}", ",".join(columns), allowed, because, f"write {wanted}")
+        raise SpecError([fault])
+    read = [_row(columns, [cell.strip() for cell in cells], f"{name}:{at}") for at, cells in numbered[1:]]
+    problems = [problem for row in read if not isinstance(row, Row) for problem in row]
+    if problems:
+        raise SpecError(problems[:MOST_FAULTS])
+    return (row for row in read if isinstance(row, Row))
+
+
+def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem]:
+    """One task, or what is wrong with its cells."""
+    if len(cells) != len(columns):
+        allowed = f"{len(columns)} cells"
+        return [_problem(where, ",".join(cells), allowed, "each cell has a column", "change this row")]
+    named = {"chunk": "0"} | dict(zip(columns, cells, strict=True))
+    problems = [
+        _problem(where, f"{name}: {text}", "a whole number from 0", "it is counted", f"change {name}")
+        for name, text in named.items()
+        if name != "kind" and not _is_count(text)
+    ]
+    if named["kind"] not in KINDS:
+        because = "forward, backward (or its half for the input), and weight gradients"
+        problems.append(_problem(where, f"kind: {named['kind']}", ", ".join(KINDS), because, "change kind"))
+    if problems:
+        return problems
+    stage, chunk, micro_batch = (int(named[name]) for name in ("stage", "chunk", "micro_batch"))
+    return Row(stage=stage, kind=named["kind"], chunk=chunk, micro_batch=micro_batch, where=where)
+
+
+def _is_count(text: str) -> bool:
+    """A whole number of a size that a plan may have."""
+    return text.isascii() and text.isdecimal() and len(text) < len(str(MOST_NUMBER))
+
+
+def _problem(where: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    return Problem(
+        where=where, field="plan.schedule", value=value, allowed=allowed, because=because, fix=fix
+    )
