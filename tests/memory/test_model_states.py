@@ -145,7 +145,7 @@ def test_the_allocator_holds_more_than_it_gives_out_by_the_stack_s_fraction():
 
 @pytest.mark.parametrize(
     ("text", "communicators"),
-    [("gbs=8", 0), ("dp=2 gbs=8", 1), ("tp=2 pp=2 gbs=8", 2), ("dp=2 tp=2 pp=2 gbs=8", 3)],
+    [("gbs=8", 0), ("dp=2 gbs=8", 1), ("tp=2 pp=2 gbs=8", 3), ("dp=2 tp=2 pp=2 gbs=8", 4)],
 )
 def test_the_driver_sees_context_and_a_communicator_for_every_axis_of_more_than_one(text, communicators):
     stack = stack_with(

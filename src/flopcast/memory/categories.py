@@ -25,6 +25,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.memory.communicators import communicators_opened
 from flopcast.memory.sharded import (
     gathered_parameters,
     gradient_shards,
@@ -179,18 +180,8 @@ def context(programs: Programs) -> Floats:
 
 
 def communicators(programs: Programs) -> Floats:
-    """Buffers of one communicator for each axis of more than one rank, (plans, 1).
-
-    Experts have two of their own, but where their replicas are those of all parameters. An axis of ranks
-    that share an expert is the tensor-parallel one.
-    """
-    plans = programs.plans
-    degrees = [plans.tensor_parallel, plans.context_parallel, plans.replicas, plans.pipeline_parallel]
-    if programs.expert_parameters is not None:
-        replicas = plans.expert_replicas
-        degrees += [plans.expert_parallel, np.where(replicas == plans.replicas, 1.0, replicas)]
-    opened = sum(((degree > 1).astype(np.float64) for degree in degrees), ZERO)
-    return programs.stack.memory.communicator_bytes * opened
+    """Buffers of every communicator that a rank has opened (communicators.py)."""
+    return programs.stack.memory.communicator_bytes * communicators_opened(programs)
 
 
 STANDING: dict[str, Category] = {

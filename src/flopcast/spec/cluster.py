@@ -78,7 +78,11 @@ class Tier(Noun):
     ----------
     bytes_per_s : float
         Hardware bandwidth of one direction and one device: 300 GB/s for NVLink 3, which is sold as 600.
-        A network card that devices share counts in equal parts.
+        Of network cards, all of a node's over its devices: several cards of one device add up, and one that
+        devices share counts in equal parts, for a rank that uses it alone too (an underestimate of that).
+        Rails: ranks of equal index in their nodes talk card to card, in one leaf where there are leaves of
+        rails; what goes to other indices is taken to change rail inside a node (NCCL's PXN) or in a network
+        that blocks no more than `oversubscription_ratio` says.
     latency_s : float
         One hop, software included; a collective pays it for each level of a tree over its ranks.
     oversubscription_ratio : float

@@ -1,0 +1,74 @@
+"""Communicators: how many groups of ranks one rank talks in.
+
+Answers: which axes of a plan have a communicator of their own, and so buffers that the driver sees?
+Elsewhere: where the ranks of an axis are (cost/placement.py), what is sent along it (workload/).
+
+A library opens a communicator when the first message is sent, so axes are those of messages with bytes.
+Axes with the same members count as one, though a framework may make a group of each: ranks that share a set
+of shards and all replicas, where there is one set; replicas of experts and of all parameters, where experts
+are not spread; neighbouring stages and the ends of a pipeline of two.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts
+from flopcast.operators.base import AbstractMessage
+from flopcast.workload.program import Programs
+
+
+def communicators_opened(programs: Programs) -> Counts:
+    """Groups of more than one rank that a rank sends in; (plans, stage classes), or (plans, 1).
+
+    Per axis: "tp", "cp", "ep", "pp" and "stage"; "model" where both tensor parallelism and a pipeline cut
+    it; "embedding" on stages that sum a tied table; "dp", or its shards and their replicas, and the same of
+    experts. Ranks that share an expert are counted as the tensor-parallel ones.
+    """
+    plans, sends = programs.plans, _axes(programs)
+
+    def on(axis: str, *conditions: np.ndarray) -> Counts:
+        """1 where messages travel along the axis, and all of the conditions hold."""
+        opened: Counts = sends.get(axis, ZERO) * np.prod(np.broadcast_arrays(*conditions), axis=0)
+        return opened
+
+    tensor, pipeline = plans.tensor_parallel > 1, plans.pipeline_parallel > 1
+    several = plans.data_parallel > 1  # alone, ranks of one sequence are all that hold the same weights
+    experts_apart = plans.expert_replicas != plans.replicas
+    of_weights = _replicas("dp", plans.replicas, plans.state_shards, sends)
+    of_experts = _replicas("expert_dp", plans.expert_replicas, plans.expert_state_shards, sends)
+    total: Counts = (
+        on("tp", tensor)
+        + on("cp", plans.context_parallel > 1, several)
+        + on("ep", plans.expert_parallel > 1)
+        + np.maximum(on("pp", pipeline), on("pp_inside", pipeline))
+        + on("embedding", plans.pipeline_parallel > 2)
+        + on("model", tensor, pipeline)
+        + on("stage", tensor, plans.replicas > 1)
+        + of_weights
+        + of_experts * experts_apart
+    )
+    return total
+
+
+def _axes(programs: Programs) -> dict[str, Counts]:
+    """By axis, 1 where any message along it has bytes: (plans, 1), or (plans, stage classes)."""
+    found: dict[str, Counts] = {}
+    for item in programs.items():
+        work = item.work
+        if isinstance(work, AbstractMessage) and work.collective:
+            sent = (work.message_bytes > 0).astype(np.float64)
+            found[work.axis] = np.maximum(found.get(work.axis, ZERO), sent)
+    return found
+
+
+def _replicas(axis: str, replicas: Counts, shards: Counts, sends: dict[str, Counts]) -> Counts:
+    """Groups of the ranks that hold the same parameters: all of them, or sharers and holders of a shard.
+
+    One set of shards is shared by all; shards of one rank are whole parameters, held by all.
+    """
+    whole, sharing, holding = (
+        sends.get(name, ZERO) for name in (axis, f"{axis}_shard", f"{axis}_replicate")
+    )
+    both = (shards > 1) & (shards < replicas)
+    alike = np.maximum(sharing * (shards >= replicas), holding * (shards <= 1))
+    counted: Counts = np.maximum(whole, alike * ~both) * (replicas > 1) + (sharing + holding) * both
+    return counted
