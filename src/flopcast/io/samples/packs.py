@@ -1,7 +1,8 @@
 """Sample packs: a folder with manifest.json, samples.csv and collectives.csv; written, resumed, read.
 
 Answers: which rows of a pack are good, what is wrong with the others, how is a pack continued?
-Elsewhere: what a row means (measure/pack.py), who measures (cli/measuring.py), site files (sites.py).
+Elsewhere: what a row means (measure/pack.py), what is told of a bad one (pack_faults.py), who measures
+(cli/measuring.py), site files (sites.py).
 
 Rows are only ever appended and reach the disk in batches: a run that is cut off keeps what it measured.
 A bad row is told with its line and left out, the good ones are kept.
@@ -11,7 +12,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.jobs import read_file
+from flopcast.io.samples.pack_faults import bad_header, bad_row, no_folder, not_a_pack, other_device
 from flopcast.measure.pack import (
     FORMAT_VERSION,
     MESSAGE_COLUMNS,
@@ -126,14 +128,14 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         folder.mkdir(parents=True, exist_ok=True)
         others = {path.name for path in folder.iterdir()} - {MANIFEST, SAMPLES, MESSAGES}
     except OSError as error:
-        raise SpecError([_no_folder(folder, error.strerror or str(error))]) from None
+        raise SpecError([no_folder(folder, error.strerror or str(error))]) from None
     if not (folder / MANIFEST).exists():
         if others - {f"{MANIFEST}.partial"}:
-            raise SpecError([_no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
+            raise SpecError([no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
         return PackWriter(folder, manifest, frozenset())
     device = _manifest(folder / MANIFEST).device
     if device != manifest.device:
-        raise SpecError([_other_device(folder, device, manifest.device)])
+        raise SpecError([other_device(folder, device, manifest.device)])
     for name in (SAMPLES, MESSAGES):
         _cut_half_row(folder / name)
     before = read_pack(folder)
@@ -181,13 +183,13 @@ def _manifest(path: Path) -> Manifest:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError([_not_a_pack(path, f"it is no manifest: {error}")]) from None
+        raise SpecError([not_a_pack(path, f"it is no manifest: {error}")]) from None
     words = (manifest.device, manifest.tool_version, manifest.started)
     tables = (manifest.facts, manifest.options, manifest.counts, manifest.unsupported)
     if not all(isinstance(word, str) for word in words) or not all(isinstance(t, dict) for t in tables):
-        raise SpecError([_not_a_pack(path, "a text or a table of it is something else")])
+        raise SpecError([not_a_pack(path, "a text or a table of it is something else")])
     if manifest.format_version != FORMAT_VERSION:
-        raise SpecError([_not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
+        raise SpecError([not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
     return manifest
 
 
@@ -195,7 +197,7 @@ def _whole(path: Path) -> bytes:
     """All of a file; a part of one would be taken for the pack."""
     held = read_file(path, MOST_BYTES)
     if len(held) > MOST_BYTES:
-        raise SpecError([_not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
+        raise SpecError([not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
     return held
 
 
@@ -216,13 +218,13 @@ def _rows(
     reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in names if name not in (reader.fieldnames or ())]
     if missing:
-        problems.append(_bad_header(path, reader.fieldnames or (), missing))
+        problems.append(bad_header(path, reader.fieldnames or (), missing))
         return
     for row in _lines(reader, path, problems):
         try:
             yield parse(row, device)
         except ValueError as error:
-            problems.append(_bad_row(path, reader.line_num, row, str(error)))
+            problems.append(bad_row(path, reader.line_num, row, str(error)))
 
 
 def _lines(
@@ -232,7 +234,7 @@ def _lines(
     try:
         yield from reader
     except csv.Error as error:
-        problems.append(_bad_row(path, reader.line_num, {}, f"a line of CSV ({error})"))
+        problems.append(bad_row(path, reader.line_num, {}, f"a line of CSV ({error})"))
 
 
 def _cut_half_row(path: Path) -> None:
@@ -243,62 +245,3 @@ def _cut_half_row(path: Path) -> None:
         if len(whole) < len(raw):
             with path.open("r+b") as file:
                 file.truncate(len(whole))
-
-
-def _bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
-    """The fault of one row, with the file and line to mend."""
-    return Problem(
-        where=f"{path}:{line}",
-        field="row",
-        value=",".join(str(value) for value in row.values()),
-        allowed=allowed,
-        because="the row was left out, the others are kept",
-        fix="measure it again: rows that are left out are not taken as done",
-    )
-
-
-def _bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
-    """The fault of a file whose columns are others: perhaps its times have another unit."""
-    return Problem(
-        where=f"{path}:1",
-        field="header",
-        value=",".join(found),
-        allowed=f"a header with {', '.join(missing)}",
-        because="units and meanings of columns stand in their names only",
-        fix="restore the header, or measure again into a new folder",
-    )
-
-
-def _not_a_pack(path: Path, because: str) -> Problem:
-    """The fault of a manifest that is none, or of a file that no pack has."""
-    return Problem(
-        where=str(path),
-        field=path.stem,
-        value=path.name,
-        allowed=f"the {path.stem} of a sample pack, format_version {FORMAT_VERSION}",
-        because=because,
-        fix="give a folder that flopcast measure wrote, or measure into a new one",
-    )
-
-
-def _other_device(folder: Path, before: str, now: str) -> Problem:
-    """The fault of continuing a pack on another device."""
-    return Problem(
-        where=str(folder),
-        field="--out",
-        value=now,
-        allowed=f"the device that the pack was begun on, {before}",
-        because="rows of two devices would become one curve",
-        fix="give --out a new folder",
-    )
-
-
-def _no_folder(path: Path, because: str) -> Problem:
-    """The fault of a place that cannot be written to."""
-    return Problem(
-        field="--out",
-        value=str(path),
-        allowed="a place that may be written to: an empty folder, or a pack",
-        because=because,
-        fix="give another place",
-    )

@@ -1,0 +1,70 @@
+"""Faults of sample packs: what is told of a row, of a header, of a folder.
+
+Answers: which value is wrong in a pack, what would be right, and how is it mended?
+Elsewhere: how packs are read and written (packs.py), faults of measured tables (columns.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from flopcast.errors import Problem
+from flopcast.measure.pack import FORMAT_VERSION
+
+
+def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
+    """The fault of one row, with the file and line to mend."""
+    return Problem(
+        where=f"{path}:{line}",
+        field="row",
+        value=",".join(str(value) for value in row.values()),
+        allowed=allowed,
+        because="the row was left out, the others are kept",
+        fix="measure it again: rows that are left out are not taken as done",
+    )
+
+
+def bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
+    """The fault of a file whose columns are others: perhaps its times have another unit."""
+    return Problem(
+        where=f"{path}:1",
+        field="header",
+        value=",".join(found),
+        allowed=f"a header with {', '.join(missing)}",
+        because="units and meanings of columns stand in their names only",
+        fix="restore the header, or measure again into a new folder",
+    )
+
+
+def not_a_pack(path: Path, because: str) -> Problem:
+    """The fault of a manifest that is none, or of a file that no pack has."""
+    return Problem(
+        where=str(path),
+        field=path.stem,
+        value=path.name,
+        allowed=f"the {path.stem} of a sample pack, format_version {FORMAT_VERSION}",
+        because=because,
+        fix="give a folder that flopcast measure wrote, or measure into a new one",
+    )
+
+
+def other_device(folder: Path, before: str, now: str) -> Problem:
+    """The fault of continuing a pack on another device."""
+    return Problem(
+        where=str(folder),
+        field="--out",
+        value=now,
+        allowed=f"the device that the pack was begun on, {before}",
+        because="rows of two devices would become one curve",
+        fix="give --out a new folder",
+    )
+
+
+def no_folder(path: Path, because: str) -> Problem:
+    """The fault of a place that cannot be written to."""
+    return Problem(
+        field="--out",
+        value=str(path),
+        allowed="a place that may be written to: an empty folder, or a pack",
+        because=because,
+        fix="give another place",
+    )
