@@ -8,7 +8,7 @@ from flopcast.io.curves import load_book
 from flopcast.io.jobs import job_of
 from flopcast.io.yaml_text import Document
 from flopcast.prediction import predict
-from flopcast.search.choose import candidates, choose, usual_batch
+from flopcast.search.choose import candidates, choose, uneven_stages, usual_batch
 from flopcast.workload.checks import check
 
 LARGE = {
@@ -159,3 +159,51 @@ def test_a_device_without_bf16_gets_fp16():
 
 def test_the_same_job_gets_the_same_plan():
     assert job_of(described()) == job_of(described())
+
+
+@pytest.mark.parametrize(("blocks", "stages"), [(126, 16), (61, 16), (7, 4), (9, 8), (80, 3), (13, 2)])
+def test_uneven_stages_hold_every_block_and_are_as_equal_as_can_be(blocks, stages):
+    listed = uneven_stages(blocks, stages)
+
+    full = [count + (stage in (0, stages - 1)) for stage, count in enumerate(listed)]  # ends count as one
+    assert sum(listed) == blocks
+    assert len(listed) == stages
+    assert max(full) - min(full) <= 1
+
+
+def test_blocks_that_no_number_of_stages_divides_get_stages_all_the_same():
+    model = LARGE | {"blocks": [LARGE["blocks"][0] | {"count": 47}]}  # a prime
+
+    job = make_job(model=model, cluster="dgx-a100:2", plan="auto gbs=64 pp=4")
+
+    assert job.plan.stage_layers == uneven_stages(47, 4)
+    assert check(job) == ()
+
+
+def test_experts_are_spread_where_that_is_faster():
+    experts = {"num_experts": 8, "top_k": 2, "expert_hidden": 4096}
+    block = {"count": 8, "mixer": {"heads": 16}, "feed_forward": experts}
+    model = {"hidden": 2048, "vocabulary": 32000, "blocks": [block]}
+    job = make_job(model=model, stack="megatron-core", cluster="dgx-a100:1", plan="auto gbs=64")
+    book = load_book(job.cluster)
+    together = job.model_copy(update={"plan": job.plan.model_copy(update={"expert_parallel": 1})})
+
+    chosen_s, together_s = (predict(one, book).step_time_s for one in (job, together))
+
+    assert job.plan.expert_parallel > 1
+    assert chosen_s < together_s
+
+
+@pytest.mark.parametrize(("stack", "zero"), [("torch-fsdp2", 3), ("megatron-2022", 1), ("pytorch-ddp", 0)])
+def test_replicas_share_what_the_stack_shards(stack, zero):
+    job = make_job(stack=stack, plan="auto gbs=64")
+
+    assert job.plan.data_parallel > 1
+    assert job.plan.zero == zero
+
+
+def test_where_states_alone_do_not_make_it_fit_parameters_are_sharded():
+    job = make_job(model=LARGE, stack="megatron-core", cluster="dgx-a100:2", plan="auto gbs=16 pp=1 tp=1")
+
+    assert job.plan.zero == 3
+    assert predict(job, load_book(job.cluster)).memory.fits

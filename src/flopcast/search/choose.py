@@ -3,20 +3,23 @@
 Answers: which plan would somebody who knows this cluster try first, and how much is it ahead of the next?
 Elsewhere: screening (search/screen.py), the exact play (prediction.py).
 
-Greedy in what it offers, exact in how it decides: ZeRO-1 wherever there are replicas and sequence
-parallelism wherever there is tensor parallelism (unless checkpoints are cut instead), since neither costs
-time that the other choices could win back; every degree, micro-batch, virtual stage and recompute mode is
-tried.
+Greedy in what it offers, exact in how it decides: sharded states wherever there are replicas (ZeRO-1, or
+what the stack has) and sequence parallelism wherever there is tensor parallelism (unless checkpoints are
+cut instead), since neither costs time that the other choices could win back; every degree, micro-batch,
+virtual stage and recompute mode is tried, and every spread of experts. Where nothing fits so, parameters
+are sharded too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import gcd
 
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import InfeasibleError
+from flopcast.layers.experts import Experts
 from flopcast.prediction import predict
 from flopcast.search.screen import Screened, screen
 from flopcast.spec.divisors import divisors
@@ -32,6 +35,7 @@ MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)
 RECOMPUTE = ("none", "selective", "full")
 PLAYED = 8  # of the screened plans, exactly
+SHARDED = 3  # the ZeRO stage that shards parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +85,9 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     """
     plans = list(candidates(job, fixed))
     screened = screen(job, plans, book)
+    if not screened.fits.any() and SHARDED in job.stack.sharding.zero_stages and "zero" not in fixed:
+        more = list(candidates(job, {**fixed, "zero": SHARDED}))
+        plans, screened = [*plans, *more], _both(screened, screen(job, more, book))
     if not screened.possible.any():
         raise InfeasibleError(_impossible(job, fixed, len(plans)))
     used = screened.device_used_bytes / job.cluster.node.device.memory_bytes
@@ -124,8 +131,13 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
             continue
         for pipeline in divisors(devices // tensor):
             data = devices // tensor // pipeline
-            free = product(MICRO_BATCHES, VIRTUAL_STAGES if pipeline > 1 else (1,), RECOMPUTE)
-            for micro, virtual, recompute in free if pipeline <= blocks else ():
+            free = product(
+                MICRO_BATCHES,
+                _virtual_stages(pipeline, blocks),
+                RECOMPUTE,
+                _spreads(job, tensor, data * context),
+            )
+            for micro, virtual, recompute, experts in free if pipeline <= blocks else ():
                 plan = {
                     "data_parallel": data,
                     "tensor_parallel": tensor,
@@ -134,9 +146,11 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
                     "micro_batch": micro,
                     "global_batch": batch,
                     "sequence_parallel": tensor > 1 and not fixed.get("partition_activations", False),
-                    "zero": 1 if data * context > 1 else 0,
+                    "zero": _zero(job) if data * context > 1 else 0,
                     "recompute": recompute,
                     "precision": precision,
+                    "stage_layers": uneven_stages(blocks, pipeline) if blocks % pipeline else (),
+                    **experts,
                 }
                 if all(plan.get(name, value) == value for name, value in fixed.items() if name in SEARCHED):
                     yield Plan(**(plan | dict(fixed)))
@@ -149,7 +163,64 @@ SEARCHED = (
     "virtual_stages",
     "micro_batch",
     "recompute",
+    "expert_parallel",
+    "expert_tensor_parallel",
 )
+
+
+def uneven_stages(blocks: int, stages: int) -> tuple[int, ...]:
+    """Blocks of stages that do not divide them: embedding and head count as a block each.
+
+    What is left over stands late, before the head: earlier stages keep more micro-batches in flight.
+
+    Examples
+    --------
+    Llama 3 405B on 16 stages: one block less on the first and the last (arXiv:2407.21783, section 3.3.2).
+
+    >>> uneven_stages(126, 16)
+    (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
+    >>> uneven_stages(61, 16)
+    (2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3)
+    """
+    size, rest = divmod(blocks + 2, stages)
+    late = range(stages - 1 - rest, stages - 1) if rest < stages - 1 else range(stages - rest, stages)
+    held = [size + (stage in late) for stage in range(stages)]
+    held[0] -= 1
+    held[-1] -= 1
+    return tuple(held)
+
+
+def _virtual_stages(pipeline: int, blocks: int) -> tuple[int, ...]:
+    """Chunks of a stage that are tried: one, where stages are uneven."""
+    return VIRTUAL_STAGES if pipeline > 1 and blocks % pipeline == 0 else (1,)
+
+
+def _spreads(job: Job, tensor: int, replicas: int) -> list[dict[str, int]]:
+    """Ways to spread experts over the ranks of a stage: whole, or cut as other weights where they stay."""
+    layers = [block.feed_forward for block in job.model.blocks]
+    experts = [layer.num_experts for layer in layers if isinstance(layer, Experts)]
+    if not experts:
+        return [{}]
+    common = gcd(*experts, tensor * replicas)
+    whole = [{"expert_parallel": e, "expert_tensor_parallel": 1} for e in divisors(common)]
+    cut = [{"expert_parallel": 1, "expert_tensor_parallel": tensor}] if tensor > 1 else []
+    return [*whole, *cut]
+
+
+def _zero(job: Job) -> int:
+    """What replicas share where nothing is said: states alone, or the least that the stack shards."""
+    stages = sorted(stage for stage in job.stack.sharding.zero_stages if stage)
+    return stages[0] if stages else 0
+
+
+def _both(first: Screened, second: Screened) -> Screened:
+    """Results of two lists of plans, one behind the other."""
+    return Screened(
+        possible=np.concatenate([first.possible, second.possible]),
+        fits=np.concatenate([first.fits, second.fits]),
+        step_time_s=np.concatenate([first.step_time_s, second.step_time_s]),
+        device_used_bytes=np.concatenate([first.device_used_bytes, second.device_used_bytes]),
+    )
 
 
 def usual_batch(job: Job) -> int:
