@@ -86,7 +86,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     plans = list(candidates(job, fixed))
     screened = screen(job, plans, book)
     if not screened.fits.any() and SHARDED in job.stack.sharding.zero_stages and "zero" not in fixed:
-        more = list(candidates(job, {**fixed, "zero": SHARDED}))
+        more = [plan for plan in candidates(job, fixed, SHARDED) if plan.zero == SHARDED]
         plans, screened = [*plans, *more], _both(screened, screen(job, more, book))
     if not screened.possible.any():
         raise InfeasibleError(_impossible(job, fixed, len(plans)))
@@ -109,8 +109,10 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     )
 
 
-def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
+def candidates(job: Job, fixed: Mapping[str, object], zero: int | None = None) -> Iterator[Plan]:
     """Plans that use every device of the job's cluster, rules not yet applied.
+
+    `zero` is what replicas share, where there are several; by default the least that the stack shards.
 
     Tensor parallelism stays inside a scale-up domain: beyond it every layer's messages would cross the
     network. Ranks share sequences where that is settled, and not otherwise.
@@ -126,6 +128,7 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
     devices, blocks = job.cluster.num_devices // context, job.model.num_blocks
     precision = fixed.get("precision", _precision(job))
     batch = fixed.get("global_batch", usual_batch(job))
+    shared = _zero(job) if zero is None else zero
     for tensor in divisors(devices):
         if tensor > job.cluster.scale_up_devices:
             continue
@@ -146,7 +149,7 @@ def candidates(job: Job, fixed: Mapping[str, object]) -> Iterator[Plan]:
                     "micro_batch": micro,
                     "global_batch": batch,
                     "sequence_parallel": tensor > 1 and not fixed.get("partition_activations", False),
-                    "zero": _zero(job) if data * context > 1 else 0,
+                    "zero": shared if data * context > 1 else 0,
                     "recompute": recompute,
                     "precision": precision,
                     "stage_layers": uneven_stages(blocks, pipeline) if blocks % pipeline else (),
