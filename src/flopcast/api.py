@@ -4,17 +4,21 @@ Answers: how do I get from a file, or from nouns, to an answer?
 Elsewhere: the same without files (prediction.py, validation/compare.py).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from flopcast import prediction
 from flopcast.io.curves import load_book
 from flopcast.io.jobs import load_job as read_job
-from flopcast.io.megatron.functional_tests import functional_rows, read_runs
+from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
+from flopcast.io.runs.job import reproduce
+from flopcast.io.runs.table import read_tables
 from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.validation.compare import Comparison, compare
 from flopcast.validation.memory import ComparedMemory, compare_memory
+from flopcast.validation.published import Published, compare_runs
 
 
 def load_job(path: str | Path) -> Job:
@@ -95,3 +99,29 @@ def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[st
     """
     rows, left_out = functional_rows(read_runs(Path(path)))
     return compare_memory(rows, prediction.memory_by_class), left_out
+
+
+def holds_functional_tests(path: str | Path) -> bool:
+    """Whether a file is a table of Megatron-LM's functional tests: for `validate_runs`.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read.
+    """
+    return is_of_functional_tests(Path(path))
+
+
+def validate_published(paths: Sequence[str | Path]) -> Published:
+    """Predict the runs of published tables; a run that stands in two of them counts once.
+
+    Rows that cannot be read, are of inference, or ask for what is not built are left out with their reasons.
+
+    Raises
+    ------
+    SpecError
+        A file cannot be read, or its header is of no known kind: every such file.
+    """
+    tables = read_tables([Path(path) for path in paths])
+    broken = [problem for table in tables for problem in table.problems]
+    return compare_runs([table.runs for table in tables], reproduce, predict, broken)

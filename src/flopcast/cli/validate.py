@@ -13,10 +13,14 @@ ALL_SUITES = (*SUITES, *OF_MEMORY)
 @click.option(
     "--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES), help="Default: all of them."
 )
-@click.option("--runs", "runs", type=click.Path(), help="A table of runs instead; see below.")
+@click.option(
+    "--runs", "runs", multiple=True, type=click.Path(), help="A table of runs instead, or several; see below."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
-def command(suites: tuple[str, ...], runs: str | None, wants_json: bool, wants_markdown: bool) -> None:
+def command(
+    suites: tuple[str, ...], runs: tuple[str, ...], wants_json: bool, wants_markdown: bool
+) -> None:
     """Predict runs that others measured, and say how far off each is.
 
     \b
@@ -25,16 +29,20 @@ def command(suites: tuple[str, ...], runs: str | None, wants_json: bool, wants_m
     korthikanti  Table 5 of arXiv:2205.05198
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
-    --runs takes the CSV of Megatron-LM's functional tests: what stays allocated behind a step.
+    --runs takes CSV tables of published runs, told apart by their headers: one row a run with model, hardware,
+    mapping, software and step time, of which a job is made; measured steps of vTrain and of SimuMax; and
+    Megatron-LM's functional tests, whose log says what stays allocated behind a step.
     """
-    from flopcast.api import validate_memory, validate_runs, validate_suite
+    from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
     from flopcast.validation.summary import as_json, as_markdown, as_text
 
     asked = () if runs else suites or ALL_SUITES
     tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
-    if runs:
-        tables[runs] = validate_runs(runs)
+    of_memory = [path for path in runs if holds_functional_tests(path)]
+    tables |= {path: validate_runs(path) for path in of_memory}
+    published = [path for path in runs if path not in of_memory]
+    told = published_runs(published, wants_json, wants_markdown) if published else {}
     if not wants_markdown and not wants_json:
         for name, (rows, left_out) in tables.items():
             click.echo(memory_as_text(name, rows, left_out) + "\n")
@@ -46,4 +54,18 @@ def command(suites: tuple[str, ...], runs: str | None, wants_json: bool, wants_m
     if wants_markdown:
         click.echo((as_markdown(compared) if compared else "") + memory_as_markdown(tables), nl=False)
     if wants_json:
-        print_json(as_json(compared) | {"memory": memory_as_json(tables)} if tables else as_json(compared))
+        found = as_json(compared) | told
+        print_json(found | {"memory": memory_as_json(tables)} if tables else found)
+
+
+def published_runs(paths: list[str], wants_json: bool, wants_markdown: bool) -> dict[str, object]:
+    """Print tables of published runs, or return what JSON says of them, under "published"."""
+    from flopcast.api import validate_published
+    from flopcast.validation.published_summary import runs_as_json
+    from flopcast.validation.published_text import runs_as_text
+
+    found = validate_published(paths)
+    if wants_json:
+        return {"published": runs_as_json(found)}
+    click.echo(f"```text\n{runs_as_text(found)}\n```" if wants_markdown else runs_as_text(found))
+    return {}

@@ -60,6 +60,18 @@ def read_runs(path: Path) -> str:
     return text
 
 
+def is_of_functional_tests(path: Path) -> bool:
+    """Whether a file has the columns of these tests.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read.
+    """
+    header = read_file(path, MOST_BYTES).decode("utf-8", "replace").split("\n", 1)[0]
+    return set(HEADER) <= set(header.strip().split(","))
+
+
 def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
     """The rows of GPT models with a logged memory, and why others are left out.
 

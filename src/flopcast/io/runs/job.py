@@ -1,0 +1,246 @@
+"""From a published run to the job that reproduces it.
+
+Answers: which job is this row, what of it does the row not say, and, where there is none, what is missing?
+Elsewhere: what printed names stand for (known.py), sizes of models (model.py), the rules that a job must
+keep (workload/checks.py). Nothing here looks at what was measured, but for the audit of FLOP (audit.py).
+"""
+
+import re
+from collections.abc import Mapping
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.edits import merged
+from flopcast.io.jobs import job_of
+from flopcast.io.runs.known import Default, KnownSoftware, cluster_of, defaults_of, software_of
+from flopcast.io.runs.model import model_document
+from flopcast.io.yaml_text import Document
+from flopcast.layers.experts import Experts
+from flopcast.spec.job import Job
+from flopcast.validation.run import Run
+
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
+PRINTED_PRECISION = {"fp8-current-scaling": "fp8_current"}
+WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
+NO_WORDS = ("", "none", "false")
+PER_NODE = re.compile(r"(?:(\d+)x )?(\d+(?:[.]\d+)?) Gb/s[^,]*per node")
+
+
+def reproduce(run: Run) -> Job:
+    """The job of a training run, with what it assumes.
+
+    Raises
+    ------
+    SpecError
+        The row is of inference, lacks what nothing fills in, names what is not known, or asks for what is
+        not built: every fault, each with the row's line.
+    """
+    if run.kind != "train":
+        raise SpecError([_missing(run, "kind", run.kind, "serving", "only training is predicted")])
+    if run.refused:
+        raise SpecError([_missing(run, "table", run.id, "this defect", run.refused)])
+    problems: list[Problem] = []
+    software = software_of(run)
+    if software is None or software.refused:
+        word = software.refused if software else "any software of these years"
+        told = software.because if software else "no entry of the catalogue's table matches"
+        problems.append(_missing(run, "framework", run.software.framework, word, told))
+        defaults: tuple[Default, ...] = ()
+    else:
+        defaults = defaults_of(run, software)
+    assumed: list[str] = []
+    plan = _plan(run, defaults, assumed)
+    data: dict[str, object] = {"plan": plan}
+    for part, make in (("cluster", _cluster), ("model", model_document)):
+        try:
+            data[part] = make(run, assumed)
+        except SpecError as error:
+            problems += error.problems
+    problems += _unsaid(run, plan)
+    if problems or software is None:
+        raise SpecError(problems)
+    data["model"] = _trained(data["model"], defaults, run, assumed)
+    data["stack"] = _stack(software, defaults, assumed)
+    data["batch"] = {"sequence_length": run.sequence_length}
+    _deal_out(run, data, assumed)
+    try:
+        job = job_of(Document(run.where, data, {}))
+    except SpecError as error:
+        raise SpecError(_at(run, problem) for problem in error.problems) from None
+    return job.model_copy(update={"assumptions": tuple(assumed)})
+
+
+def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
+    """The row's mapping in long names; what it leaves open, from the software's defaults."""
+    printed = run.mapping
+    names = (*DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
+    plan: dict[str, object] = {
+        name: getattr(printed, name) for name in names if getattr(printed, name) is not None
+    }
+    for name in ("sequence_parallel", "zero"):
+        if getattr(printed, name) is not None:
+            plan[name] = getattr(printed, name)
+    if printed.recompute:
+        plan["recompute"] = printed.recompute
+    if printed.precision:
+        plan["precision"] = PRINTED_PRECISION.get(printed.precision, printed.precision)
+    if printed.offload.lower() not in NO_WORDS:
+        plan["offload"] = True
+    plan |= _sharding(run)
+    fixed = set(plan)
+    for default in defaults:
+        narrower = "precision" in default.where
+        for name, value in default.plan.items():
+            if name not in fixed or narrower:
+                plan[name] = value
+                assumed.append(f"{name} {value}: {default.because}")
+                fixed.add(name)
+    if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
+        plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
+    if "data_parallel" not in plan and run.machine.num_devices:
+        others = 1
+        for name in DEGREES[1:]:
+            others *= _degree(plan, name)
+        plan["data_parallel"] = max(1, run.machine.num_devices // others)
+    return plan
+
+
+def _degree(plan: Mapping[str, object], name: str) -> int:
+    """A degree of the plan, 1 where it says none."""
+    value = plan.get(name, 1)
+    return value if isinstance(value, int) else 1
+
+
+def _sharding(run: Run) -> dict[str, object]:
+    """What a source's word for sharded data parallelism means, and InternEvo's `zero1` in the remarks."""
+    word = run.mapping.fsdp.lower()
+    group = re.search(r"(?:size|shard group) (\d+)$", word)
+    zero1 = re.search(r"zero1=(\d+)", run.notes)
+    if zero1:
+        return {"data_shard": int(zero1[1])}
+    if group and int(group[1]) == 1:
+        return {"zero": 0}
+    if group:
+        replicas = run.mapping.data_parallel or 0
+        return {"zero": 3} | ({"data_shard": int(group[1])} if int(group[1]) < replicas else {})
+    if word == "hsdp":
+        return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
+    return {"zero": 3} if word in ("fsdp", "full_shard") else {}
+
+
+def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
+    """The catalogue's cluster in the row's size, with the bandwidth that the row prints for its network."""
+    known, machine = cluster_of(run), run.machine
+    if known is None:
+        raise SpecError([_missing(run, "device", machine.device, "the device", "it is not in the catalogue")])
+    if machine.num_devices is None:
+        raise SpecError([_missing(run, "num_devices", None, "", "the row does not say how many devices ran")])
+    own = catalog.cluster(known.cluster)
+    per_node = machine.devices_per_node or own.node.devices
+    inside = min(machine.num_devices, per_node)
+    group: dict[str, object] = {"count": -(-machine.num_devices // inside), "node": {"devices": inside}}
+    if known.replaces:
+        group["node"] = {"devices": inside, "device": known.replaces}
+    changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
+    printed = PER_NODE.search(machine.network)
+    if printed:
+        gigabits = float(printed[1] or 1) * float(printed[2])
+        changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": f"{gigabits / 8 / per_node:g} GB/s"}}
+    assumed.append(f"cluster {known.cluster}: {known.because}")
+    return changes
+
+
+def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
+    """What neither the row nor its software's defaults say, and no job does without."""
+    missing = [name for name in NEEDED if name not in plan]
+    missing += ["sequence_length"] if run.sequence_length is None else []
+    return [_missing(run, name, None, "", "the row does not say it") for name in missing]
+
+
+def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
+    """The model with what is special of this training: adapters, capacities of experts, even routing."""
+    document = dict(model) if isinstance(model, dict) else {}
+    blocks = catalog.model(str(document["base"])).blocks
+    experts: dict[str, object] = {"load_imbalance_ratio": 1.0} if run.says("force-balanced") else {}
+    for default in defaults:
+        experts |= default.experts
+        if default.adapters:
+            document["adapters"] = dict(default.adapters)
+            assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
+            if run.says("QLoRA"):
+                document["adapters"] |= {"base_dtype": "nf4"}  # type: ignore[operator]
+    changed = {
+        str(place): {"feed_forward": experts}
+        for place, block in enumerate(blocks)
+        if experts and isinstance(block.feed_forward, Experts)
+    }
+    return merged(document, {"blocks": changed}) if changed else document
+
+
+def _stack(software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
+    """The software's stack, with what its defaults change in this row."""
+    stack: object = {"base": software.stack}
+    assumed.append(f"stack {software.stack}: {software.because}")
+    for default in defaults:
+        if default.stack:
+            stack = merged(stack, default.stack)
+            assumed.append(f"stack {dict(default.stack)}: {default.because}")
+    return stack if isinstance(stack, dict) else {}
+
+
+def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
+    """Blocks of uneven chunks, where no chunk number divides them: as Megatron-Core's recipes deal them.
+
+    Where embedding and head as a layer each make the number divisible, the first and the last chunk have a
+    block less (`account_for_embedding_in_pipeline_split`, `account_for_loss_in_pipeline_split`). Otherwise
+    all chunks have as many blocks as the fullest, and the last, then the first, what is left
+    (`pipeline_model_parallel_layout` of the recipes of DeepSeek-V3: "Et*4|(t*4|)*14tmL").
+    """
+    plan, model = data["plan"], data["model"]
+    if not isinstance(plan, dict) or not isinstance(model, dict):
+        return
+    total = run.architecture.num_layers or catalog.model(str(model["base"])).num_blocks
+    chunks = _degree(plan, "pipeline_parallel") * _degree(plan, "virtual_stages")
+    layers = chunk_layers(total, chunks)
+    if layers:
+        plan["stage_layers"] = layers
+        assumed.append(f"stage_layers {','.join(map(str, layers))}: embedding and head count as layers")
+
+
+def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
+    """Blocks of each chunk where they do not divide evenly; () where they do, or where no deal works.
+
+    >>> chunk_layers(126, 64)[:3], chunk_layers(61, 4), chunk_layers(61, 32)[-2:]
+    ((1, 2, 2), (16, 16, 16, 13), (2, 0))
+    """
+    if blocks % chunks == 0:
+        return ()
+    if (blocks + 2) % chunks == 0:
+        size = (blocks + 2) // chunks
+        return (size - 1, *[size] * (chunks - 2), size - 1)
+    size = -(-blocks // chunks)
+    left = chunks * size - blocks
+    last = max(size - left, 0)
+    first = size - (left - (size - last))
+    return (first, *[size] * (chunks - 2), last) if first >= 0 else ()
+
+
+def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
+    """Why a row is no job: what flopcast or the row lacks."""
+    allowed = f"rows without {primitive}" if primitive else "a row that says it"
+    return Problem(
+        where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
+    )
+
+
+def _at(run: Run, problem: Problem) -> Problem:
+    """A rule's fault, at the row's line."""
+    return Problem(
+        where=run.where,
+        field=problem.field,
+        value=problem.value,
+        allowed=problem.allowed,
+        because=problem.because,
+        fix=problem.fix,
+    )

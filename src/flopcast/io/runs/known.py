@@ -1,0 +1,143 @@
+"""What names in run tables stand for: hardware, models and software, as the catalogue's tables say.
+
+Answers: which cluster, model and stack of the catalogue does a run name, and what does that software do
+where the run is silent?
+Elsewhere: the tables themselves (catalog/runs), the job that is made of all this (job.py). The first entry
+of a table that matches holds, so that narrow ones stand before wide ones.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from flopcast.io import catalog
+from flopcast.nouns import Noun
+from flopcast.validation.run import Run
+
+Changes = Mapping[str, Any]
+Entry = TypeVar("Entry", bound=Noun)
+
+
+class KnownCluster(Noun):
+    """Hardware by its printed name; `replaces` is a device in place of the cluster's own."""
+
+    device: str = Field(description="a regular expression")
+    cluster: str
+    replaces: str = ""
+    because: str
+
+
+class KnownModel(Noun):
+    """A model by its printed name.
+
+    `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
+    sequences are long.
+    """
+
+    name: str = Field(description="a regular expression, against small letters and digits")
+    base: str
+    gated: bool | None = None
+    sized: bool = False
+    positions: bool = False
+    changes: Changes = {}
+    because: str = ""
+
+
+class Default(Noun):
+    """What a software does unless told otherwise, in rows that `where` matches, with its documentation.
+
+    `plan`: fields that the row leaves open. `stack`, `experts`, `adapters`: what differs there from the
+    stack, from the model's experts, and which adapters are trained.
+    """
+
+    where: Mapping[str, str] = {}
+    plan: Changes = {}
+    stack: Changes = {}
+    experts: Changes = {}
+    adapters: Changes = {}
+    because: str
+    url: str = ""
+
+
+class KnownSoftware(Noun):
+    """A framework, in versions and years; `refused` is the missing primitive where no stack stands for it."""
+
+    software: str = Field(description="a regular expression, against framework, a blank and version")
+    first_year: int = 0
+    last_year: int = 9999
+    stack: str = ""
+    refused: str = ""
+    because: str
+    defaults: tuple[Default, ...] = ()
+
+
+@lru_cache(maxsize=8)
+def _entries(name: str, noun: type[Entry]) -> tuple[Entry, ...]:
+    """A table of the catalogue; texts with units stay as they are, for the job to parse."""
+    data = catalog.document("runs", name).data
+    entries = data["entries"] if isinstance(data, dict) else []
+    return tuple(noun.model_validate(entry) for entry in entries)
+
+
+def clusters() -> tuple[KnownCluster, ...]:
+    """Hardware that is known."""
+    return _entries("clusters", KnownCluster)
+
+
+def models() -> tuple[KnownModel, ...]:
+    """Models that are known."""
+    return _entries("models", KnownModel)
+
+
+def software() -> tuple[KnownSoftware, ...]:
+    """Software that is known; the last entry matches everything."""
+    return _entries("stacks", KnownSoftware)
+
+
+def cluster_of(run: Run) -> KnownCluster | None:
+    """The hardware that a run names, if it is known."""
+    return next((known for known in clusters() if re.search(known.device, run.machine.device)), None)
+
+
+def model_of(run: Run) -> KnownModel | None:
+    """The model that a run names; without sizes of its own, only a model of the catalogue will do."""
+    name, sizes = re.sub(r"[^a-z0-9]", "", run.model.lower()), run.architecture
+    for known in models():
+        if known.gated is not None and known.gated != sizes.gated:
+            continue
+        if known.sized and (sizes.hidden is None or sizes.num_layers is None or sizes.heads is None):
+            continue
+        if re.search(known.name, name):
+            return known
+    return None
+
+
+def software_of(run: Run) -> KnownSoftware | None:
+    """The software that a run names; where a row has no year, every year of a software will do."""
+    name, year = f"{run.software.framework} {run.software.version}", run.software.year
+    for known in software():
+        if re.search(known.software, name) and (
+            year is None or known.first_year <= year <= known.last_year
+        ):
+            return known
+    return None
+
+
+def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
+    """The defaults of a software that hold for a run."""
+    facts = {
+        "model": run.model.lower(),
+        "device": run.machine.device,
+        "precision": run.mapping.precision,
+        "fsdp": run.mapping.fsdp,
+        "context": str(run.mapping.context_parallel or ""),
+        "notes": run.notes,
+    }
+    return tuple(
+        default
+        for default in known.defaults
+        if all(re.search(pattern, facts[name]) for name, pattern in default.where.items())
+    )

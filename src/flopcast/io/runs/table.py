@@ -1,0 +1,187 @@
+"""Run tables read: CSV files, row by row, into runs.
+
+Answers: which runs does this file hold, and which of its rows cannot be read?
+Elsewhere: what columns mean (headers.py), the job of a run (job.py).
+A row that cannot be read is told with its line and reason, and the others are kept.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.runs.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
+from flopcast.io.samples.columns import read_rows
+from flopcast.io.validate import dotted
+from flopcast.validation.run import Run
+
+WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
+STEP_COLUMN = "step_time_s"
+WORDS = {"true": True, "false": False}
+PARTS = ("architecture", "machine", "mapping", "software", "observed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """The runs of one file, and the faults of the rows that are none."""
+
+    runs: tuple[Run, ...]
+    problems: tuple[Problem, ...]
+
+
+def read_tables(paths: Sequence[Path]) -> list[Table]:
+    """Several files.
+
+    Raises
+    ------
+    SpecError
+        As `read_table`, for all files.
+    """
+    tables, problems = [], []
+    for path in paths:
+        try:
+            tables.append(read_table(path))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    return tables
+
+
+def read_table(path: Path) -> Table:
+    """Every row of a file whose header is known.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or its header is of no known kind.
+    """
+    rows = list(read_rows(path))
+    columns = tuple(name for name in (rows[0][1] if rows else {}) if name)
+    header = header_of(columns)
+    if header is None:
+        raise SpecError([_unknown_header(path, columns)])
+    runs, problems = [], []
+    for line, row in rows:
+        place = f"{path}:{line}"
+        try:
+            runs.append(_run(row, header, place, f"{path.stem}-{line}"))
+        except SpecError as error:
+            problems += error.problems
+    return Table(runs=tuple(runs), problems=tuple(problems))
+
+
+def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
+    """One row as a run; every cell that is no value of its column is told."""
+    faults: list[Problem] = []
+    facts: dict[Place, object] = {("", "id"): name, ("", "where"): place, ("", "refused"): header.refused}
+    facts |= header.common
+    if None in row or None in row.values():
+        raise SpecError([_fault(place, "row", len(row), "as many cells as the header has", "commas")])
+    for columns in (header.derived, header.columns):  # what is printed replaces what was derived
+        for name, column in columns.items():
+            text = (row.get(name) or "").strip()
+            if text:
+                facts[column.to] = _value(text, name, column, place, faults)
+    if faults:
+        raise SpecError(faults)
+    if row.get("peak_mem_unit", "").split(" ")[0] == "GB":
+        facts[MEMORY] = facts[MEMORY] / GIB * 1e9  # type: ignore[operator]
+    data: dict[str, object] = {part: {} for part in PARTS}
+    for (part, field), value in facts.items():
+        (data if not part else data[part])[field] = value  # type: ignore[index]
+    if "micro_batches" in row:
+        data["mapping"] = _with_global_batch(data["mapping"])
+    run = _built(data, place)
+    _check_units(run)
+    return run
+
+
+def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:
+    """A cell as text, truth value or number, by the type of the fact that it states."""
+    kind = _kind(column.to)
+    if kind == "text":
+        return text
+    if kind == "truth":
+        if text.lower() not in WORDS:
+            faults.append(_fault(place, name, text, "true or false", "the column holds truth values"))
+        return WORDS.get(text.lower())
+    try:
+        number = float(text)
+    except ValueError:
+        faults.append(_fault(place, name, text, "a number", "the column counts or measures"))
+        return None
+    if kind == "count":
+        if not number.is_integer():
+            faults.append(_fault(place, name, text, "a whole number", "the column counts"))
+        return int(number) if number.is_integer() else None
+    return number * column.unit_factor
+
+
+def _kind(to: Place) -> str:
+    """What a fact is: text, truth, count or measure; read off the type of its field."""
+    part, field = to
+    noun = Run.model_fields[part].annotation if part else Run
+    told = str(noun.model_fields[field].annotation)  # type: ignore[union-attr]
+    if "bool" in told:
+        return "truth"
+    if "float" in told:
+        return "measure"
+    return "count" if "int" in told or "0, 1" in told else "text"
+
+
+def _with_global_batch(plan: object) -> dict[str, object]:
+    """The table counts micro-batches of one pipeline: a global batch is that times dp and their size."""
+    known = dict(plan) if isinstance(plan, dict) else {}
+    factors = [known.get(name) or 1 for name in ("global_batch", "data_parallel", "micro_batch")]
+    return known | {"global_batch": int(factors[0] * factors[1] * factors[2])}
+
+
+def _built(data: dict[str, object], place: str) -> Run:
+    """The run, or the faults of its values with the row's place. Its numbers carry no unit any more."""
+    try:
+        return Run.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(
+            _fault(place, dotted(told["loc"]), told["input"], told["msg"], "the value is out of range")
+            for told in error.errors()
+        ) from None
+
+
+def _check_units(run: Run) -> None:
+    """Step time and rate of tokens must tell of one step: milliseconds for seconds are a factor of 1000."""
+    plan, seen = run.mapping, run.observed
+    told = (plan.global_batch, run.sequence_length, run.machine.num_devices)
+    if seen.step_time_s is None or seen.device_tokens_per_s is None or None in told:
+        return
+    tokens = (plan.global_batch or 0) * (run.sequence_length or 0) / (run.machine.num_devices or 1)
+    ratio = seen.step_time_s * seen.device_tokens_per_s / tokens
+    if not 1 / WORST_DISAGREEMENT < ratio < WORST_DISAGREEMENT:
+        because = f"tokens/s of the row give a step {ratio:.3g} times shorter: another unit?"
+        allowed = "seconds that agree with the row's tokens/s"
+        raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])
+
+
+def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
+    """The fault of one row: it is left out, the others are kept."""
+    return Problem(
+        where=place, field=field, value=value, allowed=allowed, because=because, fix="mend or remove the row"
+    )
+
+
+def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
+    """The fault of a table of no known kind; the nearest kind says what is missing."""
+
+    def missing(header: Header) -> list[str]:
+        return [mark for mark in header.marks if mark not in columns]
+
+    name, header = min(HEADERS.items(), key=lambda entry: len(missing(entry[1])))
+    return Problem(
+        field="--runs",
+        value=str(path),
+        allowed=f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests",
+        because=f"its header is of no known kind; for {name} it lacks {', '.join(missing(header))}",
+        fix="name the columns so, or give another file",
+    )

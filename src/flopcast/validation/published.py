@@ -1,0 +1,250 @@
+"""Published runs predicted and compared with what was measured.
+
+Answers: how far off is every run, which are not predicted and why, which are said not to fit?
+Elsewhere: what a row says (run.py), the job of a row (io/runs), statistics (published_summary.py).
+
+The yardstick beside each prediction is the trivial model: the FLOP of a step, recomputed ones included, at
+the peak of the plan's precision, stretched by the pipeline's bubble, over one efficiency that is fitted on
+the very source that it is judged on. Nothing of a prediction is fitted here.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from flopcast.errors import Problem, SpecError
+from flopcast.layers.experts import Experts
+from flopcast.report.recomputed import recomputed_flop
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+from flopcast.spec.precision import product_engine
+from flopcast.validation.run import Run, counted_flop, measured_step_time_s
+
+Predict = Callable[[Job], Report]
+Reproduce = Callable[[Run], Job]
+FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
+SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRun:
+    """One run and its prediction.
+
+    Attributes
+    ----------
+    low_s, high_s : float
+        The 90 % interval of the step.
+    ideal_s : float
+        The trivial model at an efficiency of 1: FLOP over peak, bubble included.
+    used_fraction : float
+        What the driver would show on the fullest device over its capacity: above 1 the run is said not to
+        fit.
+    largest_categories : tuple of str
+        What most of that memory is, largest first.
+    assumptions : tuple of str
+        What the row does not say and the job had to.
+    """
+
+    run: Run
+    job: Job
+    measured_step_time_s: float
+    predicted_step_time_s: float
+    low_s: float
+    high_s: float
+    ideal_s: float
+    measured_memory_bytes: float | None
+    predicted_memory_bytes: float
+    used_fraction: float
+    largest_categories: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def relative_error(self) -> float:
+        """Predicted over measured, less one: positive where the prediction is too slow."""
+        return self.predicted_step_time_s / self.measured_step_time_s - 1.0
+
+    @property
+    def memory_error(self) -> float | None:
+        """The same of allocated bytes; None where the row prints none."""
+        if self.measured_memory_bytes is None:
+            return None
+        return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds the measurement."""
+        return self.low_s <= self.measured_step_time_s <= self.high_s
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run, which ran, is said to fit its devices."""
+        return self.used_fraction <= 1.0
+
+    @property
+    def family(self) -> str:
+        """ "experts" or "dense"."""
+        blocks = self.job.model.blocks
+        return "experts" if any(isinstance(block.feed_forward, Experts) for block in blocks) else "dense"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """A row that is not predicted, and everything that is in the way."""
+
+    id: str
+    source: str
+    where: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """All rows of some tables: predicted, left out, seen twice (their ids)."""
+
+    rows: tuple[ComparedRun, ...]
+    left_out: tuple[LeftOut, ...]
+    twice: tuple[str, ...]
+
+
+def compare_runs(
+    tables: Sequence[Iterable[Run]],
+    reproduce: Reproduce,
+    predict: Predict,
+    broken: Iterable[Problem] = (),
+) -> Published:
+    """Predict every run of some tables.
+
+    Parameters
+    ----------
+    tables : runs of each table; a run of a later one that an earlier one holds counts once
+    reproduce : callable
+        Run → Job; refuses with every reason.
+    predict : callable
+        Job → Report; called once for jobs that are equal but for what they assume.
+    broken : faults of rows that could not be read, one or more of each
+    """
+    rows: list[ComparedRun] = []
+    left_out = _unreadable(broken)
+    twice: list[str] = []
+    known: dict[Job, Report] = {}
+    for table in tables:
+        earlier = tuple(rows)
+        for run in table:
+            try:
+                job = reproduce(run)
+                row = _compared(run, job, _remembered(job, predict, known))
+            except SpecError as error:
+                left_out.append(_left_out(run, error.problems))
+                continue
+            if any(_same(row, other) for other in earlier):
+                twice.append(run.id)
+            else:
+                rows.append(row)
+    return Published(rows=tuple(rows), left_out=tuple(left_out), twice=tuple(twice))
+
+
+def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:
+    """The report of a job, predicted only once whatever it assumes."""
+    bare = job.model_copy(update={"assumptions": ()})
+    if bare not in known:
+        known[bare] = predict(bare)
+    return known[bare]
+
+
+def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
+    """One run beside its report.
+
+    Raises
+    ------
+    SpecError
+        The row measured no time, or one that no device reaches.
+    """
+    measured_s, told = measured_step_time_s(run, job)
+    if measured_s is None:
+        raise SpecError([_fault(run, "step_time_s", None, "the row measured no time")])
+    peak = job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
+    mfu_ratio = counted_flop(job, causal=True) / peak / measured_s
+    if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
+        because = f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
+        raise SpecError([_fault(run, "step_time_s", measured_s, because)])
+    memory = report.memory
+    return ComparedRun(
+        run=run,
+        job=job,
+        measured_step_time_s=measured_s,
+        predicted_step_time_s=report.step_time_s,
+        low_s=report.step_time_low_s,
+        high_s=report.step_time_high_s,
+        ideal_s=ideal_s(job, peak),
+        measured_memory_bytes=run.observed.allocated_bytes,
+        predicted_memory_bytes=memory.allocated_bytes,
+        used_fraction=memory.device_used_bytes / memory.capacity_bytes,
+        largest_categories=tuple(sorted(memory.by_category, key=lambda k: -memory.by_category[k])[:3]),
+        assumptions=(*job.assumptions, *((told,) if told else ())),
+    )
+
+
+def ideal_s(job: Job, peak_flop_per_s: float) -> float:
+    """The trivial model's step at an efficiency of 1.
+
+    Parameters
+    ----------
+    peak_flop_per_s : float
+        Of all devices together.
+
+    Returns
+    -------
+    float
+        `FLOP / peak · (1 + (pp − 1) / (vpp · m))`, recomputed FLOP included, full attention, m
+        micro-batches.
+
+    References
+    ----------
+    The bubble: arXiv:2104.04473, section 2.2.
+    """
+    plan = job.plan
+    flop = counted_flop(job, causal=False) + recomputed_flop(job, causal=False)
+    bubble = (plan.pipeline_parallel - 1) / (plan.virtual_stages * plan.num_micro_batches)
+    return flop / peak_flop_per_s * (1.0 + bubble)
+
+
+def _same(row: ComparedRun, other: ComparedRun) -> bool:
+    """Whether two tables tell of one run: one job on as many devices, and one measured time."""
+    mine, theirs = row.job, other.job
+    times = row.measured_step_time_s / other.measured_step_time_s
+    return (
+        abs(times - 1.0) < SAME_RATIO
+        and mine.plan == theirs.plan
+        and mine.batch == theirs.batch
+        and mine.cluster.num_devices == theirs.cluster.num_devices
+        and (mine.model.hidden, mine.model.num_blocks) == (theirs.model.hidden, theirs.model.num_blocks)
+    )
+
+
+def _left_out(run: Run, problems: Iterable[Problem]) -> LeftOut:
+    """A row with every reason once, "field: because"."""
+    reasons = tuple(dict.fromkeys(f"{problem.field}: {problem.because}" for problem in problems))
+    return LeftOut(id=run.id, source=run.source, where=run.where, reasons=reasons)
+
+
+def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
+    """Rows that are no runs, by file and line, each with all of its faults."""
+    by_row: dict[str, list[str]] = {}
+    for problem in problems:
+        told = f"{problem.field} = {problem.value!r}: {problem.because}"
+        by_row.setdefault(problem.where, []).append(told)
+    return [
+        LeftOut(id=where, source="unreadable", where=where, reasons=tuple(told))
+        for where, told in by_row.items()
+    ]
+
+
+def _fault(run: Run, field: str, value: object, because: str) -> Problem:
+    """Why a row's measurement is none that a prediction could be compared with."""
+    return Problem(
+        where=run.where,
+        field=field,
+        value=value,
+        allowed="seconds of a step",
+        because=because,
+        fix="leave the row out",
+    )

@@ -1,0 +1,136 @@
+"""Published runs in numbers: errors by source and by kind of run, beside the trivial model.
+
+Answers: what does `flopcast validate --runs` say of the rows together, as JSON?
+Elsewhere: the rows (published.py), the printed table (published_text.py).
+Sources are never pooled with one another but in `kinds`, which group all rows by one property.
+"""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from flopcast.report.as_json import nine_digits
+from flopcast.validation.published import ComparedRun, LeftOut, Published
+from flopcast.validation.summary import errors
+
+FORMAT_VERSION = 1
+WORST = 10  # rows of a list of the worst
+
+KINDS: Mapping[str, Callable[[ComparedRun], str]] = {
+    "device": lambda row: row.job.cluster.node.device.name,
+    "family": lambda row: row.family,
+    "precision": lambda row: row.job.plan.precision,
+    "devices": lambda row: str(2 ** math.ceil(math.log2(row.job.cluster.num_devices))),
+    "stack": lambda row: row.job.stack.label,
+}
+
+
+def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
+    """Errors of the predictions and of the trivial model on the same rows.
+
+    Returns
+    -------
+    dict
+        As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
+        (rows), `memory_rows`, `memory_median` and `memory_mape` where rows print memory, `trivial_mape`,
+        and `trivial_efficiency`, the one efficiency, fitted on these rows: the geometric mean.
+    """
+    found = errors(row.relative_error for row in rows)
+    log_ratios = [math.log(row.ideal_s / row.measured_step_time_s) for row in rows]
+    efficiency = math.exp(statistics.mean(log_ratios))
+    trivial = [abs(math.exp(value) / efficiency - 1.0) for value in log_ratios]
+    memory = [abs(row.memory_error) for row in rows if row.memory_error is not None]
+    found |= {
+        "fully_specified": sum(row.run.fully_specified for row in rows),
+        "coverage": nine_digits(statistics.mean(row.covered for row in rows)),
+        "do_not_fit": sum(not row.fits for row in rows),
+        "memory_rows": len(memory),
+        "trivial_mape": nine_digits(statistics.mean(trivial)),
+        "trivial_efficiency": nine_digits(efficiency),
+    }
+    if memory:
+        found["memory_median"] = nine_digits(statistics.median(memory))
+        found["memory_mape"] = nine_digits(statistics.mean(memory))
+    return found
+
+
+def grouped(
+    rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]
+) -> dict[str, list[ComparedRun]]:
+    """Rows by one property, in the order of its first row."""
+    groups: dict[str, list[ComparedRun]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return dict(groups)
+
+
+def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
+    """Rows by the source that printed them."""
+    return grouped(rows, lambda row: row.run.source)
+
+
+def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """The rows that are furthest off, by the ratio of predicted and measured time."""
+    return sorted(rows, key=lambda row: -abs(math.log1p(row.relative_error)))[:WORST]
+
+
+def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
+    """How many rows of each source are left out for which reasons, most first."""
+    return dict(Counter((row.source, "; ".join(row.reasons)) for row in left_out).most_common())
+
+
+def runs_as_json(published: Published) -> dict[str, object]:
+    """The public form: keys may be added, never renamed.
+
+    `sources` and `kinds` hold statistics (`of_rows`), `rows` every predicted run, `left_out` every other
+    with its reasons, `twice` the ids of rows that an earlier table holds. `does_not_fit` lists runs that ran
+    and are said not to fit, with what fills their memory. Unknown values are null.
+    """
+    rows = published.rows
+    return {
+        "format_version": FORMAT_VERSION,
+        "all": of_rows(rows) if rows else None,
+        "sources": {source: of_rows(members) for source, members in by_source(rows).items()},
+        "kinds": {
+            name: {value: of_rows(members) for value, members in grouped(rows, key).items()}
+            for name, key in KINDS.items()
+        },
+        "rows": [_row(row) for row in rows],
+        "does_not_fit": [
+            {
+                "id": row.run.id,
+                "used_fraction": nine_digits(row.used_fraction),
+                "largest_categories": list(row.largest_categories),
+            }
+            for row in rows
+            if not row.fits
+        ],
+        "left_out": [
+            {"id": row.id, "source": row.source, "where": row.where, "reasons": list(row.reasons)}
+            for row in published.left_out
+        ],
+        "twice": list(published.twice),
+    }
+
+
+def _row(row: ComparedRun) -> dict[str, object]:
+    """One run."""
+    measured = row.measured_memory_bytes
+    return {
+        "id": row.run.id,
+        "source": row.run.source,
+        "where": row.run.where,
+        "fully_specified": row.run.fully_specified,
+        "plan": row.job.plan.short(),
+        "stack": row.job.stack.label,
+        "cluster": row.job.cluster.name,
+        "measured_step_time_s": nine_digits(row.measured_step_time_s),
+        "predicted_step_time_s": nine_digits(row.predicted_step_time_s),
+        "low_s": nine_digits(row.low_s),
+        "high_s": nine_digits(row.high_s),
+        "measured_memory_bytes": None if measured is None else nine_digits(measured),
+        "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
+        "used_fraction": nine_digits(row.used_fraction),
+        "assumptions": list(row.assumptions),
+    }

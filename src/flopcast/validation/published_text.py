@@ -1,0 +1,91 @@
+"""Published runs as printed: a line a source, the worst rows, what does not fit, what is left out.
+
+Answers: what does `flopcast validate --runs` print?
+Elsewhere: the statistics (published_summary.py), the rows (published.py).
+"""
+
+from collections.abc import Iterator
+
+from flopcast.units import show_seconds
+from flopcast.validation.published import Published
+from flopcast.validation.published_summary import KINDS, by_source, grouped, of_rows, reasons, worst
+
+HEADINGS = ("rows", "full", "median", "mean", "p90", "bias", "in 90 %", "trivial", "memory")
+REASON_WIDTH = 150  # characters of the reasons of one kind of rows
+TARGET_FRACTION = 0.02  # of runs that ran, at most as many may be said not to fit
+
+
+def runs_as_text(published: Published) -> str:
+    """Everything that is printed of some tables."""
+    return "\n".join(_lines(published))
+
+
+def _lines(published: Published) -> Iterator[str]:
+    rows = published.rows
+    if rows:
+        yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble over"
+        yield "one efficiency fitted on the same rows; memory: median error of peaks, where they are printed"
+        yield f"{'':38}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
+        for source, members in by_source(rows).items():
+            yield _line(source, of_rows(members))
+        yield _line("all", of_rows(rows))
+        for name, key in KINDS.items():
+            yield f"by {name}"
+            for value, members in sorted(grouped(rows, key).items()):
+                yield _line(f"  {value}", of_rows(members))
+        yield from _worst(published)
+        yield from _not_fitting(published)
+    yield from _left_out(published)
+
+
+def _line(name: str, found: dict[str, float]) -> str:
+    """One line of the table."""
+    memory = f"{found['memory_median']:.1%}" if "memory_median" in found else ""
+    cells = [
+        f"{found['rows']:.0f}",
+        f"{found['fully_specified']:.0f}",
+        *(f"{found[key]:.1%}" for key in ("median", "mape", "p90")),
+        f"{found['bias']:+.1%}",
+        f"{found['coverage']:.0%}",
+        f"{found['trivial_mape']:.1%}",
+        memory,
+    ]
+    return f"{name:38}" + " ".join(f"{cell:>7}" for cell in cells).rstrip()
+
+
+def _worst(published: Published) -> Iterator[str]:
+    yield "worst rows"
+    for row in worst(published.rows):
+        yield (
+            f"  {row.run.id:26} {row.relative_error:+7.1%} {show_seconds(row.measured_step_time_s):>9} measured,"
+            f" {show_seconds(row.predicted_step_time_s):>9} predicted  {row.run.model}, {_plan(row.job.plan.short())}"
+        )
+
+
+def _plan(short: str) -> str:
+    """A plan's short form without the long list of blocks of each chunk."""
+    return " ".join(word for word in short.split() if not word.startswith("stage_layers="))
+
+
+def _not_fitting(published: Published) -> Iterator[str]:
+    """Runs that ran and are said not to fit: how many, by what fills their memory."""
+    wrong = [row for row in published.rows if not row.fits]
+    share = len(wrong) / len(published.rows)
+    verdict = "within" if share <= TARGET_FRACTION else "above"
+    yield (
+        f"does not fit, though it ran: {len(wrong)} of {len(published.rows)} ({share:.1%}, {verdict} the target"
+        f" of {TARGET_FRACTION:.0%})"
+    )
+    for row in sorted(wrong, key=lambda row: -row.used_fraction):
+        filled = ", ".join(row.largest_categories)
+        yield f"  {row.run.id:26} {row.used_fraction:5.0%} of the device: {filled}; {_plan(row.job.plan.short())}"
+
+
+def _left_out(published: Published) -> Iterator[str]:
+    """Rows that are not predicted, by source and reasons; rows seen before."""
+    yield f"left out: {len(published.left_out)} rows"
+    for (source, told), number in reasons(published.left_out).items():
+        cut = told if len(told) <= REASON_WIDTH else told[: REASON_WIDTH - 1] + "…"
+        yield f"  {number:4} {source:26} {cut}"
+    if published.twice:
+        yield f"counted once though they stand in two tables: {len(published.twice)} rows"

@@ -1,0 +1,167 @@
+"""A published run: what one row of a table says of a training run that somebody measured.
+
+Answers: which facts may a row state, and how many seconds did a step of it take?
+Elsewhere: reading rows (io/runs/table.py), the job that reproduces one (io/runs/job.py), how far off
+predictions are (published.py). A field is None, or empty, where the row does not say it.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.nouns import Noun
+from flopcast.report.metrics import BACKWARD_OVER_FORWARD
+from flopcast.report.recomputed import recomputed_flop
+from flopcast.spec.job import Job
+
+Count = int | None
+PASSES = 1.0 + BACKWARD_OVER_FORWARD
+
+
+class Architecture(Noun):
+    """Sizes of the model as the row states them, by the names that layers have for them."""
+
+    num_layers: Count = Field(default=None, ge=1)
+    hidden: Count = Field(default=None, ge=1)
+    ffn_hidden: Count = Field(default=None, ge=1)
+    heads: Count = Field(default=None, ge=1)
+    kv_heads: Count = Field(default=None, ge=1)
+    head_size: Count = Field(default=None, ge=1)
+    vocabulary: Count = Field(default=None, ge=1)
+    num_experts: Count = Field(default=None, ge=1)
+    top_k: Count = Field(default=None, ge=1)
+    expert_hidden: Count = Field(default=None, ge=1)
+    gated: bool | None = None
+    tied_embeddings: bool | None = None
+
+
+class Machine(Noun):
+    """Hardware as printed: names of vendors, which the catalogue's table turns into clusters."""
+
+    device: str = ""
+    devices_per_node: Count = Field(default=None, ge=1)
+    num_devices: Count = Field(default=None, ge=1)
+    network: str = ""
+
+
+class Mapping(Noun):
+    """How the work was divided, by the names of a plan; `fsdp` is the source's own word."""
+
+    data_parallel: Count = Field(default=None, ge=1)
+    tensor_parallel: Count = Field(default=None, ge=1)
+    pipeline_parallel: Count = Field(default=None, ge=1)
+    virtual_stages: Count = Field(default=None, ge=1)
+    context_parallel: Count = Field(default=None, ge=1)
+    expert_parallel: Count = Field(default=None, ge=1)
+    expert_tensor_parallel: Count = Field(default=None, ge=1)
+    micro_batch: Count = Field(default=None, ge=1)
+    global_batch: Count = Field(default=None, ge=1)
+    sequence_parallel: bool | None = None
+    zero: Literal[0, 1, 2, 3] | None = None
+    fsdp: str = ""
+    precision: str = ""
+    recompute: str = ""
+    offload: str = ""
+
+
+class Software(Noun):
+    """Framework, version and year as printed."""
+
+    framework: str = ""
+    version: str = ""
+    year: Count = None
+
+
+class Observed(Noun):
+    """What was measured; rates are per device. `flop_convention` and `attention` say what a rate counts."""
+
+    step_time_s: float | None = Field(default=None, gt=0)
+    device_tokens_per_s: float | None = Field(default=None, gt=0)
+    device_flop_per_s: float | None = Field(default=None, gt=0)
+    flop_convention: Literal["", "model", "hardware"] = ""
+    attention: Literal["", "full", "causal", "none"] = ""
+    allocated_bytes: float | None = Field(default=None, gt=0)
+
+
+class Run(Noun):
+    """One row.
+
+    Attributes
+    ----------
+    where : str
+        File and line.
+    refused : str
+        Why no run of this table may be judged by; empty where there is no reason.
+    notes : str
+        The table's remarks: tasks (LoRA, packed sequences), what of the row is not its source's own word.
+    """
+
+    id: str
+    source: str
+    where: str = ""
+    kind: Literal["train", "inference"] = "train"
+    model: str = ""
+    sequence_length: Count = Field(default=None, ge=1)
+    architecture: Architecture = Architecture()
+    machine: Machine = Machine()
+    mapping: Mapping = Mapping()
+    software: Software = Software()
+    observed: Observed = Observed()
+    notes: str = ""
+    refused: str = ""
+
+    @property
+    def fully_specified(self) -> bool:
+        """Whether the row itself says model, sequence length, devices, tp, pp and both batch sizes."""
+        plan = self.mapping
+        said = (
+            self.model or self.architecture.num_layers,
+            self.sequence_length,
+            self.machine.num_devices,
+            plan.tensor_parallel,
+            plan.pipeline_parallel,
+            plan.micro_batch,
+            plan.global_batch,
+        )
+        return all(said)
+
+    def says(self, word: str) -> bool:
+        """Whether the remarks hold a word, in whatever case."""
+        return word.lower() in self.notes.lower()
+
+
+def counted_flop(job: Job, causal: bool) -> float:
+    """Model FLOP of a step: three forwards, less what frozen weights spare."""
+    length = job.batch.sequence_length
+    forward = PASSES * job.model.forward_flop(length, causal=causal)
+    return job.plan.global_batch * (forward - job.model.frozen_flop(length))
+
+
+def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
+    """Seconds of the run's step, and what had to be assumed to know them.
+
+    Parameters
+    ----------
+    job : Job
+        Gives the tokens of a step, and its FLOP where the row prints nothing but a rate of them.
+
+    Returns
+    -------
+    seconds, assumption
+        The time that is printed, or else the tokens of a step over their rate, or else the step's FLOP over
+        theirs: by the convention that the row names, full attention without recompute where it names none.
+        None where the row measured no time at all.
+    """
+    seen, devices = run.observed, job.cluster.num_devices
+    if seen.step_time_s is not None:
+        return seen.step_time_s, ""
+    if seen.device_tokens_per_s is not None:
+        tokens = job.plan.global_batch * job.batch.sequence_length
+        return tokens / (seen.device_tokens_per_s * devices), ""
+    if seen.device_flop_per_s is None:
+        return None, ""
+    causal = seen.attention == "causal"
+    flop = counted_flop(job, causal)
+    flop += recomputed_flop(job, causal) if seen.flop_convention == "hardware" else 0.0
+    told = "" if seen.attention else "FLOP/s count full attention (which convention is not printed)"
+    return flop / (seen.device_flop_per_s * devices), told
