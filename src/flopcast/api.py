@@ -115,7 +115,7 @@ def holds_functional_tests(path: str | Path) -> bool:
 def validate_published(paths: Sequence[str | Path]) -> Published:
     """Predict the runs of published tables; a run that stands in two of them counts once.
 
-    Rows that cannot be read, are of inference, or ask for what is not built are left out with their reasons.
+    Rows that cannot be read, are of inference, or ask for what is not built are left out with reasons.
 
     Raises
     ------

@@ -14,13 +14,15 @@ ALL_SUITES = (*SUITES, *OF_MEMORY)
     "--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES), help="Default: all of them."
 )
 @click.option(
-    "--runs", "runs", multiple=True, type=click.Path(), help="A table of runs instead, or several; see below."
+    "--runs",
+    "runs",
+    multiple=True,
+    type=click.Path(),
+    help="A table of runs instead, or several; see below.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
-def command(
-    suites: tuple[str, ...], runs: tuple[str, ...], wants_json: bool, wants_markdown: bool
-) -> None:
+def command(suites: tuple[str, ...], runs: tuple[str, ...], wants_json: bool, wants_markdown: bool) -> None:
     """Predict runs that others measured, and say how far off each is.
 
     \b
@@ -29,9 +31,9 @@ def command(
     korthikanti  Table 5 of arXiv:2205.05198
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
-    --runs takes CSV tables of published runs, told apart by their headers: one row a run with model, hardware,
-    mapping, software and step time, of which a job is made; measured steps of vTrain and of SimuMax; and
-    Megatron-LM's functional tests, whose log says what stays allocated behind a step.
+    --runs takes CSV tables of published runs, told apart by their headers: one row a run with model,
+    hardware, mapping, software and step time, of which a job is made; measured steps of vTrain and of
+    SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step.
     """
     from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text

@@ -106,10 +106,7 @@ class Published:
 
 
 def compare_runs(
-    tables: Sequence[Iterable[Run]],
-    reproduce: Reproduce,
-    predict: Predict,
-    broken: Iterable[Problem] = (),
+    tables: Sequence[Iterable[Run]], reproduce: Reproduce, predict: Predict, broken: Iterable[Problem] = ()
 ) -> Published:
     """Predict every run of some tables.
 
@@ -164,7 +161,9 @@ def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
     peak = job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
     mfu_ratio = counted_flop(job, causal=True) / peak / measured_s
     if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
-        because = f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
+        because = (
+            f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
+        )
         raise SpecError([_fault(run, "step_time_s", measured_s, because)])
     memory = report.memory
     return ComparedRun(

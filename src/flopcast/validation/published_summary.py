@@ -55,9 +55,7 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
     return found
 
 
-def grouped(
-    rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]
-) -> dict[str, list[ComparedRun]]:
+def grouped(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]) -> dict[str, list[ComparedRun]]:
     """Rows by one property, in the order of its first row."""
     groups: dict[str, list[ComparedRun]] = defaultdict(list)
     for row in rows:
@@ -84,8 +82,8 @@ def runs_as_json(published: Published) -> dict[str, object]:
     """The public form: keys may be added, never renamed.
 
     `sources` and `kinds` hold statistics (`of_rows`), `rows` every predicted run, `left_out` every other
-    with its reasons, `twice` the ids of rows that an earlier table holds. `does_not_fit` lists runs that ran
-    and are said not to fit, with what fills their memory. Unknown values are null.
+    with its reasons, `twice` the ids of rows that an earlier table holds. `does_not_fit` lists runs that
+    ran and are said not to fit, with what fills their memory. Unknown values are null.
     """
     rows = published.rows
     return {

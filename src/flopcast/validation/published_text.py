@@ -7,7 +7,7 @@ Elsewhere: the statistics (published_summary.py), the rows (published.py).
 from collections.abc import Iterator
 
 from flopcast.units import show_seconds
-from flopcast.validation.published import Published
+from flopcast.validation.published import ComparedRun, Published
 from flopcast.validation.published_summary import KINDS, by_source, grouped, of_rows, reasons, worst
 
 HEADINGS = ("rows", "full", "median", "mean", "p90", "bias", "in 90 %", "trivial", "memory")
@@ -23,8 +23,8 @@ def runs_as_text(published: Published) -> str:
 def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
-        yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble over"
-        yield "one efficiency fitted on the same rows; memory: median error of peaks, where they are printed"
+        yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble"
+        yield "over one efficiency fitted on the same rows; memory: median error of peaks, where printed"
         yield f"{'':38}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
         for source, members in by_source(rows).items():
             yield _line(source, of_rows(members))
@@ -56,15 +56,16 @@ def _line(name: str, found: dict[str, float]) -> str:
 def _worst(published: Published) -> Iterator[str]:
     yield "worst rows"
     for row in worst(published.rows):
+        measured, predicted = row.measured_step_time_s, row.predicted_step_time_s
         yield (
-            f"  {row.run.id:26} {row.relative_error:+7.1%} {show_seconds(row.measured_step_time_s):>9} measured,"
-            f" {show_seconds(row.predicted_step_time_s):>9} predicted  {row.run.model}, {_plan(row.job.plan.short())}"
+            f"  {row.run.id:26} {row.relative_error:+7.1%} {show_seconds(measured):>9} measured,"
+            f" {show_seconds(predicted):>9} predicted  {row.run.model}, {_plan(row)}"
         )
 
 
-def _plan(short: str) -> str:
+def _plan(row: ComparedRun) -> str:
     """A plan's short form without the long list of blocks of each chunk."""
-    return " ".join(word for word in short.split() if not word.startswith("stage_layers="))
+    return " ".join(word for word in row.job.plan.short().split() if not word.startswith("stage_layers="))
 
 
 def _not_fitting(published: Published) -> Iterator[str]:
@@ -73,12 +74,12 @@ def _not_fitting(published: Published) -> Iterator[str]:
     share = len(wrong) / len(published.rows)
     verdict = "within" if share <= TARGET_FRACTION else "above"
     yield (
-        f"does not fit, though it ran: {len(wrong)} of {len(published.rows)} ({share:.1%}, {verdict} the target"
-        f" of {TARGET_FRACTION:.0%})"
+        f"does not fit, though it ran: {len(wrong)} of {len(published.rows)} ({share:.1%}, {verdict} the"
+        f" target of {TARGET_FRACTION:.0%})"
     )
     for row in sorted(wrong, key=lambda row: -row.used_fraction):
         filled = ", ".join(row.largest_categories)
-        yield f"  {row.run.id:26} {row.used_fraction:5.0%} of the device: {filled}; {_plan(row.job.plan.short())}"
+        yield f"  {row.run.id:26} {row.used_fraction:5.0%} of the device: {filled}; {_plan(row)}"
 
 
 def _left_out(published: Published) -> Iterator[str]:

@@ -114,10 +114,7 @@ PUBLISHED = Header(
         "attn_flops_convention": Column(to=("observed", "attention")),
         "peak_mem_gb": Column(to=MEMORY, unit_factor=GIB),
     },
-    derived={
-        "step_time_s_derived": Column(to=STEP),
-        "tokens_per_s_per_gpu_derived": Column(to=TOKENS),
-    },
+    derived={"step_time_s_derived": Column(to=STEP), "tokens_per_s_per_gpu_derived": Column(to=TOKENS)},
 )
 
 _VTRAIN = {

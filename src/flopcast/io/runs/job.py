@@ -12,6 +12,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import merged
 from flopcast.io.jobs import job_of
+from flopcast.io.runs.audit import trains_mtp
 from flopcast.io.runs.known import Default, KnownSoftware, cluster_of, defaults_of, software_of
 from flopcast.io.runs.model import model_document
 from flopcast.io.yaml_text import Document
@@ -24,6 +25,7 @@ NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
 PRINTED_PRECISION = {"fp8-current-scaling": "fp8_current"}
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
 NO_WORDS = ("", "none", "false")
+PACKED = re.compile(r"\bpacked SQuAD")
 PER_NODE = re.compile(r"(?:(\d+)x )?(\d+(?:[.]\d+)?) Gb/s[^,]*per node")
 
 
@@ -62,7 +64,7 @@ def reproduce(run: Run) -> Job:
         raise SpecError(problems)
     data["model"] = _trained(data["model"], defaults, run, assumed)
     data["stack"] = _stack(software, defaults, assumed)
-    data["batch"] = {"sequence_length": run.sequence_length}
+    data["batch"] = {"sequence_length": run.sequence_length, "packed": bool(PACKED.search(run.notes))}
     _deal_out(run, data, assumed)
     try:
         job = job_of(Document(run.where, data, {}))
@@ -123,7 +125,7 @@ def _sharding(run: Run) -> dict[str, object]:
         return {"zero": 0}
     if group:
         replicas = run.mapping.data_parallel or 0
-        return {"zero": 3} | ({"data_shard": int(group[1])} if int(group[1]) < replicas else {})
+        return {"zero": 3, "data_shard": int(group[1]) if int(group[1]) < replicas else 0}
     if word == "hsdp":
         return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
     return {"zero": 3} if word in ("fsdp", "full_shard") else {}
@@ -133,9 +135,13 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     """The catalogue's cluster in the row's size, with the bandwidth that the row prints for its network."""
     known, machine = cluster_of(run), run.machine
     if known is None:
-        raise SpecError([_missing(run, "device", machine.device, "the device", "it is not in the catalogue")])
+        raise SpecError(
+            [_missing(run, "device", machine.device, "the device", "it is not in the catalogue")]
+        )
     if machine.num_devices is None:
-        raise SpecError([_missing(run, "num_devices", None, "", "the row does not say how many devices ran")])
+        raise SpecError(
+            [_missing(run, "num_devices", None, "", "the row does not say how many devices ran")]
+        )
     own = catalog.cluster(known.cluster)
     per_node = machine.devices_per_node or own.node.devices
     inside = min(machine.num_devices, per_node)
@@ -161,7 +167,11 @@ def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
 def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
     """The model with what is special of this training: adapters, capacities of experts, even routing."""
     document = dict(model) if isinstance(model, dict) else {}
-    blocks = catalog.model(str(document["base"])).blocks
+    own = catalog.model(str(document["base"]))
+    mtp = trains_mtp(run, own)
+    if mtp is not None:
+        document["mtp"] = own.mtp if mtp else 0
+        assumed.append(f"mtp {document['mtp']}: by the printed FLOP of a token")
     experts: dict[str, object] = {"load_imbalance_ratio": 1.0} if run.says("force-balanced") else {}
     for default in defaults:
         experts |= default.experts
@@ -169,10 +179,10 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
             document["adapters"] = dict(default.adapters)
             assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
             if run.says("QLoRA"):
-                document["adapters"] |= {"base_dtype": "nf4"}  # type: ignore[operator]
+                document["adapters"] |= {"base_dtype": "nf4"}
     changed = {
         str(place): {"feed_forward": experts}
-        for place, block in enumerate(blocks)
+        for place, block in enumerate(own.blocks)
         if experts and isinstance(block.feed_forward, Experts)
     }
     return merged(document, {"blocks": changed}) if changed else document

@@ -42,7 +42,7 @@ class KnownModel(Noun):
     gated: bool | None = None
     sized: bool = False
     positions: bool = False
-    changes: Changes = {}
+    changes: Changes = Field(default_factory=dict)
     because: str = ""
 
 
@@ -53,17 +53,17 @@ class Default(Noun):
     stack, from the model's experts, and which adapters are trained.
     """
 
-    where: Mapping[str, str] = {}
-    plan: Changes = {}
-    stack: Changes = {}
-    experts: Changes = {}
-    adapters: Changes = {}
+    where: Mapping[str, str] = Field(default_factory=dict)
+    plan: Changes = Field(default_factory=dict)
+    stack: Changes = Field(default_factory=dict)
+    experts: Changes = Field(default_factory=dict)
+    adapters: Changes = Field(default_factory=dict)
     because: str
     url: str = ""
 
 
 class KnownSoftware(Noun):
-    """A framework, in versions and years; `refused` is the missing primitive where no stack stands for it."""
+    """A framework, in versions and years; `refused`: what is missing where no stack stands for it."""
 
     software: str = Field(description="a regular expression, against framework, a blank and version")
     first_year: int = 0
@@ -133,7 +133,10 @@ def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
         "device": run.machine.device,
         "precision": run.mapping.precision,
         "fsdp": run.mapping.fsdp,
+        "tensor": str(run.mapping.tensor_parallel or ""),
         "context": str(run.mapping.context_parallel or ""),
+        "expert": str(run.mapping.expert_parallel or ""),
+        "version": run.software.version,
         "notes": run.notes,
     }
     return tuple(

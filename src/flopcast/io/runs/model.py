@@ -54,9 +54,7 @@ def _sized(run: Run, known: KnownModel) -> dict[str, object]:
 
 def _given(sizes: Architecture, **names: str) -> dict[str, object]:
     """Sizes that the row prints, by the names of a model."""
-    return {
-        to: getattr(sizes, field) for field, to in names.items() if getattr(sizes, field) is not None
-    }
+    return {to: getattr(sizes, field) for field, to in names.items() if getattr(sizes, field) is not None}
 
 
 def _agrees(run: Run, own: Model) -> None:

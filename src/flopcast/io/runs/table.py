@@ -39,7 +39,8 @@ def read_tables(paths: Sequence[Path]) -> list[Table]:
     SpecError
         As `read_table`, for all files.
     """
-    tables, problems = [], []
+    tables: list[Table] = []
+    problems: list[Problem] = []
     for path in paths:
         try:
             tables.append(read_table(path))
@@ -63,7 +64,8 @@ def read_table(path: Path) -> Table:
     header = header_of(columns)
     if header is None:
         raise SpecError([_unknown_header(path, columns)])
-    runs, problems = [], []
+    runs: list[Run] = []
+    problems: list[Problem] = []
     for line, row in rows:
         place = f"{path}:{line}"
         try:
@@ -81,10 +83,10 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     if None in row or None in row.values():
         raise SpecError([_fault(place, "row", len(row), "as many cells as the header has", "commas")])
     for columns in (header.derived, header.columns):  # what is printed replaces what was derived
-        for name, column in columns.items():
-            text = (row.get(name) or "").strip()
+        for title, column in columns.items():
+            text = (row.get(title) or "").strip()
             if text:
-                facts[column.to] = _value(text, name, column, place, faults)
+                facts[column.to] = _value(text, title, column, place, faults)
     if faults:
         raise SpecError(faults)
     if row.get("peak_mem_unit", "").split(" ")[0] == "GB":
@@ -167,7 +169,12 @@ def _check_units(run: Run) -> None:
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
     """The fault of one row: it is left out, the others are kept."""
     return Problem(
-        where=place, field=field, value=value, allowed=allowed, because=because, fix="mend or remove the row"
+        where=place,
+        field=field,
+        value=value,
+        allowed=allowed,
+        because=because,
+        fix="mend or remove the row",
     )
 
 

@@ -1,0 +1,46 @@
+"""The audit of printed rates: what a run really trained, where its name leaves that open.
+
+Answers: do the FLOP that a row counts for a token include a module of multi-token prediction?
+Elsewhere: conventions of FLOP (report/flop_conventions.py), how a row becomes a job (job.py).
+
+A row that prints TFLOP/s and tokens/s says how many FLOP its source counts for a token. They are compared
+with what the model counts for one; times play no part in it.
+"""
+
+from flopcast.spec.model import Model
+from flopcast.validation.run import PASSES, Run
+
+CLOSE_FRACTION = 0.05  # further off, the row counts by a formula of its own, and nothing is concluded
+
+
+def printed_token_flop(run: Run) -> float | None:
+    """FLOP that the source counts for a token; None where it prints only one rate, or counts recompute."""
+    seen = run.observed
+    if not seen.device_flop_per_s or not seen.device_tokens_per_s or seen.flop_convention == "hardware":
+        return None
+    return seen.device_flop_per_s / seen.device_tokens_per_s
+
+
+def trains_mtp(run: Run, model: Model) -> bool | None:
+    """Whether the printed FLOP of a token are nearer to those with modules of multi-token prediction.
+
+    Returns
+    -------
+    bool or None
+        By the attention convention that the row names, or else by whichever is nearer; None where the row
+        does not say enough, or neither count is within 5 %.
+    """
+    printed, length = printed_token_flop(run), run.sequence_length
+    if printed is None or length is None or not model.mtp:
+        return None
+    conventions = {"full": (False,), "causal": (True,)}.get(run.observed.attention, (False, True))
+    off = {
+        (modules, causal): abs(
+            PASSES * model.model_copy(update={"mtp": modules}).forward_flop(length, causal=causal) / length
+            - printed
+        )
+        for modules in (0, model.mtp)
+        for causal in conventions
+    }
+    nearest = min(off, key=lambda case: off[case])
+    return nearest[0] > 0 if off[nearest] < CLOSE_FRACTION * printed else None

@@ -1,0 +1,254 @@
+"""Jobs of published runs: what rows say, what their software does where they are silent, what is missing."""
+
+import re
+
+import pytest
+from run_tables import row_of, written
+
+from flopcast.errors import SpecError
+from flopcast.io import catalog
+from flopcast.io.runs.audit import trains_mtp
+from flopcast.io.runs.job import chunk_layers, reproduce
+from flopcast.io.runs.known import clusters, models, software
+from flopcast.io.runs.table import read_table
+
+BRIDGE = {"framework": "Megatron-Bridge/Megatron-Core", "software_version": "NeMo 26.04", "year": "2026"}
+LLAMA = {
+    "model_name": "LLAMA3_70B",
+    "layers": "80",
+    "hidden": "8192",
+    "ffn_hidden": "28672",
+    "kv_heads": "8",
+    "vocab": "128256",
+    "gated_mlp": "True",
+    "recompute": "",
+}
+DEEPSEEK = {
+    "model_name": "DeepSeekV3",
+    "layers": "61",
+    "hidden": "7168",
+    "heads": "128",
+    "kv_heads": "",
+    "vocab": "129280",
+    "n_experts": "256",
+    "gated_mlp": "True",
+    "recompute": "",
+    "gpu_model": "GB200",
+    "num_gpus": "256",
+    "tp": "1",
+    "pp": "4",
+    "vpp": "4",
+    "dp": "64",
+    "ep": "64",
+    "micro_batch": "1",
+    "global_batch": "2048",
+    "seq_len": "4096",
+}
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    def run(**changes):
+        return read_table(written(tmp_path, [row_of(**changes)])).runs[0]
+
+    return run
+
+
+@pytest.fixture
+def job_of_row(run_of):
+    return lambda **changes: reproduce(run_of(**changes))
+
+
+def reasons(run):
+    with pytest.raises(SpecError) as told:
+        reproduce(run)
+    return {problem.field for problem in told.value.problems}
+
+
+def test_a_row_becomes_the_job_that_it_describes(job_of_row):
+    job = job_of_row()
+
+    assert job.plan.short() == "tp=4 pp=2 mbs=4 gbs=16 recompute=full precision=fp16"
+    assert (job.stack.name, job.cluster.num_devices) == ("megatron-2022", 8)
+    assert job.model.parameters() == pytest.approx(22e9, rel=0.02)  # arXiv:2205.05198, table 3
+
+
+def test_what_a_row_does_not_say_is_an_assumption_with_its_reason(job_of_row):
+    silent, loud = job_of_row(precision=""), job_of_row(precision="fp16")
+
+    assert any(told.startswith("precision fp16:") for told in silent.assumptions)
+    assert not any(told.startswith("precision") for told in loud.assumptions)
+
+
+def test_a_recompute_that_is_said_wins_over_the_recipe(job_of_row):
+    silent, said = (
+        job_of_row(**DEEPSEEK, **BRIDGE),
+        job_of_row(**(DEEPSEEK | BRIDGE | {"recompute": "none"})),
+    )
+
+    assert silent.plan.recompute_modules == ("mla_up_proj",)
+    assert said.plan.recompute == "none"
+
+
+def test_replicas_that_are_not_said_are_what_other_degrees_leave(job_of_row):
+    assert job_of_row(dp="", num_gpus="32", global_batch="64").plan.data_parallel == 4
+
+
+@pytest.mark.parametrize(
+    ("network", "gigabytes_per_s"),
+    [("4x 100 Gb/s RoCE per node", 6.25), ("800 Gb/s per node (from the repo)", 12.5), ("", 25.0)],
+)
+def test_a_printed_network_is_shared_by_the_devices_of_a_node(job_of_row, network, gigabytes_per_s):
+    job = job_of_row(inter_node_link=network, num_gpus="32", dp="4", global_batch="64")
+
+    assert job.cluster.tiers[-1].bytes_per_s == gigabytes_per_s * 1e9
+
+
+def test_fewer_devices_than_a_node_has_are_one_smaller_node(job_of_row):
+    cluster = job_of_row(num_gpus="2", tp="2", pp="1").cluster
+
+    assert (cluster.num_devices, cluster.node.devices) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("printed", "zero", "shard"),
+    [
+        ("FULL_SHARD", 3, 0),
+        ("FSDP2 size 1", 0, 0),
+        ("FSDP2 size 8", 3, 8),
+        ("FSDP2 size 64", 3, 0),
+        ("HSDP", 3, 8),
+    ],
+)
+def test_words_for_sharded_parameters_are_one_field_and_its_group(job_of_row, printed, zero, shard):
+    row = LLAMA | {"framework": "PyTorch FSDP", "tp": "1", "pp": "1", "dp": "64", "num_gpus": "64"}
+
+    plan = job_of_row(**row, fsdp=printed, global_batch="256").plan
+
+    assert (plan.zero, plan.data_shard) == (zero, shard)
+
+
+def test_blocks_of_deepseek_v3_are_dealt_out_as_its_recipes_say():
+    """Layouts of deepseek_workload_base_configs.py: "Et*4|(t*4|)*14tmL" and "Et|(tt|)*30mL"."""
+    assert chunk_layers(61, 16) == (*[4] * 15, 1)
+    assert chunk_layers(61, 32) == (1, *[2] * 30, 0)
+
+
+@pytest.mark.parametrize(("blocks", "chunks"), [(126, 64), (126, 8), (94, 32), (61, 8), (61, 3), (7, 4)])
+def test_every_block_is_dealt_to_one_chunk(blocks, chunks):
+    layers = chunk_layers(blocks, chunks)
+
+    assert (len(layers), sum(layers)) == (chunks, blocks)
+    assert min(layers[1:-1]) > 0
+
+
+def test_even_chunks_are_left_to_the_stack():
+    assert chunk_layers(80, 20) == ()
+
+
+def test_layers_beyond_the_first_kinds_are_cut_short(job_of_row):
+    """SimuMax's DeepSeek-V2 of 4 layers: its one dense layer, and 3 of experts."""
+    row = {
+        "model_name": "deepseek-v2 truncated to 4 layers",
+        "layers": "4",
+        "hidden": "5120",
+        "heads": "128",
+    }
+    row |= {
+        "gated_mlp": "True",
+        "vocab": "102400",
+        "n_experts": "160",
+        "tp": "1",
+        "pp": "1",
+        "num_gpus": "8",
+    }
+    row |= {"dp": "8", "ep": "8", "gpu_model": "B200", "seq_len": "4096", "recompute": "none"}
+
+    model = job_of_row(**row, framework="Megatron-LM core @23e00ed0", precision="bf16").model
+
+    assert [block.count for block in model.blocks] == [1, 3]
+
+
+def test_the_printed_flop_of_a_token_tell_whether_a_second_token_is_predicted(run_of):
+    """DeepSeek-V3, causal: 249.7 GFLOP a token, and 260 with its module (arXiv:2412.19437: 37 B active)."""
+    model = catalog.model("deepseek-v3")
+    rates = {"with": "260", "without": "249.7", "neither": "180"}
+
+    found = {
+        name: trains_mtp(
+            run_of(**DEEPSEEK, tflops_per_gpu=flop, tokens_per_s_per_gpu="1000", step_time_s=""), model
+        )
+        for name, flop in rates.items()
+    }
+
+    assert found == {"with": True, "without": False, "neither": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"kind": "inference"}, "kind"),
+        ({"framework": "MaxText"}, "framework"),
+        ({"gpu_model": "TPUv4"}, "device"),
+        ({"seq_len": ""}, "sequence_length"),
+        ({"micro_batch": ""}, "micro_batch"),
+        ({"num_gpus": ""}, "num_devices"),
+        ({"model_name": "Nemotron_3_Nano", "layers": "", "hidden": ""}, "model"),
+        (LLAMA | {"hidden": "4096"}, "model"),
+        ({"offload": "CPU offload"}, "plan.offload"),
+        ({"num_gpus": "24"}, "plan"),
+        ({"notes": "task SFT; packed SQuAD sequences"}, "batch.packed"),
+    ],
+)
+def test_a_row_that_cannot_be_expressed_says_what_is_missing(run_of, changes, field):
+    assert field in reasons(run_of(**changes))
+
+
+def test_everything_that_is_in_the_way_is_told_at_once(run_of):
+    run = run_of(framework="NxD", gpu_model="Trainium1 NeuronCore", seq_len="")
+
+    assert reasons(run) == {"framework", "device", "sequence_length"}
+
+
+def test_faults_of_a_rule_stand_at_the_row(run_of):
+    with pytest.raises(SpecError) as told:
+        reproduce(run_of(tp="5", num_gpus="10"))
+
+    assert all(problem.where.endswith("runs.csv:2") for problem in told.value.problems)
+
+
+def test_software_that_nobody_names_is_the_generic_stack_with_a_wider_doubt(job_of_row):
+    unknown, known = job_of_row(framework="in-house").stack, job_of_row().stack
+
+    assert unknown.name == "generic"
+    assert unknown.derate.log_sigma_factor > 2 * known.derate.log_sigma_factor
+
+
+def test_years_choose_the_era_of_one_framework(job_of_row):
+    eras = [job_of_row(year=year).stack.name for year in ("2021", "2022", "2024")]
+
+    assert eras == ["megatron-2021", "megatron-2022", "megatron-core"]
+
+
+def test_entries_of_the_tables_name_what_the_catalogue_holds():
+    assert {known.cluster for known in clusters()} <= set(catalog.names("clusters"))
+    assert {known.replaces for known in clusters()} - {""} <= set(catalog.names("devices"))
+    assert {known.base for known in models()} <= set(catalog.names("models"))
+    assert {known.stack for known in software()} - {""} <= set(catalog.names("stacks"))
+
+
+def test_every_default_of_a_software_says_where_it_stands():
+    told = [default.because for known in software() for default in known.defaults]
+
+    assert len(told) > 30
+    assert all(len(because) >= 10 for because in told)
+
+
+@pytest.mark.parametrize("known", software(), ids=lambda known: known.software or "any")
+def test_patterns_of_the_table_are_patterns_of_known_facts(known):
+    facts = ["model", "device", "precision", "fsdp", "tensor", "context", "expert", "version", "notes"]
+    patterns = [(name, text) for default in known.defaults for name, text in default.where.items()]
+
+    assert re.compile(known.software)
+    assert {name for name, _ in patterns} <= set(facts)
+    assert all(re.compile(text) for _, text in patterns)
