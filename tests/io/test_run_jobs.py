@@ -1,4 +1,4 @@
-"""Jobs of published runs: what rows say, what their software does where they are silent, what is missing."""
+"""Jobs of published runs: what rows say, what software does where they are silent, what is missing."""
 
 import re
 
@@ -162,7 +162,14 @@ def test_layers_beyond_the_first_kinds_are_cut_short(job_of_row):
         "pp": "1",
         "num_gpus": "8",
     }
-    row |= {"dp": "8", "ep": "8", "gpu_model": "B200", "seq_len": "4096", "recompute": "none"}
+    row |= {
+        "dp": "8",
+        "ep": "8",
+        "gpu_model": "B200",
+        "seq_len": "4096",
+        "recompute": "none",
+        "global_batch": "32",
+    }
 
     model = job_of_row(**row, framework="Megatron-LM core @23e00ed0", precision="bf16").model
 
