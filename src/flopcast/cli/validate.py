@@ -63,11 +63,12 @@ def command(suites: tuple[str, ...], runs: tuple[str, ...], wants_json: bool, wa
 def published_runs(paths: list[str], wants_json: bool, wants_markdown: bool) -> dict[str, object]:
     """Print tables of published runs, or return what JSON says of them, under "published"."""
     from flopcast.api import validate_published
+    from flopcast.validation.published_page import runs_as_markdown
     from flopcast.validation.published_summary import runs_as_json
     from flopcast.validation.published_text import runs_as_text
 
     found = validate_published(paths)
     if wants_json:
         return {"published": runs_as_json(found)}
-    click.echo(f"```text\n{runs_as_text(found)}\n```" if wants_markdown else runs_as_text(found))
+    click.echo(runs_as_markdown(found) if wants_markdown else runs_as_text(found))
     return {}

@@ -40,17 +40,20 @@ def _lines(published: Published) -> Iterator[str]:
 
 def _line(name: str, found: dict[str, float]) -> str:
     """One line of the table."""
-    memory = f"{found['memory_median']:.1%}" if "memory_median" in found else ""
-    cells = [
+    return f"{name:38}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
+
+
+def cells(found: dict[str, float]) -> list[str]:
+    """Statistics of `of_rows` under `HEADINGS`, as text."""
+    return [
         f"{found['rows']:.0f}",
         f"{found['fully_specified']:.0f}",
         *(f"{found[key]:.1%}" for key in ("median", "mape", "p90")),
         f"{found['bias']:+.1%}",
         f"{found['coverage']:.0%}",
         f"{found['trivial_mape']:.1%}",
-        memory,
+        f"{found['memory_median']:.1%}" if "memory_median" in found else "",
     ]
-    return f"{name:38}" + " ".join(f"{cell:>7}" for cell in cells).rstrip()
 
 
 def _worst(published: Published) -> Iterator[str]:
@@ -59,11 +62,11 @@ def _worst(published: Published) -> Iterator[str]:
         measured, predicted = row.measured_step_time_s, row.predicted_step_time_s
         yield (
             f"  {row.run.id:26} {row.relative_error:+7.1%} {show_seconds(measured):>9} measured,"
-            f" {show_seconds(predicted):>9} predicted  {row.run.model}, {_plan(row)}"
+            f" {show_seconds(predicted):>9} predicted  {row.run.model}, {plan_words(row)}"
         )
 
 
-def _plan(row: ComparedRun) -> str:
+def plan_words(row: ComparedRun) -> str:
     """A plan's short form without the long list of blocks of each chunk."""
     return " ".join(word for word in row.job.plan.short().split() if not word.startswith("stage_layers="))
 
@@ -79,7 +82,7 @@ def _not_fitting(published: Published) -> Iterator[str]:
     )
     for row in sorted(wrong, key=lambda row: -row.used_fraction):
         filled = ", ".join(row.largest_categories)
-        yield f"  {row.run.id:26} {row.used_fraction:5.0%} of the device: {filled}; {_plan(row)}"
+        yield f"  {row.run.id:26} {row.used_fraction:5.0%} of the device: {filled}; {plan_words(row)}"
 
 
 def _left_out(published: Published) -> Iterator[str]:

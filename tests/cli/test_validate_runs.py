@@ -1,0 +1,66 @@
+"""`flopcast validate --runs`: made-up tables in, one line a source out."""
+
+import json
+
+import pytest
+from command_line import flopcast
+
+HEADER = (
+    "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,framework,"
+    "year,gated_mlp,layers,hidden,heads,step_time_s"
+)
+RUN = "a-1,source-a,train,GPT,A100-80GB,8,2048,8,1,1,1,16,Megatron-LM,2022,False,24,2048,16,0.9"
+SERVED = RUN.replace("a-1", "a-2").replace("train", "inference")
+BROKEN = RUN.replace("a-1", "a-3").replace(",0.9", ",fast")
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join((HEADER, RUN, SERVED, BROKEN)) + "\n")
+    return path
+
+
+def test_a_table_is_judged_by_source_and_what_is_left_out_is_told(table):
+    ended = flopcast("validate", "--runs", table)
+
+    lines = ended.out.splitlines()
+    assert ended.code == 0
+    assert any(line.startswith("source-a ") and " 1 " in line for line in lines)
+    assert "left out: 2 rows" in lines
+    assert any("only training is predicted" in line for line in lines)
+
+
+def test_json_holds_every_row_with_its_line_and_assumptions(table):
+    found = json.loads(flopcast("validate", "--runs", table, "--json").out)["published"]
+
+    (row,) = found["rows"]
+    assert row["where"] == f"{table}:2"
+    assert any("precision fp16" in told for told in row["assumptions"])
+    assert [entry["where"] for entry in found["left_out"]] == [f"{table}:4", f"{table}:3"]
+    assert found["all"]["rows"] == 1
+
+
+def test_the_same_table_twice_counts_every_run_once(table):
+    found = json.loads(flopcast("validate", "--runs", table, "--runs", table, "--json").out)["published"]
+
+    assert (len(found["rows"]), found["twice"]) == (1, ["a-1"])
+
+
+def test_markdown_is_a_page_with_the_same_numbers(table):
+    page = flopcast("validate", "--runs", table, "--markdown").out
+    printed = flopcast("validate", "--runs", table).out
+
+    cells = next(line for line in printed.splitlines() if line.startswith("source-a")).split()
+    assert page.startswith("# Published runs\n")
+    assert f"| {' | '.join(cells)} |" in page
+
+
+def test_a_table_of_no_known_kind_ends_with_what_it_lacks(tmp_path):
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+
+    ended = flopcast("validate", "--runs", path)
+
+    assert ended.code == 1
+    assert "its header is of no known kind" in ended.err
