@@ -515,10 +515,35 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         5,
         "at most 8",
     ),
-    ("batch.packed", "packing of unequal sequences is not built yet"): (
+    ("batch.packed", "attention costs the sum of their squares"): (
         parts(batch={"seq": 1024, "packed": True}),
         True,
-        "false",
+        "only with documents",
+    ),
+    ("batch.documents", "documents fill a sequence; padding is one of them"): (
+        parts(batch={"seq": 1024, "documents": [1000]}),
+        "1000 tokens",
+        "sequence_length = 1024",
+    ),
+    ("batch.documents", "a kernel that writes the scores computes those between documents too"): (
+        parts(batch={"seq": 1024, "documents": [24, 1000]}, stack="megatron-2022"),
+        "2 documents",
+        "one document",
+    ),
+    ("plan.context_parallel", "documents cut over context-parallel ranks are not built yet"): (
+        parts(
+            batch={"seq": 1024, "documents": [24, 1000]},
+            stack="megatron-core",
+            data_parallel=4,
+            context_parallel=2,
+        ),
+        2,
+        "1 with several",
+    ),
+    ("model.blocks[0].mixer", "windows and traced blocks over several documents are not built yet"): (
+        parts(model=model(window=128), batch={"seq": 1024, "documents": [24, 1000]}, stack="megatron-core"),
+        "attention",
+        "without windows",
     ),
 }
 NAMES = [f"{field}: {because}" for field, because in BROKEN]
@@ -582,7 +607,12 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
         {"zero": 2, "schedule": "zb_h2", "stack": "megatron-core"},
         {"schedule": "zb_h1", "recompute": "full"},
         {"offload": True},
-        {"batch": {"seq": 1024, "packed": True}},
+        {
+            "batch": {"seq": 1024, "documents": [24, 1000]},
+            "stack": "megatron-core",
+            "data_parallel": 4,
+            "context_parallel": 2,
+        },
         {"cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, "data_parallel": 16},
     ],
     ids=str,

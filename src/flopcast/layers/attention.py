@@ -254,8 +254,8 @@ class Attention(AbstractMixer):
         heads, groups = self.local_heads(split)
         scores = BatchedMatmul(
             role="scores",
-            batch=split.sequences * heads / split.head_shards,
-            kv_batch=split.sequences * groups / split.head_shards,
+            batch=split.attended * heads / split.head_shards,
+            kv_batch=split.attended * groups / split.head_shards,
             queries=split.queries,
             keys=split.keys,
             head_size=constant(self.size(hidden)),

@@ -53,6 +53,7 @@ class Split:
     context: Counts = field(default_factory=lambda: ONE)  # ranks that share one sequence
     context_exchange: str = "none"  # how their attention meets all keys; spec/plan.py
     context_order: str = "zigzag"
+    documents: Counts = field(default_factory=lambda: ONE)  # of equal length, that a sequence is packed of
 
     @property
     def tokens(self) -> Counts:
@@ -73,14 +74,20 @@ class Split:
     def queries(self) -> Counts:
         """Tokens of one sequence that a rank's attention core has queries of.
 
-        Its own or, where ranks have exchanged them for a share of the heads (`head_shards`), all.
+        Its own or, where ranks have exchanged them for a share of the heads (`head_shards`), all; of one
+        document, where several are packed.
         """
-        return self.length * self.head_shards
+        return self.length * self.head_shards / self.documents
 
     @property
     def keys(self) -> Counts:
-        """Tokens of one sequence whose keys these queries meet: all, on whichever rank they lie."""
-        return self.length * self.context
+        """Tokens whose keys these queries meet: all of their document, on whichever rank they lie."""
+        return self.length * self.context / self.documents
+
+    @property
+    def attended(self) -> Counts:
+        """What attention takes one after the other: documents of a micro-batch, one a sequence or more."""
+        return self.sequences * self.documents
 
     @property
     def head_shards(self) -> Counts:

@@ -218,7 +218,7 @@ class LatentAttention(AbstractMixer):
 
     def _attend(self, split: Split) -> list[Item]:
         """Scores, mask, softmax, dropout, context: as without latents, but for the size of values."""
-        batch = split.sequences * self.heads / split.tensor / split.head_shards
+        batch = split.attended * self.heads / split.tensor / split.head_shards
         scores = BatchedMatmul(
             role="scores",
             batch=batch,

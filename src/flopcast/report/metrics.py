@@ -2,8 +2,8 @@
 
 Answers: where is MFU defined? Model FLOP are those of forward and backward without recompute, counting
 full attention (Megatron-LM, arXiv:2104.04473, eq. 3; PaLM, arXiv:2204.02311, appendix B), of windows both
-sides of a query; hardware FLOP add what is run again. Both are divided by step time, devices and the dense
-peak of the plan's precision.
+sides of a query, of packed documents each its own square; hardware FLOP add what is run again. Both are
+divided by step time, devices and the dense peak of the plan's precision.
 Elsewhere: what other frameworks and logs count (flop_conventions.py).
 """
 
@@ -57,7 +57,7 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     """
     plan, length = job.plan, job.batch.sequence_length
     sequences = plan.global_batch
-    forward = job.model.forward_flop(length) * sequences
+    forward = job.model.forward_flop(length, documents=job.batch.documents) * sequences
     model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward - job.model.frozen_flop(length) * sequences
     hardware_flop = model_flop + recomputed_flop(job, causal=False)
     peak = job.cluster.node.device.peak_flop_per_s[product_engine(plan.precision)]

@@ -251,7 +251,13 @@ class Model(Noun):
             for count, weight in self._main_weights()
         )
 
-    def forward_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
+    def forward_flop(
+        self,
+        sequence_length: int,
+        causal: bool = False,
+        windows: bool = True,
+        documents: tuple[int, ...] = (),
+    ) -> float:
         """Model FLOP of one forward pass over one sequence: matrix products, head included.
 
         A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
@@ -266,6 +272,8 @@ class Model(Noun):
             Count half of the scores, as FlashAttention computes; the usual convention counts them all.
         windows : bool
             Count only what lies inside of windows.
+        documents : tuple of int
+            Tokens of each document, where several are packed: no score lies between two of them.
 
         Returns
         -------
@@ -276,7 +284,9 @@ class Model(Noun):
         ----------
         arXiv:2104.04473, equation 3: with recompute, 4 times this less the head's fourth pass.
         """
-        return self._linear_flop(sequence_length) + self.attention_flop(sequence_length, causal, windows)
+        lengths = documents or (sequence_length,)
+        attention = sum(self.attention_flop(length, causal, windows) for length in lengths)
+        return self._linear_flop(sequence_length) + attention
 
     def attention_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
         """FLOP of all scores and contexts of one sequence: the part that grows with its square.

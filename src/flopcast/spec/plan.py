@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from flopcast.dtypes import Counts
+from flopcast.dtypes import Counts, constant
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
 from flopcast.nouns import Noun
@@ -343,6 +343,7 @@ class Plans:
             context=self.context_parallel,
             context_exchange=self.structure.context_exchange if shared else "none",
             context_order=self.structure.context_order,
+            documents=constant(batch.sequence_length / batch.mean_document_tokens),
         )
 
 

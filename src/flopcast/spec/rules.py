@@ -353,12 +353,4 @@ RULES: tuple[Rule, ...] = (
         because="zero bubble schedules with linears that are recomputed are not built yet",
         fix=lambda _: "set schedule to auto, or recompute to none",
     ),
-    Rule(
-        field="batch.packed",
-        holds=lambda c: not c.batch.packed,
-        value=lambda _: True,
-        allowed=lambda _: "false",
-        because="packing of unequal sequences is not built yet",
-        fix=lambda _: "set packed to false",
-    ),
 )

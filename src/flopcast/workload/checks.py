@@ -13,6 +13,7 @@ from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
+from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_optimizer import RULES as RULES_OF_OPTIMIZERS
@@ -63,6 +64,7 @@ def _most_filled(case: Case) -> int:
 
 RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
+    *RULES_OF_BATCHES,
     *RULES_OF_CONTEXT,
     *RULES_OF_EXPERTS,
     *RULES_OF_ADAPTERS,
