@@ -58,7 +58,7 @@ def predict(job: Job) -> Report:
 
 
 def validate_suite(name: str) -> Comparison:
-    """Predict a suite of measured runs: "paper", "sc21" or "korthikanti".
+    """Predict a suite of measured runs: "paper", "sc21", "korthikanti" or "headlines".
 
     Raises
     ------

@@ -95,6 +95,37 @@ def test_an_expert_alone_on_its_rank_takes_as_long_as_a_dense_linear(layout):
     assert alone == dense
 
 
+@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+@pytest.mark.parametrize("groups", [2, 16])
+def test_separate_experts_take_as_long_as_their_dense_products_one_after_the_other(layout, groups):
+    cluster, size = catalog.cluster("dgx-h100", 1), {"n": constant(3072), "k": constant(5120)}
+    experts = GroupedMatmul(
+        groups=constant(groups), rows=constant(groups * 4096), imbalance=constant(1), dtype="bf16",
+        separate=True, **size,
+    )  # fmt: skip
+    linear = Matmul(m=constant(4096), dtype="bf16", **size)
+
+    passes = [
+        {one.layout: one for one in (work, *(gradient for _, gradient in work.gradients()))}
+        for work in (experts, linear)
+    ]
+
+    together, dense = (kernel_seconds_of(each[layout], cluster).item() for each in passes)
+    assert together == pytest.approx(groups * dense, rel=0.01)  # launches of all but one are hidden
+
+
+def test_experts_in_separate_products_rest_on_the_dense_curve():
+    """Curves of groups on H100 are of whole layers that serve; Transformer Engine calls cuBLAS."""
+    job = make_job(
+        model=model(**EXPERTS), cluster="dgx-h100:1", stack="megatron-core-2025", plan="dp=8 gbs=32"
+    )
+
+    curves = " ".join(entry.curve for entry in predict(job, load_book(job.cluster)).evidence)
+
+    assert "gemm" in curves
+    assert "grouped_gemm" not in curves
+
+
 def test_plans_with_one_expert_a_rank_and_with_several_are_priced_together_as_apart():
     cluster = catalog.cluster("dgx-h100", 1)
     groups = [1.0, 4.0, 1.0, 8.0]

@@ -80,3 +80,11 @@ def test_without_sharding_nothing_is_gathered():
 
     assert memory.category("gathered_parameters") == [0.0]
     assert memory.category("unreduced_gradients") == [0.0]
+
+
+def test_a_model_that_is_built_whole_is_all_there_before_the_first_step():
+    whole, never = (kept("dp=64 zero=3 gbs=64", built_whole=built).memory for built in (True, False))
+
+    beside = never.device_used_bytes - never.reserved_bytes  # context and communicators
+    assert (whole.device_used_bytes - beside).item() == pytest.approx(2.0 * PARAMETERS)
+    assert whole.allocated_bytes.item() == never.allocated_bytes.item() < 2.0 * PARAMETERS

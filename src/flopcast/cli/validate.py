@@ -4,7 +4,7 @@ import click
 
 from flopcast.cli.asking import print_json
 
-SUITES = ("paper", "sc21", "korthikanti")
+SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
 
@@ -29,6 +29,7 @@ def command(suites: tuple[str, ...], runs: tuple[str, ...], wants_json: bool, wa
     paper        ten runs of arXiv:2509.22832, with their components
     sc21         Table 1 of arXiv:2104.04473
     korthikanti  Table 5 of arXiv:2205.05198
+    headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
     --runs takes CSV tables of published runs, told apart by their headers: one row a run with model,

@@ -12,7 +12,8 @@ over all tasks. All arrays: (plans, stage classes).
 Conventions. Stages with equal layers form one class, and count as the fullest of them. Four sizes
 of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
 *reserved* by the allocator with its cache, *used* as the driver sees it, with the context and the buffers
-of communicators. A plan fits if the last one does.
+of communicators. A plan fits if the last one does; it counts what stands there before the first step, too
+(`sharding.built_whole`).
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
 from flopcast.memory.depth import NOTHING, Depths, fullest
+from flopcast.memory.sharded import built_whole
 from flopcast.schedules import schedule_of
 from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
@@ -78,7 +80,8 @@ def peak_memory(programs: Programs) -> Memory:
     }
     allocated = np.maximum(*totals)
     reserved = allocated * (1.0 + programs.stack.memory.fragmentation_fraction)
-    used = reserved + sum(sizes(DRIVER, programs).values(), ZERO)
+    driver = sum(sizes(DRIVER, programs).values(), ZERO)
+    used = np.maximum(reserved, built_whole(programs)) + driver
     freed = ZERO if programs.stack.memory.keeps_gradients else standing["gradients"]
     return Memory(
         by_category=categories,

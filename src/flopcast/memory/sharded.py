@@ -1,7 +1,7 @@
 """Parameters and gradients where data-parallel ranks share them (ZeRO-2, ZeRO-3, FSDP, HSDP), by category.
 
-Answers: how large are the shards that stay, the units that are whole for a while, and gradients before they
-are reduced?
+Answers: how large are the shards that stay, the units that are whole for a while, gradients before they are
+reduced, and the model before it is sharded?
 Elsewhere: every other category (categories.py), when units are gathered (workload/sharded.py), optimizer
 states, which ZeRO-1 shards already (workload/gradients.py, updated_parameters).
 
@@ -70,6 +70,14 @@ def unreduced_gradients(programs: Programs) -> Floats:
     trained = np.minimum(_largest_unit(programs), programs.trained_parameters)
     size_bytes: Floats = (trained * each_bytes)[:, :, None]
     return size_bytes
+
+
+def built_whole(programs: Programs) -> Floats:
+    """The whole model in 16 bits, if it stands on the device before its parameters are sharded."""
+    plans, here = programs.plans, programs.stack.sharding.built_whole
+    if plans.structure.zero < 3 or not here:
+        return ZERO
+    return programs.parameters * ELEMENT_BYTES[plans.structure.activations]
 
 
 def _trained_shard(programs: Programs) -> Counts:

@@ -11,6 +11,8 @@ time does: `imbalance` says how uneven they are, and the curve has a term for it
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
@@ -27,7 +29,8 @@ class GroupedMatmul(AbstractOperator):
     three read or write the same three tensors, so they need the same FLOP and bytes.
 
     `imbalance` is the rows of the fullest group over those of the mean group: 1 where all are equal, at
-    most `groups`. `narrow` is the format of both operands, as of a `Matmul`.
+    most `groups`. `narrow` is the format of both operands, as of a `Matmul`. `separate` products are dense
+    ones, a kernel for each group, side by side on a few streams: each is as fast as its own rows allow.
 
     Examples
     --------
@@ -49,12 +52,13 @@ class GroupedMatmul(AbstractOperator):
     layout: str = "forward"
     trained: bool = True  # whether w has gradients
     narrow: str = ""
+    separate: bool = False  # a kernel for each group
 
     @property
     def kernel(self) -> str:
-        """One curve for all layouts; the curve holds a ratio for each."""
-        name = f"narrow_grouped_gemm.{self.narrow}" if self.narrow else "grouped_gemm"
-        return f"{name}.{self.layout}"
+        """One curve for all layouts; the curve holds a ratio for each. Separate products are dense ones."""
+        name = "gemm" if self.separate else "grouped_gemm"
+        return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"
 
     def work(self) -> Work:
         """Every row meets one weight; every weight moves once, however few rows its group has."""
@@ -84,8 +88,11 @@ class GroupedMatmul(AbstractOperator):
         """All rows, columns, length of the sum, groups, imbalance.
 
         The first three are those of a dense product of all rows, whose curve stands in where the class
-        was not measured.
+        was not measured. Of separate products they are the mean group's, as of any dense product.
         """
+        if self.separate:
+            rows = self.rows / np.maximum(self.groups, 1.0)
+            return replace(self, rows=rows).as_one_product().coordinates()
         return self.rows, self.n, self.k, self.groups, self.imbalance
 
     def as_one_product(self) -> Matmul:

@@ -111,6 +111,9 @@ class Sharding(Noun):
         Of the shard of gradients that stays.
     unit_copies : tuple of str
         Passes over a gathered unit before it is used: kinds of `operators.memory_bound`.
+    built_whole : bool
+        Whether a rank's whole model stands on its device, in 16 bits, before parameters are sharded; no
+        step needs that much, but the run ends there if it does not fit. Models on meta devices avoid it.
     """
 
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0, 1, 2, 3)
@@ -123,6 +126,7 @@ class Sharding(Noun):
     keeps_low_precision: bool = False
     gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     unit_copies: tuple[str, ...] = Field(default=(), description="memory-bound passes over a unit")
+    built_whole: bool = Field(default=False, description="on the device, before parameters are sharded")
 
 
 class Contention(Noun):

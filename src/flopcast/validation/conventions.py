@@ -10,10 +10,10 @@ Elsewhere: the formulas themselves (report/flop_conventions.py).
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from flopcast.report.flop_conventions import equation_3
+from flopcast.report.flop_conventions import CONVENTIONS, equation_3
 from flopcast.spec.job import Job
 
-Formula = Literal["megatron-2021"]
+Formula = Literal["megatron-2021", "megatron-core"]
 
 
 def _megatron_2021(job: Job) -> float:
@@ -25,7 +25,10 @@ def _megatron_2021(job: Job) -> float:
     return equation_3(job, 4.0, job.model.vocabulary)
 
 
-FORMULAS: Mapping[Formula, Callable[[Job], float]] = {"megatron-2021": _megatron_2021}
+FORMULAS: Mapping[Formula, Callable[[Job], float]] = {
+    "megatron-2021": _megatron_2021,
+    "megatron-core": CONVENTIONS["megatron-core"].flop,  # model FLOP: full attention, no recompute
+}
 
 
 def step_time_of_rate(job: Job, device_flop_per_s: float, formula: Formula = "megatron-2021") -> float:

@@ -19,6 +19,7 @@ from flopcast.workload.rewrites.flash_attention import flash_attention
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
 from flopcast.workload.rewrites.layout_copies import layout_copies
+from flopcast.workload.rewrites.separate_experts import separate_experts
 from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
 from flopcast.workload.rewrites.unfused_rope import unfused_rope
@@ -41,4 +42,5 @@ REWRITES: dict[str, Rewrite] = {
     "unfused_gate": unfused_gate,
     "unfused_gelu": unfused_gelu,
     "weighted_experts": weighted_experts,
+    "separate_experts": separate_experts,
 }

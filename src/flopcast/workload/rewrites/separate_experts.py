@@ -1,0 +1,21 @@
+"""Products of experts as dense products of their own, side by side on a few streams.
+
+So runs Transformer Engine's `GroupedLinear`, which Megatron-Core takes for `--moe-grouped-gemm`: a cuBLAS
+product for each expert, dealt out to four streams (`te_multi_stream_cublas_gemm` of
+transformer_engine/common/gemm). Kernels that serve instead put all experts of a layer into one grid.
+"""
+
+from dataclasses import replace
+
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.workload.rewrites.base import Items
+
+
+def separate_experts(items: Items) -> Items:
+    """Every grouped product becomes as many dense ones: the same FLOP and bytes, another kernel."""
+    return tuple(
+        replace(item, work=replace(item.work, separate=True))
+        if isinstance(item.work, GroupedMatmul)
+        else item
+        for item in items
+    )
