@@ -111,13 +111,13 @@ def test_separate_experts_take_as_long_as_their_dense_products_one_after_the_oth
     ]
 
     together, dense = (kernel_seconds_of(each[layout], cluster).item() for each in passes)
-    assert together == pytest.approx(groups * dense, rel=0.01)  # launches of all but one are hidden
+    assert together == pytest.approx(groups * dense, rel=0.015)  # launches of all but one are hidden
 
 
 def test_experts_in_separate_products_rest_on_the_dense_curve():
     """Curves of groups on H100 are of whole layers that serve; Transformer Engine calls cuBLAS."""
     job = make_job(
-        model=model(**EXPERTS), cluster="dgx-h100:1", stack="megatron-core-2025", plan="dp=8 gbs=32"
+        model=model(**EXPERTS), cluster="dgx-h100:1", stack="megatron-core-2025", plan="dp=8 zero=1 gbs=32"
     )
 
     curves = " ".join(entry.curve for entry in predict(job, load_book(job.cluster)).evidence)

@@ -3,6 +3,7 @@
 import pytest
 from memory_cases import BLOCKS, GPT, HIDDEN, VOCABULARY, Kept, stack_with
 
+from flopcast.memory.sharded import built_whole
 from flopcast.spec.stack import Sharding
 
 BLOCK_PARAMETERS = 12 * HIDDEN**2 + 13 * HIDDEN
@@ -82,9 +83,13 @@ def test_without_sharding_nothing_is_gathered():
     assert memory.category("unreduced_gradients") == [0.0]
 
 
-def test_a_model_that_is_built_whole_is_all_there_before_the_first_step():
-    whole, never = (kept("dp=64 zero=3 gbs=64", built_whole=built).memory for built in (True, False))
+@pytest.mark.parametrize(
+    ("stage", "built", "elements"), [(3, True, PARAMETERS), (3, False, 0), (1, True, 0)]
+)
+def test_a_model_that_is_built_whole_stands_there_in_16_bits_before_it_is_sharded(stage, built, elements):
+    """Below ZeRO-3 it stays whole, and is counted among what stands."""
+    programs = kept(f"dp=64 zero={stage} gbs=64", built_whole=built).programs
 
-    beside = never.device_used_bytes - never.reserved_bytes  # context and communicators
-    assert (whole.device_used_bytes - beside).item() == pytest.approx(2.0 * PARAMETERS)
-    assert whole.allocated_bytes.item() == never.allocated_bytes.item() < 2.0 * PARAMETERS
+    size_bytes = built_whole(programs)
+
+    assert size_bytes.item() == pytest.approx(2.0 * elements)
