@@ -52,7 +52,9 @@ def parameters(programs: Programs) -> Floats:
     wide_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
     narrow = programs.narrow_parameters.items()
     spared_bytes = sum((held * (wide_bytes - STORED_BYTES[dtype]) for dtype, held in narrow), ZERO)
-    return programs.parameters * wide_bytes - spared_bytes
+    held = programs.stages.stage_counts
+    replaced = (held[:, :, part] * each.spared_weight_bytes for part, each in enumerate(programs.layers))
+    return programs.parameters * wide_bytes - spared_bytes - sum(replaced, ZERO)
 
 
 def narrow_weights(programs: Programs) -> Floats:

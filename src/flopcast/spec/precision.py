@@ -123,6 +123,9 @@ class NarrowProducts(Noun):
 
     Attributes
     ----------
+    narrow_parameters : bool
+        Whether narrow weights are all that the model keeps of its narrow products (`fp8_param_gather` of
+        Megatron-Core): no copy in 16 bits lies beside them. Not under nvfp4, whose parameters stay wide.
     weight_caching : bool
         Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of
         Transformer Engine), or in every forward. The copies stay until the backward in both.
@@ -141,6 +144,7 @@ class NarrowProducts(Noun):
         Blocks at both ends of the model whose products stay in bf16.
     """
 
+    narrow_parameters: bool = Field(default=False, description="no 16-bit copy of 8-bit weights")
     weight_caching: bool = Field(default=True, description="weights are cast once a step")
     narrow_gathers: bool = Field(default=True, description="tensor-parallel gathers of narrow elements")
     narrow_dispatch: bool = Field(default=False, description="tokens go to experts in narrow elements")

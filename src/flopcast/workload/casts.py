@@ -87,6 +87,18 @@ def narrow_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProd
     return sum(sizes, constant(0.0))
 
 
+def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
+    """Bytes of one layer's 16-bit weights that nothing keeps, as the narrow copies are the parameters.
+
+    Of recipes in 8 bits, where the stack does so: parameters of 4 bits stay wide in Megatron-Core.
+    """
+    if not stack.narrow_parameters or FORMATS[recipe.format].engine != "fp8":
+        return constant(0.0)
+    cast = Casts(recipe, stack, ONE)
+    sizes = [work.elements * ELEMENT_BYTES[work.dtype] for item in items for work in _weights(item, cast)]
+    return sum(sizes, constant(0.0))
+
+
 def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
     """The cast of the weight of a narrow product; of other items, none."""
     work = item.work

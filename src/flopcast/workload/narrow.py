@@ -7,7 +7,7 @@ Elsewhere: what the recipe makes of one layer's items (rewrites/quantise.py), th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,18 +17,22 @@ from flopcast.operators.messages import AllReduce
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.precision import RECIPES
 from flopcast.spec.stack import Stack
-from flopcast.workload.casts import narrow_weight_bytes, weight_casts
+from flopcast.workload.casts import narrow_weight_bytes, spared_weight_bytes, weight_casts
 from flopcast.workload.program import LogicalLayer, Segment, Workload
 from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Narrowed:
-    """One layer's forward items under a recipe, casts of its weights, and bytes of what these write."""
+    """One layer's forward items under a recipe, casts of its weights, and bytes of what these write.
+
+    `spared_bytes` are those of 16-bit weights that are not kept beside.
+    """
 
     forward: tuple[Item, ...]
     weight_casts: tuple[Item, ...] = ()
     weight_bytes: Floats
+    spared_bytes: Floats = field(default_factory=lambda: ZERO)
 
 
 def narrow_layer(
@@ -42,6 +46,7 @@ def narrow_layer(
         forward=quantise(forward, recipe, stack.narrow, workload.plans.tensor_parallel),
         weight_casts=weight_casts(forward, recipe, stack.narrow),
         weight_bytes=narrow_weight_bytes(forward, recipe, stack.narrow),
+        spared_bytes=spared_weight_bytes(forward, recipe, stack.narrow),
     )
 
 

@@ -105,6 +105,7 @@ class Layer:
     weight: tuple[Item, ...] = ()
     waiting_bytes: Floats = field(default_factory=lambda: ZERO)
     narrow_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # copies beside the 16-bit weights
+    spared_weight_bytes: Floats = field(default_factory=lambda: ZERO)  # 16-bit weights that nothing keeps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

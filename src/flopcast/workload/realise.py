@@ -178,6 +178,7 @@ def _layer(
         weight=weight,
         waiting_bytes=waiting_bytes(forward) if splits else ZERO,
         narrow_weight_bytes=narrowed.weight_bytes,
+        spared_weight_bytes=narrowed.spared_bytes,
     )
 
 
