@@ -5,7 +5,7 @@ import pytest
 from memory_cases import BLOCKS, HEADS, HIDDEN, LENGTH, VOCABULARY, Kept, stack_with
 
 from flopcast.io import catalog
-from flopcast.memory.peak import fits
+from flopcast.memory.peak import fits, seen_bytes
 
 STATES = ("parameters", "gradients", "optimizer_states")
 BLOCK_PARAMETERS = 12 * HIDDEN**2 + 13 * HIDDEN
@@ -198,11 +198,27 @@ def test_a_kept_output_is_a_share_where_shares_are_sent():
 def test_a_plan_fits_if_its_fullest_stage_does():
     cluster = catalog.cluster("dgx-a100", 1)
     kept = Kept("pp=4 gbs=4")
-    used = max(kept.of(kept.memory.device_used_bytes))
+    needed = max(kept.of(kept.memory.needed_bytes))
 
-    just, hardly = (fits(kept.memory, sized(cluster, size)) for size in (used, used * (1 - 1e-9)))
+    just, hardly = (fits(kept.memory, sized(cluster, size)) for size in (needed, needed * (1 - 1e-9)))
 
     assert (just.tolist(), hardly.tolist()) == ([True], [False])
+
+
+def test_what_the_allocator_only_caches_is_given_back_on_a_small_device():
+    """A failed allocation frees cached blocks first (c10/cuda/CUDACachingAllocator.cpp)."""
+    kept = Kept("pp=4 gbs=4")
+    cluster = catalog.cluster("dgx-a100", 1)
+    needed, used = (
+        max(kept.of(size)) for size in (kept.memory.needed_bytes, kept.memory.device_used_bytes)
+    )
+
+    large, small, too_small = (
+        seen_bytes(kept.memory, sized(cluster, size)).max() for size in (2 * used, needed, needed * 0.99)
+    )
+
+    assert needed < used
+    assert (large, small, too_small) == (used, needed, used)
 
 
 def sized(cluster, memory_bytes):

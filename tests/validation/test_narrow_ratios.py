@@ -54,7 +54,7 @@ def test_eight_bits_speed_up_a_step_as_published(name):
         batch={"seq": 4096},
     )
 
-    assert ratio(job, "bf16", recipe) == pytest.approx(measured, rel=0.03)
+    assert ratio(job, "bf16", recipe) == pytest.approx(measured, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ class Memory:
     resident_bytes: Floats  # allocated between steps
     standing_bytes: Floats  # while nothing is in flight: what is resident, and gradients
     reserved_bytes: Floats  # allocated and cached
-    device_used_bytes: Floats  # as the driver sees it
+    device_used_bytes: Floats  # as the driver sees it, where the device is large
+    needed_bytes: Floats  # what no cache can give back: allocated, and the driver's part
     at_update: np.ndarray  # whether the fullest moment is the update
 
     def worst(self) -> int:
@@ -81,7 +82,7 @@ def peak_memory(programs: Programs) -> Memory:
     allocated = np.maximum(*totals)
     reserved = allocated * (1.0 + programs.stack.memory.fragmentation_fraction)
     driver = sum(sizes(DRIVER, programs).values(), ZERO)
-    used = np.maximum(reserved, built_whole(programs)) + driver
+    whole = built_whole(programs)
     freed = ZERO if programs.stack.memory.keeps_gradients else standing["gradients"]
     return Memory(
         by_category=categories,
@@ -89,7 +90,8 @@ def peak_memory(programs: Programs) -> Memory:
         resident_bytes=sum(standing.values(), ZERO) - freed + update["main_gradients"],
         standing_bytes=sum(standing.values(), ZERO),
         reserved_bytes=reserved,
-        device_used_bytes=used,
+        device_used_bytes=np.maximum(reserved, whole) + driver,
+        needed_bytes=np.maximum(allocated, whole) + driver,
         at_update=at_update,
     )
 
@@ -97,10 +99,23 @@ def peak_memory(programs: Programs) -> Memory:
 def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
     """Whether every stage of a plan fits its device, shape (plans,).
 
-    Compares what the driver sees with the data sheet's capacity; nothing is held back.
+    Compares what is needed with the data sheet's capacity. PyTorch's allocator gives back the blocks that
+    it only caches before it reports that memory is out (c10/cuda/CUDACachingAllocator.cpp: a failed
+    allocation frees cached blocks and is tried again), so that they do not count.
     """
     capacity = cluster.node.device.memory_bytes
-    return np.asarray((memory.device_used_bytes <= capacity).all(axis=1))
+    return np.asarray((memory.needed_bytes <= capacity).all(axis=1))
+
+
+def seen_bytes(memory: Memory, cluster: Cluster) -> Floats:
+    """What the driver shows, (plans, stage classes): no more than there is, where a stage fits."""
+    capacity = cluster.node.device.memory_bytes
+    shown_bytes: Floats = np.where(
+        memory.needed_bytes <= capacity,
+        np.minimum(memory.device_used_bytes, capacity),
+        memory.device_used_bytes,
+    )
+    return shown_bytes
 
 
 def chunks_in_flight(programs: Programs) -> list[Counts]:

@@ -12,12 +12,14 @@ import numpy as np
 
 from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.price import Priced
+from flopcast.dtypes import Floats
 from flopcast.memory.curve import memory_curve, peak_of
-from flopcast.memory.peak import Memory, fits
+from flopcast.memory.peak import Memory, fits, seen_bytes
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
+from flopcast.units import show
 from flopcast.workload.program import Programs
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
@@ -63,8 +65,9 @@ class MemoryReport:
 
     `resident_bytes` stay between steps; `allocated_bytes` are the peak of what the framework has handed
     out (`torch.cuda.max_memory_allocated`); `reserved_bytes` what its allocator holds, fragments included;
-    `device_used_bytes` what the driver shows, with its context and communication buffers. `fits` compares
-    the last with `capacity_bytes`. `by_category` sums to what is allocated on the fullest stage.
+    `device_used_bytes` what the driver shows, with its context and communication buffers. A stage fits
+    where what is allocated and the driver's part do: cached blocks are given back before memory is out.
+    `by_category` sums to what is allocated on the fullest stage.
     """
 
     allocated_bytes: float
@@ -185,11 +188,12 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
     """
     worst = memory.worst()
     shape = memory.allocated_bytes.shape
+    seen = seen_bytes(memory, job.cluster)
     return MemoryReport(
         allocated_bytes=float(memory.allocated_bytes[0, worst]),
         resident_bytes=float(memory.resident_bytes[0, worst]),
         reserved_bytes=float(memory.reserved_bytes[0, worst]),
-        device_used_bytes=float(memory.device_used_bytes[0, worst]),
+        device_used_bytes=float(seen[0, worst]),
         capacity_bytes=job.cluster.node.device.memory_bytes,
         fits=bool(fits(memory, job.cluster)[0]),
         by_category={
@@ -198,14 +202,17 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
             if np.broadcast_to(size, shape)[0, worst] > 0
         },
         per_stage=tuple(
-            _stage_memory(programs, memory, stage)
+            _stage_memory(programs, memory, seen, stage)
             for stage in range(len(programs.stages.of(0).stage_class))
         ),
     )
 
 
-def _stage_memory(programs: Programs, memory: Memory, stage: int) -> StageMemory:
-    """One stage at its own fullest moment; the driver's part is that of its class."""
+def _stage_memory(programs: Programs, memory: Memory, seen_bytes: Floats, stage: int) -> StageMemory:
+    """One stage at its own fullest moment; the driver's part is that of its class.
+
+    A device shows no more than it has: the allocator's cache is then what is left.
+    """
     at = int(programs.stages.of(0).stage_class[stage])
     curve = memory_curve(programs, stage)
     peak = peak_of(curve)
@@ -219,7 +226,7 @@ def _stage_memory(programs: Programs, memory: Memory, stage: int) -> StageMemory
         standing_bytes=curve.standing_bytes,
         allocated_bytes=peak.allocated_bytes,
         reserved_bytes=float(peak.allocated_bytes * cached),
-        device_used_bytes=float(peak.allocated_bytes * cached + beside),
+        device_used_bytes=float(min(peak.allocated_bytes * cached + beside, seen_bytes[0, at])),
     )
 
 
@@ -252,6 +259,12 @@ def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     if not memory.fits:
         over = memory.device_used_bytes / memory.capacity_bytes
         told.append(f"does not fit: the fullest stage needs {over:.0%} of the device's memory")
+    elif memory.device_used_bytes == memory.capacity_bytes:
+        free = memory.capacity_bytes - memory.allocated_bytes
+        told.append(
+            f"fits tightly: {show(free, 'B')} beside what is allocated; the allocator empties its cache on"
+            " the way, which costs time that is not counted"
+        )
     if metrics.mfu_ratio > 1:
         told.append("MFU is above 1: the FLOP convention counts the full attention, the kernel skips half")
     return told

@@ -16,7 +16,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Floats
-from flopcast.memory.peak import fits, peak_memory
+from flopcast.memory.peak import fits, peak_memory, seen_bytes
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, batch_plans, structure_of
@@ -96,4 +96,4 @@ def _screen_group(
     result.possible[kept] = True
     result.fits[kept] = fits(memory, job.cluster)
     result.step_time_s[kept] = step_seconds(priced)
-    result.device_used_bytes[kept] = memory.device_used_bytes.max(axis=1)
+    result.device_used_bytes[kept] = seen_bytes(memory, job.cluster).max(axis=1)
