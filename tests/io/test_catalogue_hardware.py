@@ -217,7 +217,7 @@ def test_each_halving_of_the_width_doubles_the_peak_at_least(name):
 
 @pytest.mark.parametrize("name", ["v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb"])
 def test_a_volta_has_no_bf16(name):
-    (cluster,) = [each for each in CLUSTERS if catalog.cluster(each).node.device.name == name]
+    cluster = next(each for each in CLUSTERS if catalog.cluster(each).node.device.name == name)
 
     with pytest.raises(SpecError) as told:
         predict(small_job(cluster, "bf16"), load_book(catalog.cluster(cluster)))
@@ -277,7 +277,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     **dict.fromkeys(("perlmutter", "perlmutter-40gb", "perlmutter-tcp"), (4, 200)),
     **dict.fromkeys(("a100-pcie-40gb-8", "a100-pcie-80gb-8", "delta-a40"), (1, 200)),
     **dict.fromkeys(("aws-p4d", "aws-p4de", "l40s-8", "dgx-1"), (4, 100)),
-    **dict.fromkeys(("aws-p3dn", "gcp-a2-ultra", "rtx-4090-8"), (1, 100)),
+    **dict.fromkeys(("aws-p3dn", "gcp-a2-ultra", "rtx-4090-8", "v100-sxm2-16gb-8"), (1, 100)),
     **dict.fromkeys(("aws-p5", "aws-p5e"), (32, 100)),
     "aws-p5en": (16, 200),
     "rtx-pro-6000-8": (4, 400),

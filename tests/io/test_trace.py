@@ -41,10 +41,10 @@ def test_every_stage_is_a_named_process_with_a_memory_counter(written):
     assert names == owners == {f"pipeline stage {stage}" for stage in range(4)}
 
 
-def test_every_counter_has_a_point_for_each_task_of_its_stage(written):
+def test_every_counter_has_a_point_for_each_forward_and_two_for_each_backward_of_its_stage(written):
     points = Trace(written).values()
 
-    assert [len(found) for found in points.values()] == [2 * 8] * 4  # a forward and a backward each
+    assert [len(found) for found in points.values()] == [3 * 8] * 4  # a backward's layer at work, its end
 
 
 def test_counters_hold_bytes_of_the_size_of_the_device(report, written):
