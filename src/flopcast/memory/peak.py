@@ -12,10 +12,11 @@ over all tasks. All arrays: (plans, stage classes).
 Conventions. Stages with equal layers form one class, and count as the fullest of them. Four sizes
 of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
 *reserved* by the allocator with its cache, *used* as the driver sees it, with the context and the buffers
-of communicators. A plan fits if the last one does; it counts what stands there before the first step, too
-(`sharding.built_whole`).
+of communicators. A plan fits if what is allocated does, beside context and communicators; what stands there
+before the first step counts too (`sharding.built_whole`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,30 +129,34 @@ def chunks_in_flight(programs: Programs) -> list[Counts]:
 
 def _working(programs: Programs) -> dict[str, Floats]:
     """What exists beside the standing categories at the fullest moment of forwards and backwards."""
-    held = fullest_moment(programs)
+    waiting, flying, work = (sizes(part, programs) for part in (WAITING, IN_FLIGHT, AT_WORK))
+    held = _fullest(programs, flying, waiting, work)
     found: dict[str, Floats] = {}
-    for categories, count in (
-        (WAITING, held.waiting),
-        (IN_FLIGHT, held.in_flight),
-        (AT_WORK, held.at_work),
-    ):
-        for name, size_bytes in sizes(categories, programs).items():
+    for part, count in ((waiting, held.waiting), (flying, held.in_flight), (work, held.at_work)):
+        for name, size_bytes in part.items():
             found[name] = found.get(name, ZERO) + (count * size_bytes).sum(axis=2)
     return found
 
 
 def fullest_moment(programs: Programs) -> Held:
-    """The counts at the fullest moment of every stage class; 0 where a class pads the batch.
+    """The counts at the fullest moment of every stage class; 0 where a class pads the batch."""
+    return _fullest(programs, *(sizes(part, programs) for part in (IN_FLIGHT, WAITING, AT_WORK)))
+
+
+def _fullest(
+    programs: Programs,
+    flying: Mapping[str, Floats],
+    waiting: Mapping[str, Floats],
+    work: Mapping[str, Floats],
+) -> Held:
+    """The same, of the categories' sizes.
 
     Plans that divide their layers alike and have equally many micro-batches share their moments.
     """
     plans, stages = programs.plans, programs.stages
     flying_bytes, waiting_bytes, work_bytes = (
-        sum(
-            (np.broadcast_to(size, stages.holds_chunk.shape) for size in sizes(part, programs).values()),
-            ZERO,
-        )
-        for part in (IN_FLIGHT, WAITING, AT_WORK)
+        sum((np.broadcast_to(size, stages.holds_chunk.shape) for size in part.values()), ZERO)
+        for part in (flying, waiting, work)
     )
     held = Held(
         in_flight=np.zeros_like(flying_bytes),
