@@ -4,35 +4,17 @@ import math
 
 import pytest
 from conftest import SHARED, make_job
+from made_up_runs import JOB, judged, run
 
 from flopcast.api import predict, validate_published
 from flopcast.errors import Problem, SpecError
 from flopcast.validation.published import compare_runs, ideal_s
 from flopcast.validation.published_summary import of_rows, reasons, runs_as_json, worst
 from flopcast.validation.published_text import runs_as_text
-from flopcast.validation.run import Observed, Run, measured_step_time_s
+from flopcast.validation.run import measured_step_time_s
 
 TABLE = SHARED / "validation" / "published_runs.csv"
-JOB = make_job()
 PEAK = 8 * 312e12  # data sheet of the A100, fp16
-
-
-def run(name="one", source="made-up", job=JOB, **observed):
-    """A run whose job is given; it took a tenth of a second unless it says otherwise."""
-    seen = Observed(**(observed or {"step_time_s": 0.1}))
-    return Run(id=name, source=source, where=f"{name}.csv:2", observed=seen), job
-
-
-def judged(*tables, broken=()):
-    """Runs with jobs of their own, compared."""
-    jobs = {run.id: job for table in tables for run, job in table}
-
-    def reproduce(run):
-        if isinstance(jobs[run.id], SpecError):
-            raise jobs[run.id]
-        return jobs[run.id]
-
-    return compare_runs([[run for run, _ in table] for table in tables], reproduce, predict, broken)
 
 
 def forward_flop(job):

@@ -174,8 +174,9 @@ CONVENTIONS = {
     ),
     "palm": Convention(
         flop=lambda job: _six_n(job, PASSES, embedding=True),
-        frameworks=(),
-        source="arXiv:2204.02311, appendix B: 6N + 12 l h s for each token; estimate_mfu of nanoGPT",
+        frameworks=("llm-foundry",),
+        source="arXiv:2204.02311, appendix B: 6N + 12 l h s for each token; estimate_mfu of nanoGPT;"
+        " scripts/train/benchmarking of LLM Foundry",
     ),
     "torchtitan": Convention(
         flop=lambda job: _six_n(job, PASSES, embedding=False),

@@ -17,6 +17,8 @@ from flopcast.report.recomputed import recomputed_flop
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
+from flopcast.validation.flop_audit import FlopAudit, flop_audit
+from flopcast.validation.likely import Likely, likely
 from flopcast.validation.run import Run, counted_flop, measured_step_time_s
 
 Predict = Callable[[Job], Report]
@@ -41,7 +43,11 @@ class ComparedRun:
     largest_categories : tuple of str
         What most of that memory is, largest first.
     assumptions : tuple of str
-        What the row does not say and the job had to.
+        What the row does not say and the job had to, and by which formula it counts FLOP.
+    likely : Likely
+        What the error hangs on.
+    audit : FlopAudit or None
+        Of the FLOP that the row prints, where it prints a rate of tokens or a step too.
     """
 
     run: Run
@@ -56,6 +62,8 @@ class ComparedRun:
     used_fraction: float
     largest_categories: tuple[str, ...]
     assumptions: tuple[str, ...]
+    likely: Likely
+    audit: FlopAudit | None
 
     @property
     def relative_error(self) -> float:
@@ -165,7 +173,8 @@ def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
             f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
         )
         raise SpecError([_fault(run, "step_time_s", measured_s, because)])
-    memory = report.memory
+    memory, audit = report.memory, flop_audit(run, job)
+    notes = (told, audit.phrase() if audit else "")
     return ComparedRun(
         run=run,
         job=job,
@@ -178,7 +187,9 @@ def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
         predicted_memory_bytes=memory.allocated_bytes,
         used_fraction=memory.device_used_bytes / memory.capacity_bytes,
         largest_categories=tuple(sorted(memory.by_category, key=lambda k: -memory.by_category[k])[:3]),
-        assumptions=(*job.assumptions, *((told,) if told else ())),
+        assumptions=(*job.assumptions, *(note for note in notes if note)),
+        likely=likely(report, measured_s),
+        audit=audit,
     )
 
 

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flopcast.units import show_seconds
 from flopcast.validation.published import Published
-from flopcast.validation.published_summary import KINDS, by_source, grouped, of_rows, reasons, worst
+from flopcast.validation.published_summary import (
+    KINDS,
+    by_source,
+    formulas,
+    grouped,
+    of_rows,
+    reasons,
+    worst,
+)
 from flopcast.validation.published_text import HEADINGS, cells, plan_words
 
 HEAD = """# Published runs
@@ -18,8 +26,10 @@ of a table that others published is made a job and predicted; what it does not s
 documented default (`catalog/runs/stacks.yaml`). Nothing was tuned on these rows, but that `megatron-2021`
 has its derate from one of the [suites](suites.md). What the errors taught stands in the
 [journal](journal.md). *full*: rows that say all; *median*, *mean*, *p90*: of absolute errors of the step
-time, predicted over measured less one; *trivial*: mean error of FLOP × bubble over one efficiency, fitted
-on the same rows; *memory*: median error of peaks, where they are printed."""
+time, predicted over measured less one; *once*: the mean where repeats of a configuration count once;
+*repeat*, *release*: the noise floor, what a perfect prediction would be off by, from repeats inside one
+release and from release to release; *trivial*: mean error of FLOP × bubble over one efficiency, fitted on
+the same rows; *memory*: median error of peaks, where they are printed."""
 
 
 def runs_as_markdown(published: Published) -> str:
@@ -32,11 +42,21 @@ def _lines(published: Published) -> Iterator[str]:
     yield HEAD
     if rows:
         sources = [(name, cells(of_rows(members))) for name, members in by_source(rows).items()]
-        yield from _table("source", HEADINGS, [*sources, ("all", cells(of_rows(rows)))])
+        full = [row for row in rows if row.run.fully_specified]
+        apart = [("all that say everything", cells(of_rows(full)))] if full else []
+        yield from _table("source", HEADINGS, [*sources, ("all", cells(of_rows(rows))), *apart])
         for name, key in KINDS.items():
             kinds = sorted(grouped(rows, key).items())
             yield from _table(name, HEADINGS, [(kind, cells(of_rows(found))) for kind, found in kinds])
         yield from _rows(published)
+        told = [(name, [str(number)]) for name, number in formulas(rows).items()]
+        yield from (
+            "",
+            "## FLOP as printed",
+            "",
+            "Rows that print a rate of FLOP and one of tokens, by the formula that they count by.",
+        )
+        yield from _table("formula", ("rows",), told)
     yield from ("", f"## Left out: {len(published.left_out)} rows")
     told = [(source, [str(number), why]) for (source, why), number in reasons(published.left_out).items()]
     yield from _table("source", ("rows", "because"), told)
@@ -53,12 +73,13 @@ def _rows(published: Published) -> Iterator[str]:
                 show_seconds(row.measured_step_time_s),
                 show_seconds(row.predicted_step_time_s),
                 f"{row.relative_error:+.1%}",
+                row.likely.phrase(),
                 plan_words(row),
             ],
         )
         for row in worst(published.rows)
     ]
-    yield from _table("run", ("model", "measured", "predicted", "error", "plan"), worst_rows)
+    yield from _table("run", ("model", "measured", "predicted", "error", "likely", "plan"), worst_rows)
     wrong = sorted((row for row in published.rows if not row.fits), key=lambda row: -row.used_fraction)
     yield from ("", f"## Said not to fit, though they ran: {len(wrong)} of {len(published.rows)}")
     fullest = [

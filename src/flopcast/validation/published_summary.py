@@ -11,7 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flopcast.report.as_json import nine_digits
+from flopcast.validation.flop_audit import UNKNOWN
+from flopcast.validation.likely import Likely
 from flopcast.validation.published import ComparedRun, LeftOut, Published
+from flopcast.validation.repeats import clustered_errors, noise_floor
 from flopcast.validation.summary import errors
 
 FORMAT_VERSION = 1
@@ -35,6 +38,10 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
         As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
         (rows), `memory_rows`, `memory_median` and `memory_mape` where rows print memory, `trivial_mape`,
         and `trivial_efficiency`, the one efficiency, fitted on these rows: the geometric mean.
+        `configurations`, and `clustered_median`, `_mape` and `_p90` where each of them counts once.
+        `noise_within_rows`, `noise_across_rows`: measurements of one configuration that one release, and
+        that several releases have; `noise_within_mape`, `noise_across_mape`: what a perfect prediction of
+        them would be off by, where there are any.
     """
     found = errors(row.relative_error for row in rows)
     log_ratios = [math.log(row.ideal_s / row.measured_step_time_s) for row in rows]
@@ -49,6 +56,13 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
         "trivial_mape": nine_digits(statistics.mean(trivial)),
         "trivial_efficiency": nine_digits(efficiency),
     }
+    clustered = clustered_errors(rows)
+    found["configurations"] = clustered["rows"]
+    found |= {f"clustered_{key}": clustered[key] for key in ("median", "mape", "p90")}
+    for name, floor in zip(("within", "across"), noise_floor(rows), strict=True):
+        found[f"noise_{name}_rows"] = floor.rows
+        if floor.mean_ratio is not None:
+            found[f"noise_{name}_mape"] = nine_digits(floor.mean_ratio)
     if memory:
         found["memory_median"] = nine_digits(statistics.median(memory))
         found["memory_mape"] = nine_digits(statistics.mean(memory))
@@ -73,6 +87,12 @@ def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
     return sorted(rows, key=lambda row: -abs(math.log1p(row.relative_error)))[:WORST]
 
 
+def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
+    """How many rows print their FLOP by which formula, most first; rows of no known one last."""
+    found = Counter(row.audit.formula for row in rows if row.audit)
+    return dict(sorted(found.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
+
+
 def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
     """How many rows of each source are left out for which reasons, most first."""
     return dict(Counter((row.source, "; ".join(row.reasons)) for row in left_out).most_common())
@@ -81,14 +101,18 @@ def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
 def runs_as_json(published: Published) -> dict[str, object]:
     """The public form: keys may be added, never renamed.
 
-    `sources` and `kinds` hold statistics (`of_rows`), `rows` every predicted run, `left_out` every other
-    with its reasons, `twice` the ids of rows that an earlier table holds. `does_not_fit` lists runs that
-    ran and are said not to fit, with what fills their memory. Unknown values are null.
+    `all`, `fully_specified`, `sources` and `kinds` hold statistics (`of_rows`), `formulas` how many rows
+    print FLOP by which formula, `rows` every predicted run, `left_out` every other with its reasons,
+    `twice` the ids of rows that an earlier table holds. `does_not_fit` lists runs that ran and are said not
+    to fit, with what fills their memory. Unknown values are null.
     """
     rows = published.rows
+    full = [row for row in rows if row.run.fully_specified]
     return {
         "format_version": FORMAT_VERSION,
         "all": of_rows(rows) if rows else None,
+        "fully_specified": of_rows(full) if full else None,
+        "formulas": formulas(rows),
         "sources": {source: of_rows(members) for source, members in by_source(rows).items()},
         "kinds": {
             name: {value: of_rows(members) for value, members in grouped(rows, key).items()}
@@ -131,4 +155,26 @@ def _row(row: ComparedRun) -> dict[str, object]:
         "predicted_memory_bytes": nine_digits(row.predicted_memory_bytes),
         "used_fraction": nine_digits(row.used_fraction),
         "assumptions": list(row.assumptions),
+        "likely": _likely(row.likely),
+        "flop_audit": row.audit
+        and {
+            "formula": row.audit.formula,
+            "nearest": row.audit.nearest,
+            "mismatch_ratio": nine_digits(row.audit.mismatch_ratio),
+        },
+    }
+
+
+def _likely(suspect: Likely) -> dict[str, object]:
+    """The first suspect of a row's error."""
+    return {
+        "factor": suspect.factor,
+        "share": nine_digits(suspect.share),
+        "log_sigma_factor": nine_digits(suspect.log_sigma_factor),
+        "needed_ratio": None if suspect.needed_ratio is None else nine_digits(suspect.needed_ratio),
+        "component": suspect.component,
+        "component_share": nine_digits(suspect.component_share),
+        "surprise_ratio": nine_digits(suspect.surprise_ratio),
+        "extrapolated": list(suspect.extrapolated),
+        "phrase": suspect.phrase(),
     }

@@ -8,9 +8,21 @@ from collections.abc import Iterator
 
 from flopcast.units import show_seconds
 from flopcast.validation.published import ComparedRun, Published
-from flopcast.validation.published_summary import KINDS, by_source, grouped, of_rows, reasons, worst
+from flopcast.validation.published_summary import (
+    KINDS,
+    by_source,
+    formulas,
+    grouped,
+    of_rows,
+    reasons,
+    worst,
+)
 
-HEADINGS = ("rows", "full", "median", "mean", "p90", "bias", "in 90 %", "trivial", "memory")
+HEADINGS = (
+    "rows", "full", "median", "mean", "p90", "bias", "in 90 %", "once", "repeat", "release", "trivial",
+    "memory",
+)  # fmt: skip
+NAME_WIDTH = 31
 REASON_WIDTH = 150  # characters of the reasons of one kind of rows
 TARGET_FRACTION = 0.02  # of runs that ran, at most as many may be said not to fit
 
@@ -25,14 +37,20 @@ def _lines(published: Published) -> Iterator[str]:
     if rows:
         yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble"
         yield "over one efficiency fitted on the same rows; memory: median error of peaks, where printed"
-        yield f"{'':38}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
+        yield "once: mean where repeats of a configuration count once; repeat, release: the noise floor,"
+        yield "what a perfect prediction is off by, inside one release and from release to release"
+        yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
         for source, members in by_source(rows).items():
             yield _line(source, of_rows(members))
         yield _line("all", of_rows(rows))
+        full = [row for row in rows if row.run.fully_specified]
+        if full:
+            yield _line("all that say everything", of_rows(full))
         for name, key in KINDS.items():
             yield f"by {name}"
             for value, members in sorted(grouped(rows, key).items()):
                 yield _line(f"  {value}", of_rows(members))
+        yield from _audited(published)
         yield from _worst(published)
         yield from _not_fitting(published)
     yield from _left_out(published)
@@ -40,7 +58,7 @@ def _lines(published: Published) -> Iterator[str]:
 
 def _line(name: str, found: dict[str, float]) -> str:
     """One line of the table."""
-    return f"{name:38}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
+    return f"{name:{NAME_WIDTH}}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
 
 
 def cells(found: dict[str, float]) -> list[str]:
@@ -51,9 +69,22 @@ def cells(found: dict[str, float]) -> list[str]:
         *(f"{found[key]:.1%}" for key in ("median", "mape", "p90")),
         f"{found['bias']:+.1%}",
         f"{found['coverage']:.0%}",
+        f"{found['clustered_mape']:.1%}",
+        *(
+            f"{found[key]:.1%}" if key in found else ""
+            for key in ("noise_within_mape", "noise_across_mape")
+        ),
         f"{found['trivial_mape']:.1%}",
         f"{found['memory_median']:.1%}" if "memory_median" in found else "",
     ]
+
+
+def _audited(published: Published) -> Iterator[str]:
+    """By which formulas rows that print both count their FLOP."""
+    found = formulas(published.rows)
+    if found:
+        told = ", ".join(f"{name} {number}" for name, number in found.items())
+        yield f"printed FLOP of {sum(found.values())} rows, by formula: {told}"
 
 
 def _worst(published: Published) -> Iterator[str]:
@@ -64,6 +95,7 @@ def _worst(published: Published) -> Iterator[str]:
             f"  {row.run.id:26} {row.relative_error:+7.1%} {show_seconds(measured):>9} measured,"
             f" {show_seconds(predicted):>9} predicted  {row.run.model}, {plan_words(row)}"
         )
+        yield f"  {'':26} {row.likely.phrase()}"
 
 
 def plan_words(row: ComparedRun) -> str:
