@@ -34,7 +34,7 @@ def predict(job: Job, book: CurveBook) -> Report:
     workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
     programs = realise(workload, job.software)  # what this software really runs; no hardware yet
     memory = peak_memory(programs)  # what must fit
-    priced = price(programs, job.cluster, book, FactorBook(job.site))  # each item alone
+    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
     return summarise(job, priced, timeline, memory)
 

@@ -14,6 +14,15 @@ from dataclasses import dataclass, field, replace
 from flopcast.spec.site import Site
 
 
+SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
+FAMILIES = ("dense", "experts")  # of models
+
+
+def unexplained(family: str) -> str:
+    """The factor by which whole steps of a family of models differ, that no other factor tells apart."""
+    return f"unexplained[{family}]"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
     """A multiplier of times, 1 unless a site says otherwise, with the sigma of its logarithm.
@@ -27,9 +36,20 @@ class Factor:
     log_sigma_factor: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """What whole runs taught of one factor: a ratio on top of its own, and how sure that is.
+
+    `log_sigma_factor` takes the place of the sigma that kernels alone leave.
+    """
+
+    ratio: float
+    log_sigma_factor: float
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:
-    """Factors of one prediction by name; a site's values take precedence.
+    """Factors of one prediction by name: what runs taught of them (`levels`), then the site's own values.
 
     The one value of the core that grows while it is used: pricing asks for factors as it meets them,
     and only those that were asked for are reported.
@@ -44,15 +64,20 @@ class FactorBook:
     """
 
     site: Site
+    levels: Mapping[str, Level] = field(default_factory=dict)
     found: dict[str, Factor] = field(default_factory=dict)
 
-    def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
+    def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0, shared: str = "") -> Factor:
         """The factor `name`, made on first use with this sigma and ratio.
 
-        `ratio` is the stack's or the device's word; the site's multiplies it. Later calls get the same
-        ratio; the largest sigma that anyone asks for holds for all of them, so that the order of asking
-        changes nothing.
+        `ratio` is the stack's or the device's word; the level's and the site's multiply it. Later calls get
+        the same ratio; the largest sigma that anyone asks for holds for all of them, so that the order of
+        asking changes nothing. Where no run taught anything of `name`, the level of `shared` holds, what
+        all of its kind have in common.
         """
+        level = self.levels.get(name) or self.levels.get(shared)
+        if level is not None:
+            ratio, log_sigma_factor = ratio * level.ratio, level.log_sigma_factor
         made = self._made(name, log_sigma_factor, ratio)
         before = self.found.setdefault(name, made)
         if made.log_sigma_factor > before.log_sigma_factor:
@@ -67,6 +92,12 @@ class FactorBook:
                 sigma = log_sigma_factor if known is None else known
                 return Factor(name=name, ratio=ratio * factor.ratio, log_sigma_factor=sigma)
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
+
+    def ask_unexplained(self) -> None:
+        """Make the factors of whole steps, where runs have shown how far those lie apart."""
+        for name in map(unexplained, FAMILIES):
+            if name in self.levels:
+                self.get(name, self.levels[name].log_sigma_factor)
 
     def all(self) -> Mapping[str, Factor]:
         """Every factor that was used, in the order of first use; a copy."""

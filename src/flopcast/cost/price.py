@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.collectives.network import MessageCost, message_seconds
-from flopcast.cost.factors import Factor, FactorBook
+from flopcast.cost.factors import SHARED_DERATE, Factor, FactorBook
 from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import KernelClass, class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
@@ -151,6 +151,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         _price_messages(collective, group, messages, state)
     for single in singles:
         state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
+    factors.ask_unexplained()
     used = tuple(state.used.values())
     return Priced(
         programs=programs,
@@ -282,8 +283,9 @@ def _kernel_factors(priced: KernelClass, found: Found, state: _Pricing) -> tuple
             names.append(label)
             state.factors.get(label, sigma)
     if priced.is_matrix:
-        names.append(f"in_training_derate[{stack.label}]")
-        state.factors.get(names[-1], stack.derate.log_sigma_factor, stack.derate.ratio)
+        names.append(f"{SHARED_DERATE}[{stack.label}]")
+        derate, shared = stack.derate, "" if stack.derate.own else SHARED_DERATE
+        state.factors.get(names[-1], derate.log_sigma_factor, derate.ratio, shared)
     return tuple(names)
 
 

@@ -5,19 +5,22 @@ Elsewhere: how it is shown (text.py, html.py), drawn over time (events.py, perfe
 JSON (as_json.py).
 """
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.factors import Factor, FactorBook
+from flopcast.cost.factors import Factor, FactorBook, unexplained
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats
+from flopcast.layers.experts import Experts
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, fits, seen_bytes
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.spec.job import Job
+from flopcast.spec.model import Model
 from flopcast.timeline.step import Timeline
 from flopcast.units import show
 from flopcast.workload.program import Programs
@@ -119,9 +122,9 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         Jitter multiplies the played step: machines that share a network or a power budget are slower in the
         mean than in their best step. Rates and utilisation are those of the mean step.
     """
-    jitter = _jitter(job, priced)
-    step_time_s = timeline.step_time_s * jitter.ratio
-    factors = sensitivities(timeline, priced, jitter)
+    whole = _whole(job, priced)
+    step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
+    factors = sensitivities(timeline, priced, whole)
     low_s, high_s = interval(step_time_s, factors)
     metrics = measure(job, step_time_s)
     told = memory_report(job, priced.programs, memory)
@@ -143,10 +146,17 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
     )
 
 
-def _jitter(job: Job, priced: Priced) -> Factor:
-    """The cluster's jitter, times what the site says of it, as a factor of its own."""
+def _whole(job: Job, priced: Priced) -> dict[str, Factor]:
+    """What scales the whole step: jitter, and by how much runs differ that nothing else tells apart."""
     known = job.cluster.jitter
-    return FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
+    jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
+    name = unexplained(family_of(job.model))
+    return {JITTER: jitter} | ({name: priced.factors[name]} if name in priced.factors else {})
+
+
+def family_of(model: Model) -> str:
+    """ "experts" where any block routes its tokens, else "dense"."""
+    return "experts" if any(isinstance(block.feed_forward, Experts) for block in model.blocks) else "dense"
 
 
 def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:

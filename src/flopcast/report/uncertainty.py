@@ -31,7 +31,9 @@ class Sensitivity:
     share: float
 
 
-def sensitivities(timeline: Timeline, priced: Priced, jitter: Factor) -> tuple[Sensitivity, ...]:
+def sensitivities(
+    timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
+) -> tuple[Sensitivity, ...]:
     """Every factor of the critical path, the widest contribution first.
 
     Parameters
@@ -40,8 +42,8 @@ def sensitivities(timeline: Timeline, priced: Priced, jitter: Factor) -> tuple[S
         Its path shares sum to the step without jitter.
     priced : Priced
         Names the factors of every item; an item's time is proportional to each of them.
-    jitter : Factor
-        Scales the whole step: its share is 1.
+    whole : mapping of str to Factor
+        What scales the whole step, by name: shares of 1.
 
     Returns
     -------
@@ -59,7 +61,10 @@ def sensitivities(timeline: Timeline, priced: Priced, jitter: Factor) -> tuple[S
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()
     ]
-    found.append(Sensitivity(name="jitter", log_sigma_factor=jitter.log_sigma_factor, share=1.0))
+    found += [
+        Sensitivity(name=name, log_sigma_factor=factor.log_sigma_factor, share=1.0)
+        for name, factor in whole.items()
+    ]
     return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
 
 

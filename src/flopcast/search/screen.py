@@ -92,7 +92,7 @@ def _screen_group(
     batch = batch_plans([plans[index] for index in kept])
     programs = realise(lower(job.model, batch, job.batch), job.software)
     memory = peak_memory(programs)
-    priced = price(programs, job.cluster, book, FactorBook(job.site))
+    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
     result.possible[kept] = True
     result.fits[kept] = fits(memory, job.cluster)
     result.step_time_s[kept] = step_seconds(priced)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
-from flopcast.layers.experts import Experts
 from flopcast.report.recomputed import recomputed_flop
-from flopcast.report.report import Report
+from flopcast.report.report import Report, family_of
+from flopcast.report.uncertainty import Sensitivity
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.validation.flop_audit import FlopAudit, flop_audit
@@ -37,6 +37,8 @@ class ComparedRun:
         The 90 % interval of the step.
     ideal_s : float
         The trivial model at an efficiency of 1: FLOP over peak, bubble included.
+    factors : tuple of Sensitivity
+        What the step hangs on.
     used_fraction : float
         What the driver would show on the fullest device over its capacity: above 1 the run is said not to
         fit.
@@ -56,6 +58,7 @@ class ComparedRun:
     predicted_step_time_s: float
     low_s: float
     high_s: float
+    factors: tuple[Sensitivity, ...]
     ideal_s: float
     measured_memory_bytes: float | None
     predicted_memory_bytes: float
@@ -90,8 +93,7 @@ class ComparedRun:
     @property
     def family(self) -> str:
         """ "experts" or "dense"."""
-        blocks = self.job.model.blocks
-        return "experts" if any(isinstance(block.feed_forward, Experts) for block in blocks) else "dense"
+        return family_of(self.job.model)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,6 +184,7 @@ def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
         predicted_step_time_s=report.step_time_s,
         low_s=report.step_time_low_s,
         high_s=report.step_time_high_s,
+        factors=report.factors,
         ideal_s=ideal_s(job, peak),
         measured_memory_bytes=run.observed.allocated_bytes,
         predicted_memory_bytes=memory.allocated_bytes,

@@ -6,10 +6,11 @@ on the device's relative, a plain data-sheet estimate.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from flopcast.cost.factors import Level
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, Evidence
 from flopcast.cost.kernels.relatives import RELATIVES, Relative
@@ -40,13 +41,14 @@ class Found:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CurveBook:
-    """Curves by (owner, name): owners are devices and fabrics.
+    """Curves by (owner, name): owners are devices and fabrics; and what runs taught of factors, by name.
 
     One book serves one prediction: it holds what its cluster may need (io/curves.py loads it), so the
     core opens no file.
     """
 
     curves: Mapping[tuple[str, str], Curve]
+    levels: Mapping[str, Level] = field(default_factory=dict)
 
     def find(self, owner: str, name: str, launch_s: float, cousins: tuple[str, ...] = ()) -> Found:
         """The curve for kernel class `name` on `owner`, or the nearest that exists.
