@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flopcast.spec.site import Site
-
+from flopcast.spec.stack import Stack
 
 SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
 FAMILIES = ("dense", "experts")  # of models
@@ -92,6 +92,11 @@ class FactorBook:
                 sigma = log_sigma_factor if known is None else known
                 return Factor(name=name, ratio=ratio * factor.ratio, log_sigma_factor=sigma)
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
+
+    def derate(self, stack: Stack) -> Factor:
+        """How much slower than alone matrix products are in this stack's training."""
+        own, shared = stack.derate, "" if stack.derate.own else SHARED_DERATE
+        return self.get(f"{SHARED_DERATE}[{stack.label}]", own.log_sigma_factor, own.ratio, shared)
 
     def ask_unexplained(self) -> None:
         """Make the factors of whole steps, where runs have shown how far those lie apart."""

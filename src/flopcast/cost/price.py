@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.collectives.network import MessageCost, message_seconds
-from flopcast.cost.factors import SHARED_DERATE, Factor, FactorBook
+from flopcast.cost.factors import Factor, FactorBook
 from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import KernelClass, class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
@@ -283,9 +283,7 @@ def _kernel_factors(priced: KernelClass, found: Found, state: _Pricing) -> tuple
             names.append(label)
             state.factors.get(label, sigma)
     if priced.is_matrix:
-        names.append(f"{SHARED_DERATE}[{stack.label}]")
-        derate, shared = stack.derate, "" if stack.derate.own else SHARED_DERATE
-        state.factors.get(names[-1], derate.log_sigma_factor, derate.ratio, shared)
+        names.append(state.factors.derate(stack).name)
     return tuple(names)
 
 
