@@ -64,3 +64,23 @@ def test_a_table_of_no_known_kind_ends_with_what_it_lacks(tmp_path):
 
     assert ended.code == 1
     assert "its header is of no known kind" in ended.err
+
+
+def test_a_page_is_written_beside_what_is_printed(table, tmp_path):
+    ended = flopcast("validate", "--runs", table, "--report", tmp_path / "page.html")
+
+    assert ended.code == 0
+    assert "source-a" in ended.out
+    assert "a-1: GPT" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [(["--suite", "sc21"], "add --runs"), (["--runs", "none.csv"], "no folder")]
+)
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(tmp_path, arguments, told):
+    path = tmp_path / ("page.html" if "--suite" in arguments else "nowhere/page.html")
+
+    ended = flopcast("validate", *arguments, "--report", path)
+
+    assert ended.code == 1
+    assert told in ended.err

@@ -70,13 +70,14 @@ def cells(found: dict[str, float]) -> list[str]:
         f"{found['bias']:+.1%}",
         f"{found['coverage']:.0%}",
         f"{found['clustered_mape']:.1%}",
-        *(
-            f"{found[key]:.1%}" if key in found else ""
-            for key in ("noise_within_mape", "noise_across_mape")
-        ),
+        *(_percent(found, key) for key in ("noise_within_mape", "noise_across_mape")),
         f"{found['trivial_mape']:.1%}",
-        f"{found['memory_median']:.1%}" if "memory_median" in found else "",
+        _percent(found, "memory_median"),
     ]
+
+
+def _percent(found: dict[str, float], key: str) -> str:
+    return f"{found[key]:.1%}" if key in found else "–"
 
 
 def _audited(published: Published) -> Iterator[str]:

@@ -1,0 +1,112 @@
+"""Tables of published runs, whatever they are printed as.
+
+Answers: which tables does a page of published runs have, with which headings and cells?
+Elsewhere: the page as Markdown (published_page.py) and as HTML (published_html.py), the shorter text
+(published_text.py), the statistics (published_summary.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flopcast.units import show_seconds
+from flopcast.validation.published import Published
+from flopcast.validation.published_summary import (
+    KINDS,
+    by_source,
+    formulas,
+    grouped,
+    of_rows,
+    reasons,
+    worst,
+)
+from flopcast.validation.published_text import HEADINGS, cells, plan_words
+
+LEGEND = {  # heading → what it holds
+    "full": "rows that say all",
+    "median, mean, p90": "of absolute errors of the step time, predicted over measured less one",
+    "once": "the mean where repeats of a configuration count once",
+    "repeat, release": "the noise floor, what a perfect prediction would be off by, from repeats inside one"
+    " release and from release to release",
+    "trivial": "mean error of FLOP × bubble over one efficiency, fitted on the same rows",
+    "memory": "median error of peaks, where they are printed",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """One table; `title` and `told` stand before it, where they are not empty.
+
+    `lines` are the name of a line, under the heading `first`, and its cells under `headings`.
+    """
+
+    first: str
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, list[str]], ...]
+    title: str = ""
+    told: str = ""
+
+
+def tables(published: Published) -> Iterator[Table]:
+    """Every table of a page, in order; those of rows only where there are rows."""
+    if published.rows:
+        yield _sources(published)
+        for name, key in KINDS.items():
+            kinds = sorted(grouped(published.rows, key).items())
+            lines = tuple((kind, cells(of_rows(found))) for kind, found in kinds)
+            yield Table(first=name, headings=HEADINGS, lines=lines)
+        yield _worst(published)
+        yield _not_fitting(published)
+        yield Table(
+            title="FLOP as printed",
+            told="Rows that print a rate of FLOP and one of tokens, by the formula that they count by.",
+            first="formula",
+            headings=("rows",),
+            lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),
+        )
+    told = reasons(published.left_out)
+    yield Table(
+        title=f"Left out: {len(published.left_out)} rows",
+        first="source",
+        headings=("rows", "because"),
+        lines=tuple((source, [str(number), why]) for (source, why), number in told.items()),
+    )
+
+
+def _sources(published: Published) -> Table:
+    """A line a source, all of them, and all rows that say everything."""
+    rows = published.rows
+    full = [row for row in rows if row.run.fully_specified]
+    groups = [*by_source(rows).items(), ("all", rows), ("all that say everything", full)]
+    lines = tuple((name, cells(of_rows(members))) for name, members in groups if members)
+    return Table(first="source", headings=HEADINGS, lines=lines)
+
+
+def _worst(published: Published) -> Table:
+    """The rows that are furthest off, each with its first suspect."""
+    lines = tuple(
+        (
+            row.run.id,
+            [
+                row.run.model,
+                show_seconds(row.measured_step_time_s),
+                show_seconds(row.predicted_step_time_s),
+                f"{row.relative_error:+.1%}",
+                row.likely.phrase(),
+                plan_words(row),
+            ],
+        )
+        for row in worst(published.rows)
+    )
+    headings = ("model", "measured", "predicted", "error", "likely", "plan")
+    return Table(title="Worst rows", first="run", headings=headings, lines=lines)
+
+
+def _not_fitting(published: Published) -> Table:
+    """Runs that ran and are said not to fit, fullest first."""
+    wrong = sorted((row for row in published.rows if not row.fits), key=lambda row: -row.used_fraction)
+    lines = tuple(
+        (row.run.id, [f"{row.used_fraction:.0%}", ", ".join(row.largest_categories), plan_words(row)])
+        for row in wrong
+    )
+    title = f"Said not to fit, though they ran: {len(wrong)} of {len(published.rows)}"
+    return Table(title=title, first="run", headings=("of the device", "filled by", "plan"), lines=lines)
