@@ -11,7 +11,7 @@ from flopcast.schedules import SCHEDULES
 
 PLAIN = [(p, 1, m) for p in (1, 2, 3, 5) for m in (1, 2, 3, 11)]
 CHUNKED = [(p, v, rounds * p) for p in (2, 3, 4) for v in (2, 3) for rounds in (1, 2, 5)]
-CASES = [(name, *shape) for name in ("1f1b", "gpipe", "zb_h1", "zb_h2") for shape in PLAIN]
+CASES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2") for shape in PLAIN]
 CASES += [("interleaved_1f1b", *shape) for shape in CHUNKED]
 EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
 

@@ -58,6 +58,8 @@ TRAFFIC = {
     "split_heads": ("->", "dqkv -> joined"),
     "epilogue_bias": ("->", "dy ->"),
     "bias_dropout_add": ("x residual -> y", "dy -> dx ; dx -> ; dy1 dy2 -> dresidual"),
+    "softmax_dropout": ("scores -> softmax dropped", "softmax dy -> dscores"),
+    "fused_cross_entropy": ("logits -> probabilities", "probabilities -> dlogits"),
     "bias_add_residual": ("x residual -> y", "dy -> ; dy1 dy2 -> dresidual"),
     "accumulate_gradient": ("new total -> total", ""),
     "accumulate_main_gradient": ("new high low -> high low", ""),
@@ -89,7 +91,11 @@ CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forwa
         " tanh -> above ; half above -> y"
     ),
 }
-MASKED = {"dropout", "bias_dropout_add"}  # one byte per element, written forward and read backward
+MASKED = {
+    "dropout",
+    "bias_dropout_add",
+    "softmax_dropout",
+}  # one byte per element, written forward and read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
@@ -97,6 +103,8 @@ LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a
 }  # fmt: skip
 FUSIONS = {  # one kernel, and those that it stands for
     "scaled_masked_softmax": ("mask_fill", "softmax"),
+    "softmax_dropout": ("mask_fill", "softmax", "dropout"),
+    "fused_cross_entropy": ("cast_to_fp32", "cross_entropy"),
     "bias_gelu": ("bias_add", "gelu"),
     "bias_dropout_add": ("bias_add", "dropout", "residual_add"),
     "bias_add_residual": ("bias_add", "residual_add"),

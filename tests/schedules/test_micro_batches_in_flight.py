@@ -65,6 +65,14 @@ def test_1f1b_keeps_as_many_as_stages_are_left(stages, virtual, micro):
 
 
 @pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+def test_eager_1f1b_keeps_nearly_twice_as_many(stages, virtual, micro):
+    kept = [in_flight("eager_1f1b", stage, stages, virtual, micro)[0] for stage in range(stages)]
+
+    # arXiv:2211.05322, section 4, which counts stages from 1: 2 (p - i) + 1
+    assert kept == [min(2 * (stages - i) + 1, micro) for i in range(1, stages + 1)]
+
+
+@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
 def test_gpipe_keeps_every_micro_batch_on_every_stage(stages, virtual, micro):
     kept = [in_flight("gpipe", stage, stages, virtual, micro)[0] for stage in range(stages)]
 

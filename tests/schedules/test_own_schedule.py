@@ -9,7 +9,7 @@ from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD
 from flopcast.spec.own_schedule import OwnSchedule, Row, faults, own_schedule
 
-SHAPES = [(name, *shape) for name in ("1f1b", "gpipe", *SPLIT[:2]) for shape in PLAIN]
+SHAPES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", *SPLIT[:2]) for shape in PLAIN]
 SHAPES += [("interleaved_1f1b", *shape) for shape in INTERLEAVED]
 
 

@@ -241,6 +241,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "mine.csv",
         "auto, 1f1b, gpipe",
     ),
+    ("plan.schedule", "a stage cannot run ahead of one that takes its messages one by one"): (
+        parts(schedule="eager_1f1b", data_parallel=4, pipeline_parallel=2, stack="gpt-neox-deepspeed"),
+        "eager_1f1b",
+        "auto, 1f1b, gpipe",
+    ),
     ("plan.virtual_stages", "ZB-V has one chunk that goes down the stages and one that comes back up"): (
         parts(schedule="zb_v", data_parallel=4, pipeline_parallel=2, virtual_stages=4),
         4,
@@ -454,6 +459,16 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "plan.zero",
         "sharded gradients and parameters with weight gradients of their own are not built yet",
     ): (parts(zero=3, schedule="zb_h1", stack="megatron-core"), 3, "0 or 1"),
+    ("plan.zero", "reductions of shards in the order of compute are not built yet"): (
+        parts(
+            stack={"base": "megatron-core", "gradients": {"overlap_with_tensor": False}},
+            data_parallel=4,
+            tensor_parallel=2,
+            zero=3,
+        ),
+        3,
+        "0 or 1",
+    ),
     ("plan.zero", "4-bit weights that are gathered and written out by units are not built yet"): (
         parts(
             model=model() | {"adapters": {"rank": 8, "targets": ["q"], "base_dtype": "nf4"}},

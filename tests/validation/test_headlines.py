@@ -258,3 +258,41 @@ def test_another_division_on_v100_costs_or_gains_as_measured(rows, case, base):
     ratio = measured * (1 + rows[base].relative_error) / (1 + rows[case].relative_error)
 
     assert ratio == pytest.approx(measured, rel=block["tolerance"]["ratio"])
+
+
+# Of these the ratio is not reached: Megatron-LM took 0.8 and 3.8 s longer than the same messages take under
+# OneFlow and than its own reductions suggest; OneFlow's whole activations did not hide under compute.
+FAR_RATIOS = {"mp-1x16x1-16-3072x16", "mp-1x32x1-16-3072x32", "mp-pp-1x8x4-512-2304x24"}
+
+
+def test_oneflow_s_steps_on_v100_are_those_of_its_report(suite):
+    for name, printed in v100().items():
+        row = suite[f"oneflow-{name}"]
+        rate_per_s = row.job.plan.global_batch / row.measured.step_time_s
+        assert rate_per_s == pytest.approx(printed["oneflow_seq_s"], rel=0.005)
+        assert row.job.cluster == suite[name].job.cluster
+        assert row.job.model == suite[name].job.model
+
+
+def test_oneflow_on_v100_is_within_15_percent_but_for_whole_activations_of_sixteen_sequences(rows):
+    tolerance = headline("oneflow_vs_megatron_v100")["tolerance"]["absolute"]
+
+    found = {row.id: row.relative_error for row in rows.values() if row.system == "v100-oneflow"}
+
+    assert len(found) == 18
+    far = {name for name, error in found.items() if abs(error) > tolerance}
+    assert far == {"oneflow-mp-pp-1x8x4-512-2304x24"}
+
+
+def test_oneflow_gains_over_megatron_what_it_gained_in_15_of_18_cases(rows):
+    tolerance = headline("oneflow_vs_megatron_v100")["tolerance"]["ratio"]
+
+    far = set()
+    for name, printed in v100().items():
+        measured = printed["oneflow_seq_s"] / printed["megatron_seq_s"]
+        megatron, oneflow = rows[name], rows[f"oneflow-{name}"]
+        ratio = measured * (1 + megatron.relative_error) / (1 + oneflow.relative_error)
+        if abs(ratio / measured - 1) > tolerance:
+            far.add(name)
+
+    assert far == FAR_RATIOS

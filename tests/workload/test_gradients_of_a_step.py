@@ -367,3 +367,19 @@ def test_an_unknown_copy_is_refused_by_name():
 
     with pytest.raises(FlopcastError, match="flaten"):
         realised(GPT, misspelt, "dp=2 gbs=2")
+
+
+@pytest.mark.parametrize("text", ["dp=2 pp=1 gbs=8", "dp=2 pp=4 gbs=8"])
+def test_reductions_in_the_order_of_compute_follow_the_backward_where_tensors_are_cut(text):
+    """OneFlow: as overlapped without tensor parallelism, as one that overlaps nothing with it."""
+    in_order = stack_with(COPYING, gradients={"overlap_with_tensor": False})
+    never = stack_with(COPYING, gradients={"overlap": False})
+
+    def sent(stack, plan):
+        programs = realised(GPT, stack, plan)
+        parts = programs.layers[1].backward, programs.reduce
+        found = [[item for item in part if item.name == "gradients.reduce"] for part in parts]
+        return [sum(map(total_bytes, items)) for items in found]
+
+    assert sent(in_order, text) == sent(COPYING, text)
+    assert sent(in_order, f"{text} tp=4") == sent(never, f"{text} tp=4")

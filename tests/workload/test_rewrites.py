@@ -37,7 +37,14 @@ from flopcast.workload.realise import realise, rewrite_names
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.base import change_kind, fuse_runs, kind_of
 
-FUSIONS = ["bias_dropout_add", "bias_gelu", "epilogue_bias", "flash_attention", "fused_softmax"]
+FUSIONS = [
+    "bias_dropout_add",
+    "bias_gelu",
+    "epilogue_bias",
+    "flash_attention",
+    "fused_softmax",
+    "fused_softmax_dropout",
+]
 INSERTING = ["layout_copies"]  # adds a kernel in front of one that stays: asked twice, it copies twice
 RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
 MIXTURE, SHARED = (

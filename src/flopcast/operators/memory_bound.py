@@ -74,6 +74,8 @@ KINDS: dict[str, Kind] = {
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),
     "bias_gelu": Kind(forward=2, backward=4, saves=X),
+    "softmax_dropout": Kind(forward=3, backward=3, mask_passes=1, reduces=True, saves=(("softmax", 1),)),
+    "fused_cross_entropy": Kind(forward=2, backward=2, reduces=True),
     "split_heads": Kind(forward=0, backward=2),  # views; backward joins the three gradients
     "epilogue_bias": Kind(forward=0, backward=1),
     "bias_dropout_add": Kind(forward=3, backward=6, mask_passes=1),

@@ -1,6 +1,7 @@
 """The schedules that a plan may name: one file and one line each; and those that users write down."""
 
 from flopcast.schedules.base import AbstractSchedule
+from flopcast.schedules.eager import EagerOneForwardOneBackward
 from flopcast.schedules.given import GivenOrder
 from flopcast.schedules.gpipe import GPipe
 from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
@@ -11,6 +12,7 @@ from flopcast.spec.own_schedule import OwnSchedule
 
 SCHEDULES: dict[str, AbstractSchedule] = {
     "1f1b": OneForwardOneBackward(),
+    "eager_1f1b": EagerOneForwardOneBackward(),
     "interleaved_1f1b": InterleavedOneForwardOneBackward(),
     "gpipe": GPipe(),
     "zb_h1": ZeroBubble(1),

@@ -53,7 +53,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: not (c.model.adapters and c.plans.structure.splits_backward),
         value=lambda c: c.plans.structure.pipeline_schedule,
-        allowed=lambda _: "auto, 1f1b, interleaved_1f1b, gpipe with adapters",
+        allowed=lambda _: "auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe with adapters",
         because="zero bubble schedules fill bubbles with weight gradients, which frozen weights have not",
         fix=lambda _: "set schedule to auto",
     ),

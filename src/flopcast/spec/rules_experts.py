@@ -154,7 +154,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: c.plans.structure.schedule != "dualpipe",
         value=lambda _: "dualpipe",
-        allowed=lambda _: "auto, 1f1b, interleaved_1f1b, gpipe, zb_h1, zb_h2, zb_v",
+        allowed=lambda _: "auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe, zb_h1, zb_h2, zb_v",
         because="exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
         fix=lambda _: "set schedule to auto",
     ),

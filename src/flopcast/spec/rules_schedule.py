@@ -65,6 +65,16 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
+        field="plan.schedule",
+        holds=lambda c: (
+            c.plans.structure.schedule != "eager_1f1b" or c.stack.pipeline.transfers != "sequential"
+        ),
+        value=lambda c: c.plans.structure.pipeline_schedule,
+        allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
+        because="a stage cannot run ahead of one that takes its messages one by one",
+        fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
+    ),
+    Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages <= 2) | (c.plans.structure.pipeline_schedule != "zb_v"),
         value=lambda c: first(c.plans.virtual_stages),

@@ -82,6 +82,16 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.zero",
+        holds=lambda c: (
+            (c.plans.tensor_parallel == 1) | (_zero(c) <= 1) | c.stack.gradients.overlap_with_tensor
+        ),
+        value=_zero,
+        allowed=lambda _: "0 or 1 on a stack without gradients.overlap_with_tensor",
+        because="reductions of shards in the order of compute are not built yet",
+        fix=lambda _: "set zero to 1, or stack.gradients.overlap_with_tensor to true",
+    ),
+    Rule(
+        field="plan.zero",
         holds=lambda c: _zero(c) in c.stack.sharding.zero_stages,
         value=_zero,
         allowed=_stages,

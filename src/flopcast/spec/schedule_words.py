@@ -11,7 +11,9 @@ from pydantic import BeforeValidator, Field
 
 from flopcast.spec.own_schedule import OwnSchedule
 
-Word = Literal["auto", "1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v", "dualpipe"]
+Word = Literal[
+    "auto", "1f1b", "eager_1f1b", "interleaved_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v", "dualpipe"
+]
 SPLIT = ("zb_h1", "zb_h2", "zb_v")  # weight gradients are tasks of their own (arXiv:2401.10241)
 CHUNKED = ("interleaved_1f1b", "zb_v")  # several chunks a stage
 TABLE = ".csv"  # how the name of a table ends
@@ -47,4 +49,4 @@ def sends_ahead(schedule: str | OwnSchedule) -> bool:
     Posted together in the gaps between tasks, messages of such orders would wait for tasks that they put
     there: ZB-H2 would deadlock, and so may a user's own order.
     """
-    return isinstance(schedule, OwnSchedule) or schedule in SPLIT
+    return isinstance(schedule, OwnSchedule) or schedule in (*SPLIT, "eager_1f1b")

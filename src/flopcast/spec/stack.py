@@ -59,6 +59,9 @@ class Gradients(Noun):
     bucket_elements_per_rank : int
         Megatron-Core makes buckets at least this times the data-parallel degree, so that the share of each
         rank stays large enough for the network.
+    overlap_with_tensor : bool
+        Whether `overlap` holds with tensor parallelism too. Not where all collectives then share the
+        stream of compute (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward.
     overlap_gather : bool
         Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) arrive layer by layer under the
         next step's first forward, or all of them before it.
@@ -69,6 +72,7 @@ class Gradients(Noun):
     dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     collective: Literal["all_reduce", "reduce_scatter"] = "all_reduce"
     overlap: bool = Field(default=False, description="under the last micro-batch's backward")
+    overlap_with_tensor: bool = Field(default=True, description="overlap, where tp is above 1 as well")
     overlap_gather: bool = Field(default=False, description="parameters, under the next forward")
     bucket_elements: int = Field(default=40_000_000, gt=0)
     bucket_elements_per_rank: int = Field(default=0, ge=0, description="least, times data_parallel")
@@ -266,6 +270,9 @@ class Stack(Noun):
         `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
         Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
+    fused_loss : bool
+        Whether one kernel over 16-bit logits makes the cross entropy where tensor parallelism does not cut
+        them, instead of a cast to fp32 and a chain of kernels.
     tensor_overlap : str
         "chunks": gathers and scatters of tensor parallelism run beside the products of blocks that they
         belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
@@ -293,6 +300,7 @@ class Stack(Noun):
     recompute_stops_early: bool = Field(
         default=False, description="the last GEMM of a checkpoint does not run again"
     )
+    fused_loss: bool = Field(default=False, description="uncut logits: cross entropy in one kernel")
     tensor_overlap: Literal["none", "chunks"] = Field(
         default="none", description="chunks: tensor-parallel messages under blocks' products"
     )

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, constant
 from flopcast.errors import InternalError
 from flopcast.layers.base import Weight
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -82,12 +82,30 @@ def micro_batch_items(
         by_axis = [("", "dp", held - experts)]
         if any(weight.expert for weight in weights):
             by_axis.append(("_experts", "expert_dp", experts))
-        for when, mask in times:
+        hidden = hidden_reductions(stack, plans) if plans.structure.zero < 2 else ONE
+        for when, mask in ((when, mask * hidden) for when, mask in times):
             copies = (name for name in gradients.copies if name not in AFTER_REDUCTION)
             items += [_over_gradients(stack, n, held * mask, phase="backward", when=when) for n in copies]
             for name, axis, count in by_axis:
                 items += _beside(stack, plans, (name, axis), count * mask, (when, on_stage))
     return tuple(items)
+
+
+def hidden_reductions(stack: Stack, plans: Plans) -> Counts:
+    """1 where reductions run beside the backward, 0 where they follow it; (plans, 1), below ZeRO-2.
+
+    Examples
+    --------
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> stack = Stack(name="any", gradients={"overlap": True, "overlap_with_tensor": False})
+    >>> [hidden_reductions(stack, one_plan(Plan(dp=8, tp=tp))).item() for tp in (1, 8)]
+    [1.0, 0.0]
+    """
+    gradients = stack.gradients
+    if gradients.overlap_with_tensor or not gradients.overlap:
+        return np.full_like(plans.tensor_parallel, float(gradients.overlap))
+    alone: Counts = np.where(plans.tensor_parallel > 1, 0.0, 1.0)
+    return alone
 
 
 def _beside(
@@ -155,12 +173,17 @@ def reduce_items(
     tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
     items.append(_message("tied_embeddings", tables))
     copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
-    if not gradients.overlap and plans.structure.zero < 2:
-        items += [item for name, item in copies if name not in AFTER_REDUCTION]
+    if not (gradients.overlap and gradients.overlap_with_tensor) and plans.structure.zero < 2:
+        exposed = 1.0 - hidden_reductions(stack, plans)
+        items += [
+            replace(item, count=item.count * exposed)
+            for name, item in copies
+            if name not in AFTER_REDUCTION
+        ]
         for name, axis, held in _by_axis(parameters, experts):
             buckets, bucket = _buckets(stack, plans, held)
             items += [
-                replace(_message(f"reduce{name}{ending}", message), count=buckets)
+                replace(_message(f"reduce{name}{ending}", message), count=buckets * exposed)
                 for ending, message in reductions(stack, plans, bucket, axis).items()
             ]
     items += [item for name, item in copies if name in AFTER_REDUCTION]

@@ -55,6 +55,7 @@ from flopcast.workload.recompute import (
     recomputed_modules,
 )
 from flopcast.workload.rewrites import REWRITES
+from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.sharded import gathered_segments
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
@@ -145,6 +146,9 @@ def _layer(
         before, forward = forward, REWRITES[name](forward)
         if forward != before:
             accounting.append(_account(name, logical.kind, before, forward))
+    if stack.fused_loss and logical.kind == "head":
+        before, forward = forward, fused_loss(forward, workload.plans.tensor_parallel)
+        accounting.append(_account("fused_loss", logical.kind, before, forward))
     before, narrowed = forward, narrow_layer(logical, forward, workload, stack)
     forward, casts = narrowed.forward, narrowed.weight_casts
     if casts:

@@ -33,7 +33,11 @@ from flopcast.workload.reruns import reruns
 
 AT_ONCE = -1  # there when the backward begins
 
-LOSS = ("cast_to_fp32", "cross_entropy")  # behind the logits: what they keep is the stack's `logit_bytes`
+LOSS = (
+    "cast_to_fp32",
+    "cross_entropy",
+    "fused_cross_entropy",
+)  # behind the logits: what they keep is the stack's `logit_bytes`
 PASSES_ON = (  # kinds whose gradient is that of their output, for every input or from the second on
     "residual_add",
     "bias_add",

@@ -127,6 +127,11 @@ RELATIVES: dict[str, Relative] = {
         Relative(name="residual_add", log_sigma_factor=0.2),
     ),
     **dict.fromkeys(("epilogue_bias", "merge_gradients"), STREAMING),  # move nothing
+    "softmax_dropout": Relative(name="scaled_masked_softmax", log_sigma_factor=0.1),
+    "softmax_dropout.backward": Relative(name="scaled_masked_softmax.backward", log_sigma_factor=0.1),
+    # a softmax over rows too wide to stay on chip, and one pass: estimates, as no row was measured
+    "fused_cross_entropy": Relative(name="softmax", log_sigma_factor=0.2),
+    "fused_cross_entropy.backward": Relative(name="residual_add", log_sigma_factor=0.2),
     "bias_gelu": Relative(name="gelu", log_sigma_factor=0.08),
     "bias_gelu.backward": Relative(name="gelu.backward", log_sigma_factor=0.1),
     **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},

@@ -18,6 +18,7 @@ from flopcast.workload.rewrites.epilogue_bias import epilogue_bias
 from flopcast.workload.rewrites.flash_attention import flash_attention
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
+from flopcast.workload.rewrites.fused_softmax_dropout import fused_softmax_dropout
 from flopcast.workload.rewrites.layout_copies import layout_copies
 from flopcast.workload.rewrites.separate_experts import separate_experts
 from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
@@ -28,6 +29,7 @@ from flopcast.workload.rewrites.weighted_experts import weighted_experts
 REWRITES: dict[str, Rewrite] = {
     "flash_attention": flash_attention,
     "fused_softmax": fused_softmax,
+    "fused_softmax_dropout": fused_softmax_dropout,
     "fused_layernorm": fused_layernorm,
     "bias_gelu": bias_gelu,
     "bias_dropout_add": bias_dropout_add,

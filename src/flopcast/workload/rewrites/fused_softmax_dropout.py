@@ -1,0 +1,8 @@
+"""Mask, softmax and dropout of attention in one kernel (OneFlow's `fused_scale_tril_softmax_dropout`)."""
+
+from flopcast.workload.rewrites.base import Items, fuse_runs
+
+
+def fused_softmax_dropout(items: Items) -> Items:
+    """`mask_fill, softmax, dropout` → `softmax_dropout`; keeps softmax and mask, as the three do."""
+    return fuse_runs(items, ("mask_fill", "softmax", "dropout"), "softmax_dropout")
