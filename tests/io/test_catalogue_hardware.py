@@ -249,6 +249,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "rtx-4090-24gb": (16, 2),
     "h100-pcie-80gb": (16, 4),  # lanes of PCIe 5.0
     "rtx-pro-6000-96gb": (16, 4),
+    "trainium1-core-16gb": (2, 48),  # half of a chip's four NeuronLink-v2 (384 GB/s both directions)
     "mi250x-gcd-64gb": (2, 50),  # Infinity Fabric between packages, its better paths
     "mi300x-192gb": (7, 64),
     "mi355x-288gb": (7, 153.6 / 2),
@@ -280,6 +281,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     **dict.fromkeys(("aws-p3dn", "gcp-a2-ultra", "rtx-4090-8", "v100-sxm2-16gb-8"), (1, 100)),
     **dict.fromkeys(("aws-p5", "aws-p5e"), (32, 100)),
     "aws-p5en": (16, 200),
+    "aws-trn1": (8, 100),
     "rtx-pro-6000-8": (4, 400),
     "v100-pcie-16gb-4": (1, 10),
     "arc-pro-b60-8": (1, 400),

@@ -36,6 +36,8 @@ PRINTED = {  # billions of parameters, and half of the last digit that is printe
     "nemotron-4-15b": (3.2 + 12.5, 0.1),
     # arXiv:2406.11704, section 2: 9.4 billion of embeddings, 331.6 billion besides
     "nemotron-4-340b": (9.4 + 331.6, 0.1),
+    # the names of its sizes, but for the two tables of 256000 words; arXiv:2307.09288, Table 1
+    "nemotron-3-22b": (21.3, 0.5), "llama-2-34b": (34.0, 0.5),
     # arXiv:2205.01068, Table 1, the name of each size
     "opt-1.3b": (1.3, 0.05), "opt-2.7b": (2.7, 0.05), "opt-13b": (13.0, 0.5), "opt-30b": (30.0, 0.5),
     "opt-66b": (66.0, 0.5), "opt-175b": (175.0, 0.5),

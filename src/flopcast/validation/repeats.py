@@ -4,8 +4,8 @@ Answers: how far off would a perfect prediction be on these rows, and how large 
 of one configuration count once?
 Elsewhere: errors row by row (published_summary.py).
 
-A configuration is a model, a cluster, a plan and a batch; inside a release, also a stack. A time that one
-release prints twice is one measurement: tables are quoted in other tables.
+A configuration is a model, a cluster, a plan, a batch and a framework; inside a release, also a stack. A
+time that one release prints twice is one measurement: tables are quoted in other tables.
 """
 
 import math
@@ -76,13 +76,14 @@ def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable])
 
 
 def _configuration(row: ComparedRun) -> Hashable:
-    """What was trained, on what, how divided."""
-    return row.job.model, row.job.cluster, row.job.plan, row.job.batch
+    """What was trained, on what, how divided, by which software of any release."""
+    job = row.job
+    return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
 
 
 def _version(row: ComparedRun) -> Hashable:
-    """The software as the row names it."""
-    return row.run.software.framework, row.run.software.version
+    """The release as the row names it."""
+    return row.run.software.version
 
 
 def _release(row: ComparedRun) -> Hashable:

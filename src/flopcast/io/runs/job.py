@@ -44,13 +44,10 @@ def reproduce(run: Run) -> Job:
         raise SpecError([_missing(run, "table", run.id, "this defect", run.refused)])
     problems: list[Problem] = []
     software = software_of(run)
-    if software is None or software.refused:
-        word = software.refused if software else "any software of these years"
-        told = software.because if software else "no entry of the catalogue's table matches"
-        problems.append(_missing(run, "framework", run.software.framework, word, told))
-        defaults: tuple[Default, ...] = ()
-    else:
-        defaults = defaults_of(run, software)
+    if software is None:
+        told = "no entry of the catalogue's table matches"
+        problems.append(_missing(run, "framework", run.software.framework, "software of these years", told))
+    defaults = defaults_of(run, software) if software else ()
     assumed: list[str] = []
     plan = _plan(run, defaults, assumed)
     data: dict[str, object] = {"plan": plan}
@@ -117,7 +114,7 @@ def _degree(plan: Mapping[str, object], name: str) -> int:
 def _sharding(run: Run) -> dict[str, object]:
     """What a source's word for sharded data parallelism means, and InternEvo's `zero1` in the remarks."""
     word = run.mapping.fsdp.lower()
-    group = re.search(r"(?:size|shard group) (\d+)$", word)
+    group = re.search(r"(?:size|shard group|fsdp) (\d+)$", word)
     zero1 = re.search(r"zero1=(\d+)", run.notes)
     if zero1:
         return {"data_shard": int(zero1[1])}
@@ -128,7 +125,7 @@ def _sharding(run: Run) -> dict[str, object]:
         return {"zero": 3, "data_shard": int(group[1]) if int(group[1]) < replicas else 0}
     if word == "hsdp":
         return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
-    return {"zero": 3} if word in ("fsdp", "full_shard") else {}
+    return {"zero": 3} if word in ("fsdp", "full_shard", "shard_grad_op") else {}
 
 
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:

@@ -34,11 +34,12 @@ class KnownModel(Noun):
     """A model by its printed name.
 
     `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
-    sequences are long.
+    sequences are long. `refused`: what it is made of that is not built.
     """
 
     name: str = Field(description="a regular expression, against small letters and digits")
-    base: str
+    base: str = ""
+    refused: str = ""
     gated: bool | None = None
     sized: bool = False
     positions: bool = False
@@ -63,13 +64,12 @@ class Default(Noun):
 
 
 class KnownSoftware(Noun):
-    """A framework, in versions and years; `refused`: what is missing where no stack stands for it."""
+    """A framework, in versions and years, and the stack that stands for it."""
 
     software: str = Field(description="a regular expression, against framework, a blank and version")
     first_year: int = 0
     last_year: int = 9999
-    stack: str = ""
-    refused: str = ""
+    stack: str
     because: str
     defaults: tuple[Default, ...] = ()
 
@@ -132,8 +132,10 @@ def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
         "model": run.model.lower(),
         "device": run.machine.device,
         "precision": run.mapping.precision,
+        "framework": run.software.framework,
         "fsdp": run.mapping.fsdp,
         "tensor": str(run.mapping.tensor_parallel or ""),
+        "pipeline": str(run.mapping.pipeline_parallel or ""),
         "context": str(run.mapping.context_parallel or ""),
         "expert": str(run.mapping.expert_parallel or ""),
         "version": run.software.version,

@@ -25,8 +25,9 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
         No entry is of this name and these sizes.
     """
     known = model_of(run)
-    if known is None:
+    if known is None or known.refused:
         because = "the catalogue has no model of this name, and the row prints no sizes"
+        because = known.refused if known else because
         raise SpecError([_fault(run, "model", run.model, "a model of the catalogue, or sizes", because)])
     if known.sized:
         assumed.append(f"model {known.base}'s block: {known.because}")
@@ -44,7 +45,7 @@ def _sized(run: Run, known: KnownModel) -> dict[str, object]:
     width = sizes.ffn_hidden or 4 * (sizes.hidden or 0)
     block["feed_forward"] = {"ffn_hidden": width}
     for part, changed in known.changes.get("blocks", {}).get("0", {}).items():
-        block[part] = block.get(part, {}) | changed
+        block[part] = block.get(part, {}) | changed if isinstance(changed, dict) else changed
     document: dict[str, object] = {"base": known.base, "hidden": sizes.hidden, "blocks": {"0": block}}
     document |= _given(sizes, vocabulary="vocabulary", tied_embeddings="tied_embeddings")
     if known.positions and run.sequence_length:
