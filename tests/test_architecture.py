@@ -24,7 +24,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "report": {"timeline", "memory"},
     "calibration": {"measure"},
     "prediction": {"report"},
-    "validation": {"prediction"},
+    "validation": {"prediction", "calibration"},
     "search": {"prediction"},
     "measure": {"cost"},
     "tracing": {"layers"},

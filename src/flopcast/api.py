@@ -4,10 +4,13 @@ Answers: how do I get from a file, or from nouns, to an answer?
 Elsewhere: the same without files (prediction.py, validation/compare.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flopcast import prediction
+from flopcast.cost.factors import Level
+from flopcast.errors import Problem, SpecError
 from flopcast.io.curves import load_book
 from flopcast.io.jobs import load_job as read_job
 from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
@@ -16,6 +19,7 @@ from flopcast.io.runs.table import read_tables
 from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
+from flopcast.validation import fitting
 from flopcast.validation.compare import Comparison, compare
 from flopcast.validation.memory import ComparedMemory, compare_memory
 from flopcast.validation.published import Published, compare_runs
@@ -112,16 +116,79 @@ def holds_functional_tests(path: str | Path) -> bool:
     return is_of_functional_tests(Path(path))
 
 
-def validate_published(paths: Sequence[str | Path]) -> Published:
+def validate_published(
+    paths: Sequence[str | Path], leave_out: Sequence[str] = (), leave_each_out: bool = False
+) -> Published:
     """Predict the runs of published tables; a run that stands in two of them counts once.
 
     Rows that cannot be read, are of inference, or ask for what is not built are left out with reasons.
+
+    Parameters
+    ----------
+    leave_out : sources that are judged, alone, by constants that the others' runs gave
+    leave_each_out : whether every source is judged so
+
+    Raises
+    ------
+    SpecError
+        A file cannot be read, or its header is of no known kind: every such file; or a source that is to
+        be left out has no run.
+    """
+    tables = PublishedTables(paths)
+    tables.check_sources(leave_out)
+    if leave_each_out:
+        return fitting.leave_each_out(tables.predicted)
+    return fitting.leave_out(tables.predicted, leave_out) if leave_out else tables.predicted()
+
+
+class PublishedTables:
+    """Published tables, read once and predicted with whatever levels of factors.
 
     Raises
     ------
     SpecError
         A file cannot be read, or its header is of no known kind: every such file.
     """
-    tables = read_tables([Path(path) for path in paths])
-    broken = [problem for table in tables for problem in table.problems]
-    return compare_runs([table.runs for table in tables], reproduce, predict, broken)
+
+    def __init__(self, paths: Sequence[str | Path]) -> None:
+        """Read the files."""
+        self._tables = read_tables([Path(path) for path in paths])
+
+    def check_sources(self, sources: Sequence[str]) -> None:
+        """Refuse sources of no run.
+
+        Raises
+        ------
+        SpecError
+            Every such source.
+        """
+        known = {run.source for table in self._tables for run in table.runs}
+        problems = [
+            Problem(
+                field="--leave-out",
+                value=source,
+                allowed=", ".join(sorted(known)),
+                because="no run of these tables has that source",
+                fix="name one of them",
+            )
+            for source in sources
+            if source not in known
+        ]
+        if problems:
+            raise SpecError(problems)
+
+    def predicted(
+        self, levels: Mapping[str, Level] | None = None, sources: frozenset[str] = frozenset()
+    ) -> Published:
+        """Every run, or those of some sources, with these levels; without levels, with the catalogue's."""
+        broken = [problem for table in self._tables for problem in table.problems]
+        runs = [
+            [run for run in table.runs if not sources or run.source in sources] for table in self._tables
+        ]
+        return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
+
+
+def predict_with(job: Job, levels: Mapping[str, Level] | None) -> Report:
+    """As `predict`, with other levels of factors than the catalogue's; None: with those."""
+    book = load_book(job.cluster)
+    return prediction.predict(job, book if levels is None else replace(book, levels=levels))

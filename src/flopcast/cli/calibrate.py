@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from flopcast.cli.constants import constants
 from flopcast.cli.observing import from_run
 from flopcast.cli.scoring import score
 
@@ -13,7 +14,8 @@ def command() -> None:
     """Make curves out of measurements.
 
     Kernels and collectives are measured alone and become curves (fit). What only a whole training run
-    shows becomes one constant of a stack (derate) or of a cluster (jitter), with its spread.
+    shows becomes the level of a factor (constants), one constant of a stack (derate) or of a cluster
+    (jitter), with its spread.
     """
 
 
@@ -86,5 +88,6 @@ def jitter(suite: str) -> None:
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
 
 
+command.add_command(constants)
 command.add_command(from_run)
 command.add_command(score)

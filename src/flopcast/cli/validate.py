@@ -1,5 +1,6 @@
 """`flopcast validate`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -24,12 +25,20 @@ ALL_SUITES = (*SUITES, *OF_MEMORY)
     help="A table of runs instead, or several; see below.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page of the published runs.")
+@click.option(
+    "--leave-out", "left_out", metavar="SOURCE", help="Judge one source by constants of all the others."
+)
+@click.option(
+    "--leave-one-source-out", "each_out", is_flag=True, help="Judge each source by constants of the others."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def command(
     suites: tuple[str, ...],
     runs: tuple[str, ...],
     report: Path | None,
+    left_out: str | None,
+    each_out: bool,
     wants_json: bool,
     wants_markdown: bool,
 ) -> None:
@@ -45,6 +54,8 @@ def command(
     --runs takes CSV tables of published runs, told apart by their headers: one row a run with model,
     hardware, mapping, software and step time, of which a job is made; measured steps of vTrain and of
     SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step.
+    Predictions use the constants of the catalogue, some of them fitted on published runs (flopcast
+    calibrate constants). --leave-out and --leave-one-source-out fit them again without what is judged.
     """
     from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
@@ -56,12 +67,13 @@ def command(
     of_memory = [path for path in runs if holds_functional_tests(path)]
     tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
-    if report is not None and not published:
-        raise SpecError([_nothing_to_draw(report)])
-    told = published_runs(published, report, wants_json, wants_markdown) if published else {}
+    judging = Judging(left_out=left_out, each_out=each_out, report=report)
+    if not published:
+        judging.refuse()
+    told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
     if not wants_markdown and not wants_json:
-        for name, (rows, left_out) in tables.items():
-            click.echo(memory_as_text(name, rows, left_out) + "\n")
+        for name, compared_memory in tables.items():
+            click.echo(memory_as_text(name, *compared_memory) + "\n")
     compared = []
     for name in (name for name in asked if name in SUITES):
         compared.append(validate_suite(name))
@@ -74,8 +86,44 @@ def command(
         print_json(found | {"memory": memory_as_json(tables)} if tables else found)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judging:
+    """How published runs are judged: by constants that never saw one source, or each; on which page."""
+
+    left_out: str | None
+    each_out: bool
+    report: Path | None
+
+    def refuse(self) -> None:
+        """Refuse every option that needs published runs.
+
+        Raises
+        ------
+        SpecError
+            Such an option was given.
+        """
+        given = {
+            "--report": self.report,
+            "--leave-out": self.left_out,
+            "--leave-one-source-out": self.each_out or None,
+        }
+        problems = [
+            Problem(
+                field=name,
+                value=str(value),
+                allowed="beside --runs with a table of published runs",
+                because="it is about predicted and measured steps of such runs",
+                fix=f"add --runs TABLE.csv, or leave {name} out",
+            )
+            for name, value in given.items()
+            if value is not None
+        ]
+        if problems:
+            raise SpecError(problems)
+
+
 def published_runs(
-    paths: list[str], report: Path | None, wants_json: bool, wants_markdown: bool
+    paths: list[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> dict[str, object]:
     """Print tables of published runs, or return what JSON says of them, under "published"."""
     from flopcast.api import validate_published
@@ -83,24 +131,14 @@ def published_runs(
     from flopcast.validation.published_summary import runs_as_json
     from flopcast.validation.published_text import runs_as_text
 
-    found = validate_published(paths)
-    if report is not None:
+    left_out = (judging.left_out,) if judging.left_out else ()
+    found = validate_published(paths, left_out, judging.each_out)
+    if judging.report is not None:
         from flopcast.validation.published_html import runs_as_html
 
-        report.write_text(runs_as_html(found), encoding="utf-8")
-        click.echo(f"wrote {report}", err=True)
+        judging.report.write_text(runs_as_html(found), encoding="utf-8")
+        click.echo(f"wrote {judging.report}", err=True)
     if wants_json:
         return {"published": runs_as_json(found)}
     click.echo(runs_as_markdown(found) if wants_markdown else runs_as_text(found))
     return {}
-
-
-def _nothing_to_draw(report: Path) -> Problem:
-    """The fault of a page without published runs."""
-    return Problem(
-        field="--report",
-        value=str(report),
-        allowed="beside --runs with a table of published runs",
-        because="the page shows their predicted and measured steps",
-        fix="add --runs TABLE.csv, or leave --report out",
-    )

@@ -18,13 +18,14 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.curve import Curve, Evidence
 from flopcast.dtypes import Counts
 from flopcast.io.catalog import folder
+from flopcast.io.constants import shipped_levels
 from flopcast.spec.cluster import Cluster
 
 DECIMALS = 4
 
 
 def load_book(cluster: Cluster) -> CurveBook:
-    """The curves of the cluster's device, of its relatives, and of its fabrics.
+    """The curves of the cluster's device, its relatives and fabrics; and what whole runs taught of factors.
 
     An owner without a file has no curves; what replaces them is the book's affair, not the loader's.
     """
@@ -32,7 +33,7 @@ def load_book(cluster: Cluster) -> CurveBook:
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
     owners = (device.curves or device.name, *device.relatives, *fabrics)
     curves = {key: curve for owner in owners for key, curve in load_owner(owner).items()}
-    return CurveBook(curves=curves)
+    return CurveBook(curves=curves, levels=shipped_levels())
 
 
 @lru_cache(maxsize=64)

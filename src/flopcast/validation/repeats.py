@@ -43,7 +43,7 @@ def noise_floor(rows: Sequence[ComparedRun]) -> tuple[NoiseFloor, NoiseFloor]:
     within = [_different(group) for group in _groups(rows, _release)]
     across = [
         [statistics.geometric_mean(_times_s(release)) for release in _groups(group, _version)]
-        for group in _groups(rows, _configuration)
+        for group in _groups(rows, configuration)
     ]
     return _floor(within), _floor(across)
 
@@ -52,7 +52,7 @@ def clustered_errors(rows: Sequence[ComparedRun]) -> dict[str, float]:
     """`summary.errors` over configurations: each by the geometric mean of its predicted/measured ratios."""
     return errors(
         math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0
-        for group in _groups(rows, _configuration)
+        for group in _groups(rows, configuration)
     )
 
 
@@ -75,7 +75,7 @@ def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable])
     return list(groups.values())
 
 
-def _configuration(row: ComparedRun) -> Hashable:
+def configuration(row: ComparedRun) -> Hashable:
     """What was trained, on what, how divided, by which software of any release."""
     job = row.job
     return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
@@ -88,7 +88,7 @@ def _version(row: ComparedRun) -> Hashable:
 
 def _release(row: ComparedRun) -> Hashable:
     """A configuration under one release, with what its stack was told."""
-    return _configuration(row), row.job.stack, _version(row)
+    return configuration(row), row.job.stack, _version(row)
 
 
 def _times_s(rows: Iterable[ComparedRun]) -> list[float]:

@@ -1,0 +1,320 @@
+"""Constants that only whole runs show: the levels of factors, fitted on many measured steps at once.
+
+Answers: by how much does each named factor differ from what kernels alone say, how sure is that, and how
+many sources say so?
+Elsewhere: one run of one's own (from_run.py), which runs are fitted on and which are left out
+(validation/protocols.py), the file of the catalogue (io/constants.py), what a factor is (cost/factors.py).
+
+The model is that of from_run.py over many runs: log(measured / predicted) = sum of share · log(level) +
+noise, where a share is d log(step) / d log(factor). A priori log(level) is normal with mean 0 and the sigma
+that the catalogue or a curve gives the factor: a constant moves away from what kernels say only as far as
+runs insist. Levels of derates that no stack has of its own share a mean, itself unknown, which is what a
+stack without runs gets.
+
+Noise has a sigma for each family of models, estimated on the way, and Student's distribution of four
+degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
+Robust statistical modeling using the t distribution, 1989). Repeats of a configuration count once together.
+Shares hold for small changes, so predictions are made again with the levels found, and fitted again.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.factors import FAMILIES, SHARED_DERATE, Level, unexplained
+from flopcast.dtypes import Counts, Logs
+
+SHARED_LOG_SIGMA = 0.1  # prior of what all derates share: 1.15, between 1 and 1.3
+DEGREES_OF_FREEDOM = 4.0
+LEAST_NOISE_LOG_SIGMA = 0.01  # of two measurements of one configuration, docs/accuracy/runs.md
+ROUNDS = 50  # of weights and noise; they settle within ten
+FOLDS = 5  # by configuration, for what nothing explains
+LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
+LEAST_MOVE = 0.003  # of a ratio: less is no constant worth a line
+SURER = 0.8  # sigma after over before
+INSIDE = 0.9
+NINETY_PERCENT = 1.6449
+
+MEANINGS: Mapping[str, str] = {
+    "gemm_level": "matrix products of a device in training, over those that its curves were measured on",
+    "attention_level": "attention kernels of a device, likewise",
+    "memory_level": "memory-bound kernels of a device, likewise",
+    "grouped_level": "products of experts of a device, likewise",
+    "in_training_derate": "products and attention under a stack: clocks, cold caches, its kernels",
+    "fabric": "collectives on a fabric: what a job attains over what was measured, or the data sheet",
+    "borrowed": "a kernel or collective without a curve, over the one whose curve it borrows",
+    "uncalibrated": "kernels of a kind on a device without measurements, over a relative's or a data sheet",
+    "extrapolated": "kernels or messages outside of their measured range",
+    "exchange": "the exchange of experts' tokens",
+    "host": "launches and waits of the host",
+    "host_step": "fixed work of the framework in a step",
+    "unexplained": "by how much whole steps differ that no factor tells apart: widens the interval only",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """One measured step beside its prediction.
+
+    Attributes
+    ----------
+    configuration : Hashable
+        Equal for repeats of one configuration.
+    family : str
+        "dense" or "experts".
+    log_gap_factor : float
+        log(measured / predicted).
+    shares : mapping of str to float
+        d log(step) / d log(factor), by factor.
+    """
+
+    id: str
+    source: str
+    configuration: Hashable
+    family: str
+    log_gap_factor: float
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prior:
+    """What is known of a factor before any run: its sigma, and whether it is a derate of no stack's own."""
+
+    log_sigma_factor: float
+    shared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constant:
+    """One free constant.
+
+    `rows` and `sources` are those in which it scales at least two per cent of the step. With a single
+    source it is that machine's or that software's own and no claim rests on it.
+    """
+
+    name: str
+    ratio: float
+    log_sigma_factor: float
+    prior_log_sigma_factor: float
+    rows: int
+    sources: tuple[str, ...]
+
+    @property
+    def meaning(self) -> str:
+        """What a constant of this name stands for."""
+        return MEANINGS.get(self.name.partition("[")[0], "")
+
+    @property
+    def of_one_source(self) -> bool:
+        """Whether it is a site's factor."""
+        return len(self.sources) < 2
+
+    @property
+    def level(self) -> Level:
+        """As a prediction uses it."""
+        return Level(ratio=self.ratio, log_sigma_factor=self.log_sigma_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """All constants, those that moved furthest first; noise by family, as sigma of a logarithm."""
+
+    constants: tuple[Constant, ...]
+    noise_log_sigmas: Mapping[str, float]
+
+    def levels(self) -> dict[str, Level]:
+        """By name, as a book of factors takes them."""
+        return {constant.name: constant.level for constant in self.constants}
+
+
+def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[str, Level]) -> Fitted:
+    """The constants that explain runs best, given what kernels say.
+
+    Parameters
+    ----------
+    observed : runs, predicted with the levels `at`
+    priors : of every factor that shares name
+    at : levels that the predictions were made with; none: all ratios are 1
+
+    Returns
+    -------
+    Fitted
+        Constants that moved or grew surer than their prior; the others are what the catalogue says.
+    """
+    design = _design(observed, priors, at)
+    logs, covariance, noise = _solve(design, np.ones(len(observed)))
+    sigmas = np.sqrt(np.diag(covariance))
+    support = [np.abs(column) >= LEAST_SHARE for column in design.told.T]
+    found = [
+        _constant(name, (float(value), float(sigma)), priors[name].log_sigma_factor, observed, rows)
+        for name, value, sigma, rows in zip(
+            design.told_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
+        )
+    ]
+    kept = [c for c in found if c.rows and (abs(math.log(c.ratio)) > LEAST_MOVE or _surer(c))]
+    kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
+    if design.has_shared:
+        spread = max(p.log_sigma_factor for p in priors.values() if p.shared)
+        rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
+        sigma = math.hypot(float(sigmas[-1]), spread)
+        kept.insert(0, _constant(SHARED_DERATE, (float(logs[-1]), sigma), SHARED_LOG_SIGMA, observed, rows))
+    unexplained_sigmas = _unexplained(design)
+    kept += [
+        Constant(
+            name=unexplained(family),
+            ratio=1.0,
+            log_sigma_factor=_three_digits(sigma),
+            prior_log_sigma_factor=0.0,
+            rows=sum(o.family == family for o in observed),
+            sources=tuple(sorted({o.source for o in observed if o.family == family})),
+        )
+        for family, sigma in unexplained_sigmas.items()
+    ]
+    return Fitted(constants=tuple(kept), noise_log_sigmas=noise)
+
+
+def _surer(constant: Constant) -> bool:
+    """Whether runs took a good part of the doubt, though the level stayed."""
+    return constant.log_sigma_factor < SURER * constant.prior_log_sigma_factor
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Design:
+    """Gaps where all levels are 1, (rows,), shares (rows, unknowns), and what the unknowns are.
+
+    Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
+    `told` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
+    """
+
+    gaps: Logs
+    shares: Counts
+    prior_log_sigmas: Logs
+    weights: Counts  # of a run among the repeats of its configuration
+    folds: Counts
+    families: Sequence[str]
+    told_names: tuple[str, ...]
+    told: Counts
+    mix: Counts
+    has_shared: bool
+
+
+def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[str, Level]) -> _Design:
+    """The linear model of the observations."""
+    names = tuple(sorted({name for one in observed for name in one.shares if name in priors}))
+    place = {name: column for column, name in enumerate(names)}
+    told = np.zeros((len(observed), len(names)))
+    for row, one in enumerate(observed):
+        for name, share in one.shares.items():
+            if name in place:
+                told[row, place[name]] = share
+    shared = np.array([priors[name].shared for name in names], dtype=float)
+    stands = np.array([_stands(name, priors[name], at) for name in names])
+    mix = np.hstack([np.eye(len(names)), shared[:, None]]) if shared.any() else np.eye(len(names))
+    sigmas = [priors[name].log_sigma_factor for name in names] + [SHARED_LOG_SIGMA] * bool(shared.any())
+    repeats = Counter(one.configuration for one in observed)
+    order = {key: number for number, key in enumerate(dict.fromkeys(one.configuration for one in observed))}
+    return _Design(
+        gaps=np.array([one.log_gap_factor for one in observed]) + told @ stands,
+        shares=told @ mix,
+        prior_log_sigmas=np.array(sigmas),
+        weights=np.array([1.0 / repeats[one.configuration] for one in observed]),
+        folds=np.array([order[one.configuration] % FOLDS for one in observed]),
+        families=[one.family for one in observed],
+        told_names=names,
+        told=told,
+        mix=mix,
+        has_shared=bool(shared.any()),
+    )
+
+
+def _stands(name: str, prior: Prior, at: Mapping[str, Level]) -> float:
+    """The logarithm of the level that a prediction was made with."""
+    level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
+    return math.log(level.ratio) if level is not None else 0.0
+
+
+def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float]]:
+    """The unknowns, their covariance, and the noise of each family, from the rows with a weight above 0."""
+    weights = design.weights * chosen
+    members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
+    noise = np.full(len(design.gaps), 0.05)
+    precision = np.diag(1.0 / design.prior_log_sigmas**2)
+    trust = np.ones(len(design.gaps))
+    logs: Logs = np.zeros(len(precision))
+    covariance: Logs = np.diag(design.prior_log_sigmas**2)
+    for _ in range(ROUNDS):
+        each = weights * trust / noise**2
+        told = design.shares.T @ (design.shares * each[:, None]) + precision
+        covariance = np.linalg.inv(told).astype(np.float64)
+        logs = covariance @ (design.shares.T @ (each * design.gaps))
+        left = design.gaps - design.shares @ logs
+        for rows in members.values():
+            if rows.any():
+                spread = math.sqrt(float(np.average((trust * left**2)[rows], weights=weights[rows])))
+                noise[rows] = max(spread, LEAST_NOISE_LOG_SIGMA)
+        trust = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
+    return logs, covariance, {name: float(noise[rows][0]) for name, rows in members.items() if rows.any()}
+
+
+def _mixed(design: _Design, covariance: Logs) -> Logs:
+    """Sigmas of the factors' own logarithms."""
+    found: Logs = np.sqrt(np.einsum("ij,jk,ik->i", design.mix, covariance, design.mix))
+    return found
+
+
+def _unexplained(design: _Design) -> dict[str, float]:
+    """By family, the sigma with which 90 % intervals hold 90 % of configurations that were left out."""
+    left, own = np.zeros(len(design.gaps)), np.zeros(len(design.gaps))
+    for fold in range(FOLDS):
+        out = design.folds == fold
+        if out.all() or not out.any():
+            continue
+        logs, covariance, _ = _solve(design, (~out).astype(float))
+        sigmas = _mixed(design, covariance)
+        left[out] = (design.gaps - design.shares @ logs)[out]
+        own[out] = np.sqrt(((design.told * sigmas) ** 2).sum(axis=1))[out]
+    found = {}
+    for family in FAMILIES:
+        rows = np.array([name == family for name in design.families])
+        if rows.any():
+            found[family] = _added(np.abs(left[rows]), own[rows], design.weights[rows])
+    return found
+
+
+def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
+    """The sigma that, beside `own`, lets 90 % of the gaps lie inside: by halving, to a ten-thousandth."""
+    low, high = 0.0, 2.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2.0
+        inside = gaps <= NINETY_PERCENT * np.hypot(own, middle)
+        low, high = (
+            (low, middle) if float(np.average(inside, weights=weights)) >= INSIDE else (middle, high)
+        )
+    return high
+
+
+def _constant(
+    name: str,
+    found: tuple[float, float],
+    prior_factor: float,
+    observed: Sequence[Observed],
+    rows: Iterable[bool],
+) -> Constant:
+    """A constant and the runs that support it."""
+    behind = [one for one, holds in zip(observed, rows, strict=True) if holds]
+    return Constant(
+        name=name,
+        ratio=_three_digits(math.exp(found[0])),
+        log_sigma_factor=_three_digits(found[1]),
+        prior_log_sigma_factor=_three_digits(prior_factor),
+        rows=len(behind),
+        sources=tuple(sorted({one.source for one in behind})),
+    )
+
+
+def _three_digits(any_factor: float) -> float:
+    """Rounded to thousandths: constants are not known any better."""
+    return round(any_factor, 3)

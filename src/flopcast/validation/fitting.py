@@ -1,0 +1,121 @@
+"""Constants fitted on runs that others measured, and runs judged by constants that never saw them.
+
+Answers: which levels do these runs ask for; how far off is a source whose runs had no say in them?
+Elsewhere: the fit of observations (calibration/constants.py), predictions of runs (published.py).
+
+A fit predicts every run, fits, and predicts again with the levels found, since what is hidden under what
+moves with them. To leave a source out is to fit without its runs and to predict them with what the others
+say: a stack that only this source ran gets what all stacks share, a device that only it used keeps what its
+kernels say.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flopcast.calibration.constants import Fitted, Observed, Prior, fit
+from flopcast.cost.factors import SHARED_DERATE, Level, unexplained
+from flopcast.report.report import JITTER
+from flopcast.report.uncertainty import Sensitivity
+from flopcast.spec.job import Job
+from flopcast.validation.published import ComparedRun, Published
+from flopcast.validation.repeats import configuration
+
+Levels = Mapping[str, Level]
+PredictRuns = Callable[[Levels, frozenset[str]], Published]
+PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
+NOT_FITTED = frozenset({JITTER, unexplained("dense"), unexplained("experts")})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedRuns:
+    """Constants, and the runs as they are predicted with those of the last pass but one, `at`."""
+
+    fitted: Fitted
+    published: Published
+    observed: tuple[Observed, ...]
+    priors: Mapping[str, Prior]
+    at: Levels
+
+    def without(self, sources: Collection[str]) -> Fitted:
+        """The constants that all other sources ask for."""
+        others = [one for one in self.observed if one.source not in sources]
+        return fit(others, self.priors, self.at)
+
+
+def fit_runs(predict_runs: PredictRuns, passes: int = PASSES) -> FittedRuns:
+    """The constants that runs ask for.
+
+    Parameters
+    ----------
+    predict_runs : callable
+        Levels, and the sources that are asked for (none: all) → the runs with their predictions.
+    passes : how often everything is predicted
+    """
+    at: Levels = {}
+    priors: dict[str, Prior] = {}
+    for number in range(passes):
+        published = predict_runs(at, frozenset())
+        if number == 0:
+            priors = _priors(published.rows)
+        observed = tuple(_observed(row) for row in published.rows)
+        found = FittedRuns(
+            fitted=fit(observed, priors, at), published=published, observed=observed, priors=priors, at=at
+        )
+        at = found.fitted.levels()
+    return found
+
+
+def leave_out(
+    predict_runs: PredictRuns, sources: Collection[str], known: FittedRuns | None = None
+) -> Published:
+    """The runs of some sources, predicted with constants that all others gave.
+
+    Parameters
+    ----------
+    known : a fit of all runs, made here where there is none
+
+    Returns
+    -------
+    Published
+        The runs of these sources alone.
+    """
+    found = known or fit_runs(predict_runs)
+    return predict_runs(found.without(sources).levels(), frozenset(sources))
+
+
+def leave_each_out(predict_runs: PredictRuns, known: FittedRuns | None = None) -> Published:
+    """Every source's runs, each predicted with constants that all other sources gave."""
+    found = known or fit_runs(predict_runs)
+    sources = list(dict.fromkeys(one.source for one in found.observed))
+    parts = [leave_out(predict_runs, (source,), found) for source in sources]
+    return replace(found.published, rows=tuple(row for part in parts for row in part.rows))
+
+
+def _observed(row: ComparedRun) -> Observed:
+    """A run as the fit sees it."""
+    return Observed(
+        id=row.run.id,
+        source=row.run.source,
+        configuration=configuration(row),
+        family=row.family,
+        log_gap_factor=-math.log1p(row.relative_error),
+        shares={factor.name: factor.share for factor in row.factors if factor.name not in NOT_FITTED},
+    )
+
+
+def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
+    """What is known of every factor before any run: the widest sigma that a prediction gave it."""
+    found: dict[str, Prior] = {}
+    for row in rows:
+        for factor in row.factors:
+            if factor.name not in NOT_FITTED:
+                found[factor.name] = _wider(found.get(factor.name), factor, row.job)
+    return found
+
+
+def _wider(known: Prior | None, factor: Sensitivity, job: Job) -> Prior:
+    """The prior with the larger sigma."""
+    sigma = max(factor.log_sigma_factor, known.log_sigma_factor if known else 0.0)
+    shared = factor.name.startswith(f"{SHARED_DERATE}[") and not job.stack.derate.own
+    return Prior(log_sigma_factor=sigma, shared=shared)
