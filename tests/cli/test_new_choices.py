@@ -4,7 +4,9 @@ import json
 import sys
 
 import pytest
-from command_line import flopcast
+from command_line import JOB, flopcast
+from command_line import PLAN as PLAN_IN_WORDS
+from command_line import WORDS as JOB_IN_WORDS
 
 MODEL = {
     "name": "small",
@@ -285,3 +287,38 @@ def test_a_mixture_says_how_many_parameters_a_token_uses(tmp_path):
     # two of eight gated experts, of three matrices each: six experts less than all, in eight blocks
     unused = 8 * 6 * 3 * 1024 * 1024
     assert found["model_parameters"] - found["active_parameters"] == unused
+
+
+def test_micro_batches_that_differ_are_a_list_in_a_file_or_on_the_command_line(tmp_path):
+    path = tmp_path / "long-tail.yaml"
+    listed = "{seq: 512}, {seq: 2048}"
+    path.write_text(JOB.replace("{sequence_length: 2048}", f"{{seq: 2048, micro_batches: [{listed}]}}"))
+
+    told = [flopcast("predict", str(path), "--json")]
+    told += [
+        flopcast(
+            "predict",
+            *JOB_IN_WORDS,
+            "--plan",
+            PLAN_IN_WORDS,
+            "--seq",
+            "2048",
+            f"batch.micro_batches=[{listed}]",
+            "--json",
+        )
+    ]
+
+    found = [json.loads(one.out) for one in told]
+    assert found[0]["step_time_s"] == found[1]["step_time_s"]
+    assert found[0]["job"]["batch"] == found[1]["job"]["batch"]
+    assert "all 8 data-parallel ranks run the same" in found[0]["assumptions"][-1]
+
+
+def test_no_plan_is_chosen_for_micro_batches_that_are_listed():
+    told = flopcast(
+        "predict", *JOB_IN_WORDS, "--seq", "2048", "batch.micro_batches=[{seq: 512}, {count: 3}]"
+    )
+
+    assert told.code == 1
+    assert "batch.micro_batches = '2 kinds' is not allowed" in told.err
+    assert "a list of micro-batches fits one number of ranks" in told.err

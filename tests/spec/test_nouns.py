@@ -8,7 +8,7 @@ from conftest import make_job
 from pydantic import BaseModel, ValidationError
 
 from flopcast.io import catalog
-from flopcast.spec.batch import Batch
+from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Tier
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
@@ -44,6 +44,7 @@ EXAMPLES = {
     Jitter: Jitter(),
     Job: JOB,
     Memory: Memory(),
+    MicroBatch: MicroBatch(seq=512, count=2),
     Model: JOB.model,
     NarrowProducts: NarrowProducts(),
     Node: CLUSTER.node,
@@ -51,6 +52,7 @@ EXAMPLES = {
     Optimizer: Optimizer(),
     Pipeline: Pipeline(),
     Plan: JOB.plan,
+    RankBatch: RankBatch(micro_batches=(MicroBatch(documents=(24, 1000)),)),
     Sharding: Sharding(),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
     SiteFactor: SiteFactor(name="host", ratio=1.1),

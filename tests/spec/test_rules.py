@@ -23,6 +23,8 @@ BFLOAT_NODES = {
 
 ZERO_BUBBLE_BLOCKS = "zero bubble schedules send while weight gradients run, and blocking messages do not"
 TABLE = {"name": "mine.csv", "tasks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}
+TWO = [{"seq": 512}, {"seq": 1024}]  # micro-batches of one rank
+UNEQUAL_RANKS = [{"count": 4, "micro_batches": TWO}, {"count": 4, "micro_batches": TWO[::-1]}]
 BROKEN = {  # (field, because) → the job that breaks this rule alone, its value, a part of what is allowed
     ("plan.tensor_parallel", "each tensor-parallel rank holds whole attention heads"): (
         parts(model=model(heads=12, kv_heads=4), data_parallel=1, tensor_parallel=8),
@@ -560,6 +562,36 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "attention",
         "without windows",
     ),
+    ("batch.documents", "a micro-batch that is listed says its own documents"): (
+        parts(batch={"seq": 1024, "documents": [1024], "micro_batches": [{"count": 2}]}),
+        "1 documents",
+        "none beside micro_batches",
+    ),
+    ("batch.ranks", "micro_batches are those of every rank, ranks those of each"): (
+        parts(batch={"seq": 1024, "micro_batches": TWO, "ranks": [{"count": 8, "micro_batches": TWO}]}),
+        "1 classes of ranks",
+        "none beside micro_batches",
+    ),
+    ("batch.micro_batches", "a list has every micro-batch of a step of one pipeline"): (
+        parts(batch={"seq": 1024, "micro_batches": [{"count": 2}, {"seq": 512}]}),
+        "3 micro-batches",
+        "2 in all",
+    ),
+    ("batch.ranks", "every data-parallel rank has its micro-batches"): (
+        parts(batch={"seq": 1024, "ranks": [{"count": 7, "micro_batches": TWO}]}),
+        "7 ranks",
+        "data_parallel = 8",
+    ),
+    ("batch.sequence_length", "no sequence of a step is longer"): (
+        parts(batch={"seq": 1024, "micro_batches": [{"seq": 1025}, {}]}),
+        1024,
+        "at least 1025",
+    ),
+    ("batch.ranks", "ranks that differ and meet before the end of a step are not built yet"): (
+        parts(batch={"seq": 1024, "ranks": UNEQUAL_RANKS}, stack="megatron-core", zero=2),
+        "2 classes of ranks",
+        "zero 2 and 3",
+    ),
 }
 NAMES = [f"{field}: {because}" for field, because in BROKEN]
 EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]
@@ -628,6 +660,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
             "data_parallel": 4,
             "context_parallel": 2,
         },
+        {"batch": {"seq": 1024, "ranks": UNEQUAL_RANKS}, "stack": "megatron-core", "zero": 2},
         {"cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, "data_parallel": 16},
     ],
     ids=str,
@@ -636,6 +669,30 @@ def test_what_is_not_built_is_refused_rather_than_ignored(unbuilt):
     told = faults(parts(**unbuilt))
 
     assert any(p.because.endswith(("not built yet", "are not built yet")) for p in told)
+
+
+def test_a_rule_is_asked_about_every_kind_of_micro_batch_and_names_the_first_that_breaks_it():
+    wrong = {"documents": [24, 1000], "seq": 1000}
+    (problem,) = faults(
+        parts(batch={"seq": 1024, "micro_batches": [{}, wrong]}, stack="megatron-core", global_batch=16)
+    )
+
+    assert problem.field == "batch.micro_batches[1].documents"
+    assert problem.value == "1024 tokens"
+
+
+def test_a_rule_of_the_plan_says_for_which_micro_batch_it_fails():
+    (problem,) = faults(
+        parts(
+            batch={"seq": 1024, "micro_batches": [{"count": 3}, {"seq": 513}]},
+            data_parallel=4,
+            tensor_parallel=2,
+            sequence_parallel=True,
+        )
+    )
+
+    assert problem.field == "plan.sequence_parallel"
+    assert "batch.micro_batches[1]" in problem.allowed
 
 
 def test_the_plain_job_keeps_every_rule():

@@ -3,7 +3,8 @@
 Orders are rebuilt from the training loops that they describe: Megatron-LM's
 `forward_backward_pipelining_without_interleaving` and `…_with_interleaving` (arXiv:2104.04473, section
 2.2), and DeepSpeed's `TrainSchedule` (deepspeed/runtime/pipe/schedule.py). A simulation takes seconds by
-task, seconds of a hop by (kind, sending stage), and the moments at which the stages are free.
+task, seconds of a hop by (kind, sending stage) or, where micro-batches differ, by these and the
+micro-batch, and the moments at which the stages are free.
 """
 
 from typing import NamedTuple
@@ -68,6 +69,12 @@ def order_of(stage, pipe):
     return [task for block in blocks_of(stage, pipe) for task in block]
 
 
+def hop_of(task, hop_s):
+    """Seconds that a task's output travels; of its micro-batch, where these differ."""
+    one = (task.kind, task.stage)
+    return hop_s[one] if one in hop_s else hop_s[*one, task.micro_batch]
+
+
 def overlapped(pipe, seconds, hop_s, free_s):
     """Every task starts when its stage is free and its input has arrived, a hop after it was made."""
     todo = [order_of(stage, pipe) for stage in range(pipe.stages)]
@@ -80,7 +87,7 @@ def overlapped(pipe, seconds, hop_s, free_s):
             task, source = tasks[0], source_of(tasks[0], pipe)
             if source is not None and source not in ended:
                 continue
-            arrival = 0.0 if source is None else ended[source] + hop_s[source.kind, source.stage]
+            arrival = 0.0 if source is None else ended[source] + hop_of(source, hop_s)
             started[task] = max(clock[stage], arrival)
             ended[task] = clock[stage] = started[task] + seconds[task]
             tasks.pop(0)
@@ -119,7 +126,7 @@ def batched(pipe, seconds, hop_s, free_s):
                 continue
             clock = posted[gap]
             for message, pair in zip(messages, sides, strict=True):
-                arrival = max(posted[side] for side in pair) + hop_s[message.kind, message.stage]
+                arrival = max(posted[side] for side in pair) + hop_of(message, hop_s)
                 clock = max(clock, arrival)
             for task in mine[at[stage]]:
                 started[task] = clock
@@ -178,7 +185,7 @@ def sequential(pipe, seconds, hop_s, free_s):
             elif kind == "send":
                 other = stage + (1 if task.kind == DOWN else -1)
                 if todo[other] and todo[other][0] == ("receive", task):
-                    clock[stage] = clock[other] = max(clock[stage], clock[other]) + hop_s[task.kind, stage]
+                    clock[stage] = clock[other] = max(clock[stage], clock[other]) + hop_of(task, hop_s)
                     instructions.pop(0)
                     todo[other].pop(0)
         if sum(map(len, todo)) == before:

@@ -95,7 +95,7 @@ def job_of(document: Document) -> Job:
     job, document, fixed = _described(document)
     problems = check(job)
     if fixed is not None:
-        problems = _unmendable(problems, fixed)
+        problems = _unmendable(job, problems, fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
     return job if fixed is None else with_chosen_plan(job, fixed)
@@ -120,15 +120,20 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     choice = choose(job, fixed, load_book(job.cluster))
     told = [choice.told()]
     if "global_batch" not in fixed:
-        tokens = choice.plan.global_batch * job.batch.sequence_length
+        tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
         told.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *told)})
 
 
-def _unmendable(problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
+def _unmendable(
+    job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]
+) -> tuple[Problem, ...]:
     """Those that no choice of a plan could mend: of other nouns, and of settled fields not searched."""
     from flopcast.search.choose import SEARCHED
+    from flopcast.search.screen import of_lists
 
+    if job.batch.listed:
+        return (of_lists(job),)
     settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
     return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)
 

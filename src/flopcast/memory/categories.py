@@ -213,8 +213,25 @@ DRIVER: dict[str, Category] = {"context": context, "communicators": communicator
 
 
 def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
-    """The categories of one dict, each with its bytes."""
-    return {name: category(programs) for name, category in categories.items()}
+    """The categories of one dict, each with its bytes.
+
+    Where micro-batches differ, what stands is that of the largest of them, and what a chunk holds of one
+    has a column for every kind: (1, stage classes, chunks · kinds), those of one chunk side by side.
+    """
+    found = {name: category(programs) for name, category in categories.items()}
+    return {name: _over_kinds(size, programs) for name, size in found.items()}
+
+
+def _over_kinds(size_bytes: Floats, programs: Programs) -> Floats:
+    """A size with a row for every kind of micro-batch, in the shape that `sizes` gives it."""
+    kinds = programs.workload.num_kinds
+    if kinds == 1:
+        return size_bytes
+    if size_bytes.ndim == 2:
+        return np.asarray(size_bytes.max(axis=0, keepdims=True))
+    _, classes, chunks = programs.stages.holds_chunk.shape
+    of_kinds = np.broadcast_to(size_bytes, (kinds, classes, chunks))
+    return of_kinds.transpose(1, 2, 0).reshape(1, classes, chunks * kinds)
 
 
 def freed_by_layer(programs: Programs) -> Floats:
@@ -227,9 +244,8 @@ def freed_by_layer(programs: Programs) -> Floats:
     array of shape (plans, stage classes, chunks, layers)
     """
     held = programs.stages.stage_chunk_counts
-    kept = np.stack(
-        [held[..., part] * layer.kept_bytes[:, :, None] for part, layer in enumerate(programs.layers)],
-        axis=-1,
+    kept = _stacked(
+        [held[..., part] * layer.kept_bytes[:, :, None] for part, layer in enumerate(programs.layers)]
     )
     behind_bytes: Floats = kept[..., ::-1].cumsum(axis=-1)[..., ::-1] - kept
     return behind_bytes
@@ -263,7 +279,7 @@ def _at_fullest(programs: Programs, by_layer_bytes: Floats) -> Floats:
     needed_bytes = _stacked([work + size for work, size in _work_by_layer(programs)])
     level = np.where(held > 0, needed_bytes - freed_by_layer(programs), -np.inf)
     fullest = level.argmax(axis=-1)[..., None]
-    values = np.take_along_axis(np.broadcast_to(by_layer_bytes, held.shape), fullest, axis=-1)[..., 0]
+    values = np.take_along_axis(np.broadcast_to(by_layer_bytes, level.shape), fullest, axis=-1)[..., 0]
     return np.where(held.sum(axis=-1) > 0, values, 0.0)
 
 

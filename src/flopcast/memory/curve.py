@@ -58,21 +58,24 @@ class Peak:
     micro_batch: int
 
 
-def memory_curve(programs: Programs, stage: int) -> Curve:
+def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
     """The course of the first plan's step on one stage.
 
     Parameters
     ----------
     stage : int
         Pipeline stage.
+    rank_class : int
+        Which data-parallel ranks, where their micro-batches differ (`Workload.rows`).
     """
     plans, division = programs.plans, programs.stages.of(0)
     stages, chunks = division.chunk_class.shape
     micro = int(plans.num_micro_batches[0, 0])
     order = schedule_of(plans.structure.pipeline_schedule).order(stages, chunks, micro)
-    moments = depths(order, stage, chunks)
-    at = int(division.stage_class[stage])
-    working = np.eye(chunks + 1)[moments.at_work, :chunks] * (moments.at_work != NOTHING)[:, None]
+    rows, kinds = programs.workload.rows, programs.workload.num_kinds
+    moments = depths(order, stage, chunks, rows[rank_class] if rows else (), kinds)
+    at, columns = int(division.stage_class[stage]), chunks * kinds
+    working = np.eye(columns + 1)[moments.at_work, :columns] * (moments.at_work != NOTHING)[:, None]
     standing = {name: _of_class(size, programs, at) for name, size in sizes(STANDING, programs).items()}
     found = {name: np.full(len(moments.task), size) for name, size in standing.items()}
     for categories, counts in (
@@ -80,7 +83,7 @@ def memory_curve(programs: Programs, stage: int) -> Curve:
         (IN_FLIGHT, moments.in_flight),
         (AT_WORK, working),
     ):
-        for name, size_bytes in _by_chunk(categories, programs, at, chunks).items():
+        for name, size_bytes in _by_column(categories, programs, at, columns).items():
             found[name] = found.get(name, np.zeros(len(moments.task))) + counts @ size_bytes
     standing_bytes = sum(standing.values())
     update_bytes = sum(_of_class(size, programs, at) for size in sizes(UPDATE, programs).values())
@@ -114,12 +117,13 @@ def _of_class(size_bytes: Floats, programs: Programs, at: int) -> float:
     return float(np.broadcast_to(size_bytes, programs.stages.multiplicity.shape)[0, at])
 
 
-def _by_chunk(
-    categories: dict[str, Category], programs: Programs, at: int, chunks: int
+def _by_column(
+    categories: dict[str, Category], programs: Programs, at: int, columns: int
 ) -> dict[str, Floats]:
-    """Sizes of the first plan's stage class, (chunks,)."""
-    shape = programs.stages.holds_chunk.shape
+    """Sizes of the first plan's stage class, (columns,): its chunks, or their kinds of micro-batches."""
+    plans, classes, chunks = programs.stages.holds_chunk.shape
+    shape = (plans, classes, chunks * programs.workload.num_kinds)
     return {
-        name: np.broadcast_to(size, shape)[0, at, :chunks]
+        name: np.broadcast_to(size, shape)[0, at, :columns]
         for name, size in sizes(categories, programs).items()
     }

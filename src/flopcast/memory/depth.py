@@ -20,6 +20,7 @@ import numpy as np
 from flopcast.dtypes import Integers
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
+from flopcast.spec.batch import Rows
 from flopcast.spec.own_schedule import OwnSchedule
 
 NOTHING = -1  # no chunk is at work
@@ -38,24 +39,17 @@ class Depths:
     at_work: Integers  # chunk whose backward runs, or NOTHING
     task: Integers
 
-    def row(self, moment: int) -> "Depths":
-        """One moment alone."""
-        keep = slice(moment, moment + 1)
-        return Depths(
-            in_flight=self.in_flight[keep],
-            waiting=self.waiting[keep],
-            at_work=self.at_work[keep],
-            task=self.task[keep],
-        )
 
-
-def depths(order: Order, stage: int, chunks: int) -> Depths:
+def depths(order: Order, stage: int, chunks: int, rows: Rows = (), kinds: int = 1) -> Depths:
     """All moments of a stage: the start of each backward, and the end of every task.
 
     Parameters
     ----------
     chunks : int
         Virtual stages.
+    rows : tuple of int
+        The kind of every micro-batch, where they differ: each of the `kinds` of a chunk then counts as a
+        chunk of its own, those of one chunk side by side.
 
     Returns
     -------
@@ -64,6 +58,8 @@ def depths(order: Order, stage: int, chunks: int) -> Depths:
         stage holds what it held after the task before, and nothing is at work.
     """
     kind, chunk = order.kind[stage], order.chunk[stage]
+    if rows:
+        chunk, chunks = chunk * kinds + np.array(rows)[order.micro_batch[stage]], chunks * kinds
     tasks = len(kind)
     splits = bool((order.kind == WEIGHT).any())
     of_chunk = np.eye(chunks, dtype=np.intp)[chunk]
@@ -94,16 +90,25 @@ def fullest(
     """
     rule = schedule_of(schedule)
     order = rule.order(stages, chunks, rule.fills_after(stages, micro_batches))
-    found = [depths(order, stage, chunks) for stage in members]
-    rows = np.concatenate([np.hstack([d.in_flight, d.waiting, d.at_work[:, None]]) for d in found])
-    task = np.concatenate([d.task for d in found])
-    rows, first = np.unique(rows, axis=0, return_index=True)
-    kept = _undominated(rows)
+    found = joined([depths(order, stage, chunks) for stage in members])
+    counts = np.hstack([found.in_flight, found.waiting, found.at_work[:, None]])
+    counts, first = np.unique(counts, axis=0, return_index=True)
+    kept = _undominated(counts)
     return Depths(
-        in_flight=rows[kept, :chunks],
-        waiting=rows[kept, chunks:-1],
-        at_work=rows[kept, -1],
-        task=task[first[kept]],
+        in_flight=counts[kept, :chunks],
+        waiting=counts[kept, chunks:-1],
+        at_work=counts[kept, -1],
+        task=found.task[first[kept]],
+    )
+
+
+def joined(found: list[Depths]) -> Depths:
+    """The moments of several stages, or of several orders of micro-batches, one after the other."""
+    return Depths(
+        in_flight=np.concatenate([each.in_flight for each in found]),
+        waiting=np.concatenate([each.waiting for each in found]),
+        at_work=np.concatenate([each.at_work for each in found]),
+        task=np.concatenate([each.task for each in found]),
     )
 
 

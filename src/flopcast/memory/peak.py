@@ -23,7 +23,7 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
-from flopcast.memory.depth import NOTHING, Depths, fullest
+from flopcast.memory.depth import NOTHING, Depths, depths, fullest, joined
 from flopcast.memory.sharded import built_whole
 from flopcast.schedules import schedule_of
 from flopcast.spec.cluster import Cluster
@@ -57,7 +57,8 @@ class Memory:
 class Held:
     """Micro-batches that a stage class holds at its fullest moment of forwards and backwards.
 
-    Counts of shape (plans, stage classes, chunks), `at_work` 1 for the chunk whose backward runs.
+    Counts of shape (plans, stage classes, chunks), `at_work` 1 for the chunk whose backward runs. Where
+    micro-batches differ, every kind of a chunk has a column (`categories.sizes`).
     """
 
     in_flight: Counts
@@ -153,9 +154,10 @@ def _fullest(
 
     Plans that divide their layers alike and have equally many micro-batches share their moments.
     """
-    plans, stages = programs.plans, programs.stages
+    plans, stages, kinds = programs.plans, programs.stages, programs.workload.num_kinds
+    shape = (*stages.multiplicity.shape, stages.holds_chunk.shape[2] * kinds)
     flying_bytes, waiting_bytes, work_bytes = (
-        sum((np.broadcast_to(size, stages.holds_chunk.shape) for size in part.values()), ZERO)
+        sum((np.broadcast_to(size, shape) for size in part.values()), ZERO)
         for part in (flying, waiting, work)
     )
     held = Held(
@@ -163,23 +165,36 @@ def _fullest(
         waiting=np.zeros_like(flying_bytes),
         at_work=np.zeros_like(flying_bytes),
     )
-    rule = schedule_of(plans.structure.pipeline_schedule)
     for alike in _alike(stages.code, plans.num_micro_batches):
         division = stages.divisions[int(stages.code[alike[0]])]
-        depth, chunks = division.chunk_class.shape
-        micro = rule.fills_after(depth, int(plans.num_micro_batches[alike[0], 0]))
+        columns = division.chunk_class.shape[1] * kinds
+        micro = int(plans.num_micro_batches[alike[0], 0])
         for at in range(len(division.multiplicity)):
             members = tuple(np.flatnonzero(division.stage_class == at).tolist())
-            moments = fullest(plans.structure.pipeline_schedule, depth, chunks, micro, members)
-            here = np.ix_(alike, np.array([at]), np.arange(chunks))
+            moments = _moments(programs, division.chunk_class.shape, micro, members)
+            here = np.ix_(alike, np.array([at]), np.arange(columns))
             level = level_bytes(
                 moments, *(size[here][:, 0] for size in (flying_bytes, waiting_bytes, work_bytes))
             )
             best = level.argmax(axis=1)
             held.in_flight[here] = moments.in_flight[best][:, None]
             held.waiting[here] = moments.waiting[best][:, None]
-            held.at_work[here] = np.eye(chunks + 1)[moments.at_work[best], :chunks][:, None]
+            held.at_work[here] = np.eye(columns + 1)[moments.at_work[best], :columns][:, None]
     return held
+
+
+def _moments(programs: Programs, shape: tuple[int, ...], micro: int, members: tuple[int, ...]) -> Depths:
+    """Moments of some stages among which the fullest is; `shape` is (stages, chunks).
+
+    Where micro-batches differ, all of the step, of each class of ranks: its fullest moment may come late.
+    """
+    schedule, (stages, chunks) = programs.plans.structure.pipeline_schedule, shape
+    rule = schedule_of(schedule)
+    if not programs.workload.rows:
+        return fullest(schedule, stages, chunks, rule.fills_after(stages, micro), members)
+    order = rule.order(stages, chunks, micro)
+    kinds, classes = programs.workload.num_kinds, programs.workload.rows
+    return joined([depths(order, stage, chunks, rows, kinds) for rows in classes for stage in members])
 
 
 def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:

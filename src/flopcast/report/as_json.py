@@ -7,6 +7,7 @@ a rate. A change of meaning raises FORMAT_VERSION.
 """
 
 from flopcast.report.report import MemoryReport, Report
+from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.units import Number
 
@@ -26,14 +27,7 @@ def as_json(report: Report) -> dict[str, object]:
     job, metrics = report.job, report.metrics
     return {
         "format_version": FORMAT_VERSION,
-        "job": {
-            "model": job.model.name,
-            "cluster": job.cluster.name,
-            "devices": job.cluster.num_devices,
-            "plan": job.plan.model_dump(mode="json"),
-            "stack": job.stack.label,
-            "site": job.site.name,
-        },
+        "job": _job(job),
         "step_time_s": nine_digits(report.step_time_s),
         "step_time_low_s": nine_digits(report.step_time_low_s),
         "step_time_high_s": nine_digits(report.step_time_high_s),
@@ -72,6 +66,19 @@ def as_json(report: Report) -> dict[str, object]:
             for e in report.evidence
         ],
         "warnings": list(report.warnings),
+    }
+
+
+def _job(job: Job) -> dict[str, object]:
+    """What was asked: names of what the catalogue may hold, plan and batch field by field."""
+    return {
+        "model": job.model.name,
+        "cluster": job.cluster.name,
+        "devices": job.cluster.num_devices,
+        "plan": job.plan.model_dump(mode="json"),
+        "batch": job.batch.model_dump(mode="json"),
+        "stack": job.stack.label,
+        "site": job.site.name,
     }
 
 

@@ -54,8 +54,8 @@ def events(report: Report) -> Iterator[Event]:
 
     Notes
     -----
-    The inside of a task is the same for all tasks of its chunk class and position, so it is laid out once
-    and shifted.
+    The inside of a task is the same for all tasks of its chunk class, position and kind of micro-batch, so
+    it is laid out once and shifted.
     """
     yield from _phase_events(report, "update")
     timeline, programs = report.timeline, report.priced.programs
@@ -63,11 +63,11 @@ def events(report: Report) -> Iterator[Event]:
     micro = int(timeline.micro_batch.max()) + 1
 
     @cache
-    def inside(kind: int, chunk_class: int, position: int) -> Inside:
-        return lay_out(programs.passes[kind], report.priced, 0, chunk_class, position)
+    def inside(kind: int, chunk_class: int, position: int, row: int) -> Inside:
+        return lay_out(programs.passes[kind], report.priced, row, chunk_class, position)
 
     reduced_s = dict.fromkeys(range(int(timeline.stage.max()) + 1), 0.0)
-    shown = _shown_in_full(timeline.micro_batch, micro, len(inside(FORWARD, 0, MIDDLE).items))
+    shown = _shown_in_full(timeline.micro_batch, micro, len(inside(FORWARD, 0, MIDDLE, 0).items))
     for task in range(len(timeline.stage)):
         stage, chunk = int(timeline.stage[task]), int(timeline.chunk[task])
         micro_batch, kind = int(timeline.micro_batch[task]), int(timeline.kind[task])
@@ -85,7 +85,8 @@ def events(report: Report) -> Iterator[Event]:
             end_s=float(timeline.end_s[task]),
         )
         if shown[task]:
-            at = inside(kind, int(division.chunk_class[stage, chunk]), int(timeline.position[task]))
+            position, row = int(timeline.position[task]), int(timeline.row[task])
+            at = inside(kind, int(division.chunk_class[stage, chunk]), position, row)
             yield from _inside_events(at, stage, chunk, micro_batch, start, reduced_s)
     yield from _phase_events(report, "reduce")
 
@@ -186,7 +187,7 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
         Rising moments, and the level from each moment on.
     """
     timeline = report.timeline
-    curve = memory_curve(report.priced.programs, stage)
+    curve = memory_curve(report.priced.programs, stage, timeline.rank_class)
     mine = np.flatnonzero(timeline.stage == stage)
     starts, forward = np.arange(len(curve.task)) % 2 == 0, curve.kind == FORWARD
     shown = ~starts | (curve.kind == BACKWARD)

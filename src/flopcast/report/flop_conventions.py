@@ -31,9 +31,13 @@ ROUNDING = 0.005  # printed rates and times hold three digits: conventions this 
 class Convention:
     """One formula: FLOP of a step, who prints rates by it, and where it stands."""
 
-    flop: Callable[[Job], float]
+    formula: Callable[[Job], float]  # where all sequences are as long as the batch says
     frameworks: tuple[str, ...]  # as report.log names them; the first to think of
     source: str
+
+    def flop(self, job: Job) -> float:
+        """FLOP of a step; of sequences that differ, each as its own length says."""
+        return sum(share * self.formula(each) for share, each in job.by_kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,72 +128,74 @@ def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
 
 CONVENTIONS = {
     "megatron-2021": Convention(
-        flop=lambda job: equation_3(job, 4.0, _padded_vocabulary(job)),
+        formula=lambda job: equation_3(job, 4.0, _padded_vocabulary(job)),
         frameworks=("megatron-deepspeed", "gpt-neox"),
         source="arXiv:2104.04473, equation 3; where activations are checkpointed, throughput_calculator of"
         " Megatron-DeepSpeed (megatron/utils.py) and get_flops of GPT-NeoX (megatron/logging.py)",
     ),
     "megatron-2021-without-recompute": Convention(
-        flop=lambda job: equation_3(job, 3.0, _padded_vocabulary(job)),
+        formula=lambda job: equation_3(job, 3.0, _padded_vocabulary(job)),
         frameworks=("megatron-deepspeed", "gpt-neox"),
         source="as megatron-2021, where activations are not checkpointed: factor 3 instead of 4",
     ),
     "megatron-core": Convention(
-        flop=lambda job: _model_flop(job, causal=False),
+        formula=lambda job: _model_flop(job, causal=False),
         frameworks=("megatron-lm",),
         source="num_floating_point_operations of Megatron-LM (megatron/training/training.py), before the"
         " mask was halved: 12 B s l h² (1 + groups/heads + s/h + gated MLP + V/2lh), no recompute",
     ),
     "megatron-core-causal": Convention(
-        flop=lambda job: _model_flop(job, causal=True),
+        formula=lambda job: _model_flop(job, causal=True),
         frameworks=("megatron-lm", "nemo"),
         source="num_floating_point_operations of Megatron-LM (megatron/training/training.py) at commit"
         " 001b00c2734d: half of the mask is counted",
     ),
     "megatron-bridge": Convention(
-        flop=_bridge_flop,
+        formula=_bridge_flop,
         frameworks=("megatron-bridge",),
         source="num_floating_point_operations of Megatron-Bridge (utils/flop_utils.py): as"
         " megatron-core-causal; of a window of w tokens w / 2 keys a query, half of those that it sees",
     ),
     "hardware": Convention(
-        flop=lambda job: _hardware_flop(job, causal=False),
+        formula=lambda job: _hardware_flop(job, causal=False),
         frameworks=(),
         source="arXiv:2205.05198, appendix A: model FLOP and the recomputed ones, full attention",
     ),
     "hardware-causal": Convention(
-        flop=lambda job: _hardware_flop(job, causal=True),
+        formula=lambda job: _hardware_flop(job, causal=True),
         frameworks=(),
         source="as hardware; half of the mask is counted",
     ),
     "6n": Convention(
-        flop=lambda job: _six_n(job, 0.0, embedding=True),
+        formula=lambda job: _six_n(job, 0.0, embedding=True),
         frameworks=(),
         source="arXiv:2001.08361, section 2.1, with all parameters as N",
     ),
     "6n-without-embedding": Convention(
-        flop=lambda job: _six_n(job, 0.0, embedding=False),
+        formula=lambda job: _six_n(job, 0.0, embedding=False),
         frameworks=(),
         source="arXiv:2001.08361, section 2.1: N without token and position tables",
     ),
     "palm": Convention(
-        flop=lambda job: _six_n(job, PASSES, embedding=True),
+        formula=lambda job: _six_n(job, PASSES, embedding=True),
         frameworks=("llm-foundry",),
         source="arXiv:2204.02311, appendix B: 6N + 12 l h s for each token; estimate_mfu of nanoGPT;"
         " scripts/train/benchmarking of LLM Foundry",
     ),
     "torchtitan": Convention(
-        flop=lambda job: _six_n(job, PASSES, embedding=False),
+        formula=lambda job: _six_n(job, PASSES, embedding=False),
         frameworks=("torchtitan",),
         source="get_nparams_and_flops of torchtitan: as palm, N without the token table",
     ),
     "torchtitan-causal": Convention(
-        flop=lambda job: _six_n(job, PASSES / 2.0, embedding=False),
+        formula=lambda job: _six_n(job, PASSES / 2.0, embedding=False),
         frameworks=("torchtitan",),
         source="get_nparams_and_flops of torchtitan, releases that count 6 l h s for each token",
     ),
     "deepspeed-profiler": Convention(
-        flop=lambda job: PASSES * job.plan.global_batch * job.model.forward_flop(job.batch.sequence_length),
+        formula=lambda job: (
+            PASSES * job.plan.global_batch * job.model.forward_flop(job.batch.sequence_length)
+        ),
         frameworks=("deepspeed-profiler",),
         source="flops profiler of DeepSpeed (deepspeed/profiling/flops_profiler): 3 × the forward's"
         " products, full attention, head not padded",

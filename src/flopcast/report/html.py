@@ -71,7 +71,7 @@ def _answer(report: Report) -> str:
     lines = [
         f'<p class="answer"><strong>{show_seconds(report.step_time_s)}</strong> a step'
         f" (90 %: {low} to {high})</p>",
-        f"<p>{escape(report.job.plan.short())}, sequences of {report.job.batch.sequence_length}, stack"
+        f"<p>{escape(report.job.plan.short())}, {report.job.batch.told()}, stack"
         f" {escape(report.job.stack.label)}. {show(metrics.tokens_per_s, 'tokens/s')},"
         f" MFU {metrics.mfu_ratio:.1%} (full attention counted). {show(memory.device_used_bytes, 'B')} of"
         f" {show(memory.capacity_bytes, 'B')} on the fullest stage:"

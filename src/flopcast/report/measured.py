@@ -71,7 +71,7 @@ def compare_with_log(report: Report, log: Log) -> Measured:
     """
     job = report.job
     sequences, devices = _sequences(job, log), log.world_size or job.cluster.num_devices
-    length = log.sequence_length or job.batch.sequence_length
+    length = log.sequence_length or job.batch.mean_sequence_tokens
     step = log.step_time(sequences, length, devices)
     rate = log.median_of(log.steps.device_flop_per_s)
     convention = None

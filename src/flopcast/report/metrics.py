@@ -55,14 +55,11 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     appendix B (MFU); arXiv:2205.05198, Table 5 (published MFU and HFU; its HFU counts the recomputed
     attention three times, here it counts once).
     """
-    plan, length = job.plan, job.batch.sequence_length
-    sequences = plan.global_batch
-    forward = job.model.forward_flop(length, documents=job.batch.documents) * sequences
-    model_flop = (1.0 + BACKWARD_OVER_FORWARD) * forward - job.model.frozen_flop(length) * sequences
+    model_flop = sum(share * _model_flop(each) for share, each in job.by_kind)
     hardware_flop = model_flop + recomputed_flop(job, causal=False)
-    peak = job.cluster.node.device.peak_flop_per_s[product_engine(plan.precision)]
+    peak = job.cluster.node.device.peak_flop_per_s[product_engine(job.plan.precision)]
     capacity = step_time_s * job.cluster.num_devices
-    tokens_per_s = sequences * length / step_time_s
+    tokens_per_s = job.step_tokens / step_time_s
     return Metrics(
         tokens_per_s=tokens_per_s,
         device_tokens_per_s=tokens_per_s / job.cluster.num_devices,
@@ -73,3 +70,11 @@ def measure(job: Job, step_time_s: float) -> Metrics:
         hfu_ratio=hardware_flop / capacity / peak,
         peak_flop_per_s=peak,
     )
+
+
+def _model_flop(job: Job) -> float:
+    """Forward and backward of a global batch whose sequences are alike."""
+    length = job.batch.sequence_length
+    forward = job.model.forward_flop(length, documents=job.batch.documents)
+    passes = (1.0 + BACKWARD_OVER_FORWARD) * forward
+    return job.plan.global_batch * (passes - job.model.frozen_flop(length))

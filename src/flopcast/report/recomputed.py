@@ -7,6 +7,8 @@ workload/checkpoints.py).
 Logical items are counted, uncut, by the conventions of metrics.py.
 """
 
+import numpy as np
+
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
@@ -41,7 +43,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
         counts, one_plan(job.plan), job.stack.pipeline, parts, workload.layers_at_end, checkpoints
     )
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
-    total_flop = 0.0
+    total_flop, shares = 0.0, job.batch.shares
     for layer, count in zip(layers, held.tolist(), strict=True):
         modules = recomputed_modules(layer, workload, job.stack)
         again = _again(layer.forward, modules, early=False)
@@ -53,7 +55,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
                 for item in again
                 if item.name in short or (fused and isinstance(item.work, BatchedMatmul))
             ]
-        total_flop += count * sum(_flop(item, causal) for item in again)
+        total_flop += count * sum(_flop(item, causal, shares) for item in again)
     return job.plan.global_batch * total_flop
 
 
@@ -62,10 +64,11 @@ def _again(forward: tuple[Item, ...], modules: frozenset[str], early: bool) -> l
     return [item for item in derive_backward(forward, modules, early) if item.phase == "recompute"]
 
 
-def _flop(item: Item, causal: bool) -> float:
+def _flop(item: Item, causal: bool, shares: tuple[float, ...]) -> float:
     """FLOP of one logical item over one sequence; of scores and contexts what lies inside of windows.
 
-    Without `causal`, a window counts for both sides of a query.
+    Without `causal`, a window counts for both sides of a query. Of sequences of several kinds the mean, by
+    their shares.
     """
     if not isinstance(item.work, AbstractOperator):
         return 0.0
@@ -73,4 +76,5 @@ def _flop(item: Item, causal: bool) -> float:
     if isinstance(item.work, BatchedMatmul):
         seen = 1.0 if item.work.mean_keys is None else 2.0 * item.work.mean_keys / item.work.keys
         flop = flop * seen * (0.5 if causal else 1.0)
-    return float(flop.item())
+    of_kinds = np.broadcast_to(flop, (len(shares), 1))[:, 0]
+    return float(np.dot(shares, of_kinds))

@@ -139,11 +139,19 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         factors=factors,
         memory=told,
         evidence=_evidence(priced),
-        assumptions=job.assumptions,
+        assumptions=(*job.assumptions, *_assumed(job)),
         warnings=(*priced.warnings, *_warnings(told, metrics), *_unused(job, priced)),
         timeline=timeline,
         priced=priced,
     )
+
+
+def _assumed(job: Job) -> list[str]:
+    """What listed micro-batches say of one rank, and is taken to hold for the others."""
+    if len(job.batch.kinds) == 1 or job.batch.ranks or job.plan.data_parallel == 1:
+        return []
+    ranks = f"all {job.plan.data_parallel} data-parallel ranks"
+    return [f"{ranks} run the same micro-batches in the same order"]
 
 
 def _whole(job: Job, priced: Priced) -> dict[str, Factor]:
@@ -221,10 +229,13 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
 def _stage_memory(programs: Programs, memory: Memory, seen_bytes: Floats, stage: int) -> StageMemory:
     """One stage at its own fullest moment; the driver's part is that of its class.
 
-    A device shows no more than it has: the allocator's cache is then what is left.
+    A device shows no more than it has: the allocator's cache is then what is left. Where data-parallel
+    ranks have other micro-batches than each other, the stage of the fullest of them.
     """
     at = int(programs.stages.of(0).stage_class[stage])
-    curve = memory_curve(programs, stage)
+    classes = range(len(programs.workload.rows) or 1)
+    curves = [memory_curve(programs, stage, rank_class) for rank_class in classes]
+    curve = max(curves, key=lambda each: peak_of(each).allocated_bytes)
     peak = peak_of(curve)
     cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]
     beside = memory.device_used_bytes[0, at] - memory.reserved_bytes[0, at]

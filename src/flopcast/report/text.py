@@ -36,7 +36,7 @@ def _answer(report: Report) -> list[str]:
     lines = [
         f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
         f" {job.stack.label}",
-        f"plan      {job.plan.short()}  seq={job.batch.sequence_length}{_packed(job)}",
+        f"plan      {job.plan.short()}  {job.batch.told()}",
         f"step      {show_seconds(report.step_time_s)}   (90 %: {sure})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
@@ -48,12 +48,6 @@ def _answer(report: Report) -> list[str]:
         trained = show(job.model.trained_parameters(), "parameters")
         lines.insert(2, f"trains    {trained} of {show(job.model.parameters(), 'parameters')}, in adapters")
     return lines + [f"warning   {text}" for text in report.warnings]
-
-
-def _packed(job: Job) -> str:
-    """The documents of a sequence, where it has several."""
-    count = len(job.batch.documents)
-    return f" in {count} documents of {job.batch.mean_document_tokens:.0f}" if count > 1 else ""
 
 
 def _times(report: Report) -> list[str]:
@@ -97,7 +91,7 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
     """
     verdict = "fits" if memory.fits else "DOES NOT FIT"
     lines = [
-        f"{job.model.name}, {job.plan.short()}, seq={job.batch.sequence_length},"
+        f"{job.model.name}, {job.plan.short()}, {job.batch.told()},"
         f" {job.stack.label} on {job.cluster.node.device.name}",
         f"{show(memory.device_used_bytes, 'B')} of {show(memory.capacity_bytes, 'B')} on the fullest"
         f" stage: {verdict}",

@@ -73,7 +73,7 @@ def as_text(compared: Versus, names: tuple[str, str]) -> str:
         for row in rows
     ]
     who = [
-        f"{label}  {name}: {report.job.plan.short()} seq={report.job.batch.sequence_length}"
+        f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
     return "\n".join([*who, "", *table, "", _verdict(compared), *_warned(compared)])

@@ -16,6 +16,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Floats
+from flopcast.errors import Problem, SpecError
 from flopcast.memory.peak import fits, peak_memory, seen_bytes
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
@@ -56,7 +57,14 @@ def screen(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
     -------
     Screened
         Step times are estimates: play the best exactly before deciding between them.
+
+    Raises
+    ------
+    SpecError
+        The batch lists its micro-batches: how many there are, and of how many sequences, is then settled.
     """
+    if job.batch.listed:
+        raise SpecError([of_lists(job)])
     size = len(plans)
     result = Screened(
         possible=np.zeros(size, dtype=bool),
@@ -97,3 +105,15 @@ def _screen_group(
     result.fits[kept] = fits(memory, job.cluster)
     result.step_time_s[kept] = step_seconds(priced)
     result.device_used_bytes[kept] = seen_bytes(memory, job.cluster).max(axis=1)
+
+
+def of_lists(job: Job) -> Problem:
+    """The fault of asking for a plan where micro-batches are listed: another plan has others."""
+    field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
+    return Problem(
+        field=field,
+        value=f"{len(job.batch.kinds)} kinds",
+        allowed="none where plans are compared or chosen",
+        because="a list of micro-batches fits one number of ranks and of sequences in each",
+        fix=f"remove {field}, or give the whole plan",
+    )

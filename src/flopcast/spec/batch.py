@@ -1,41 +1,95 @@
-"""The batch: how long the sequences are, and the documents in them.
+"""The batch: how long the sequences are, the documents in them, and whether micro-batches differ.
 
-Answers: tokens of a sequence; pairs of tokens that attention meets. How many sequences form a micro-batch
-and a step is the plan's (`micro_batch`, `global_batch`).
+Answers: tokens of a sequence; pairs of tokens that attention meets; which micro-batch of a step is of which
+kind. How many sequences form a micro-batch and a step is the plan's (`micro_batch`, `global_batch`).
 """
 
 from typing import Annotated
 
+import numpy as np
 from pydantic import AliasChoices, Field
 
+from flopcast.dtypes import Counts
 from flopcast.nouns import Noun
+
+Documents = tuple[Annotated[int, Field(ge=1)], ...]
+Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, first to last
+
+
+class MicroBatch(Noun):
+    """One micro-batch of a step, or several alike that follow each other.
+
+    Attributes
+    ----------
+    sequence_length : int, optional
+        Tokens of each of its sequences, "seq" for short; by default what its documents add up to, or the
+        batch's. The plan's `micro_batch` says how many sequences it has.
+    documents : tuple of int
+        Tokens of each document of such a sequence, as in Batch.
+    count : int
+        How many micro-batches of this kind follow each other.
+    """
+
+    sequence_length: int | None = Field(
+        default=None, ge=1, validation_alias=AliasChoices("sequence_length", "seq")
+    )
+    documents: Documents = ()
+    count: int = Field(default=1, ge=1)
+
+
+class RankBatch(Noun):
+    """What some data-parallel ranks run in a step, each of them the same.
+
+    Attributes
+    ----------
+    micro_batches : tuple of MicroBatch
+        In the order of the step, of each of these ranks.
+    count : int
+        How many data-parallel ranks run these.
+    """
+
+    micro_batches: tuple[MicroBatch, ...] = Field(min_length=1)
+    count: int = Field(default=1, ge=1)
 
 
 class Batch(Noun):
-    """Sequences of one fixed length, each of one document or of several.
+    """Sequences of one fixed length, each of one document or of several; or micro-batches that differ.
 
     Attributes
     ----------
     sequence_length : int
-        Tokens of one sequence, "seq" for short. All are counted, padding too.
+        Tokens of one sequence, "seq" for short. All are counted, padding too. Where micro-batches differ,
+        no sequence is longer.
     documents : tuple of int
         Tokens of each document of a packed sequence, where masks keep documents apart: attention then
         costs Σ length², not sequence_length². They fill the sequence; padding is a document of its own.
-        Every sequence of a step is like this one: micro-batches of unequal work are not built.
     packed : bool
-        Whether sequences are packed: said by `documents` already, refused without them.
+        Whether sequences are packed: said by documents already, refused without them.
+    micro_batches : tuple of MicroBatch
+        The micro-batches of a step, in order, where they differ: the same on all data-parallel ranks.
+    ranks : tuple of RankBatch
+        The same, where data-parallel ranks differ too: a step ends with the slowest of them.
 
     Examples
     --------
     >>> Batch(seq=4096).mean_document_tokens, Batch(seq=4096, documents=(1024, 3072)).mean_document_tokens
     (4096.0, 2560.0)
+    >>> long_tail = Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {}))
+    >>> [kind.sequence_length for kind in long_tail.kinds], long_tail.rows
+    ([512, 4096], ((0, 0, 0, 1),))
     """
 
     sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))
-    documents: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    documents: Documents = Field(
         default=(), description="tokens of each document of a packed sequence; default: one document"
     )
     packed: bool = False
+    micro_batches: tuple[MicroBatch, ...] = Field(
+        default=(), description="those of a step, in order, where they differ; default: all alike"
+    )
+    ranks: tuple[RankBatch, ...] = Field(
+        default=(), description="micro-batches of data-parallel ranks that differ; default: all alike"
+    )
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -49,3 +103,95 @@ class Batch(Noun):
         As many documents of this length as fill a sequence have as many pairs of tokens as its own.
         """
         return sum(length**2 for length in self.lengths) / sum(self.lengths)
+
+    @property
+    def listed(self) -> bool:
+        """Whether micro-batches are listed one by one, instead of being all alike."""
+        return bool(self.micro_batches or self.ranks)
+
+    @property
+    def lists(self) -> tuple[RankBatch, ...]:
+        """What each class of data-parallel ranks runs; one class where all run the same, none unlisted."""
+        return self.ranks or ((RankBatch(micro_batches=self.micro_batches),) if self.micro_batches else ())
+
+    @property
+    def kinds(self) -> tuple["Batch", ...]:
+        """One batch of a single kind of sequence for each kind of micro-batch, in the order of first use.
+
+        The batch itself, where its micro-batches are alike.
+        """
+        if not self.listed:
+            return (self,)
+        return tuple(dict.fromkeys(self.of(each) for ranks in self.lists for each in ranks.micro_batches))
+
+    @property
+    def rows(self) -> tuple[Rows, ...]:
+        """For each class of ranks which of `kinds` its micro-batches are, in order; none where unlisted."""
+        place = {kind: row for row, kind in enumerate(self.kinds)}
+        return tuple(
+            tuple(place[self.of(each)] for each in ranks.micro_batches for _ in range(each.count))
+            for ranks in self.lists
+        )
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Fraction of a step's sequences that is of each kind; they sum to 1."""
+        if not self.listed:
+            return (1.0,)
+        counts = [0] * len(self.kinds)
+        for ranks, rows in zip(self.lists, self.rows, strict=True):
+            for row in rows:
+                counts[row] += ranks.count
+        return tuple(count / sum(counts) for count in counts)
+
+    @property
+    def tokens_by_kind(self) -> Counts:
+        """Tokens of a sequence of each kind, (kinds, 1)."""
+        return np.array([[kind.sequence_length] for kind in self.kinds], dtype=np.float64)
+
+    @property
+    def documents_by_kind(self) -> Counts:
+        """Documents of equal length that a sequence of each kind is priced as, (kinds, 1)."""
+        return np.array([[kind.sequence_length / kind.mean_document_tokens] for kind in self.kinds])
+
+    @property
+    def mean_sequence_tokens(self) -> float:
+        """Tokens of a sequence on average over the sequences of a step."""
+        pairs = zip(self.shares, self.kinds, strict=True)
+        return sum(share * kind.sequence_length for share, kind in pairs)
+
+    def of(self, each: MicroBatch) -> "Batch":
+        """The batch all of whose micro-batches are like this one."""
+        length = each.sequence_length or sum(each.documents) or self.sequence_length
+        return Batch(sequence_length=length, documents=each.documents)
+
+    def place(self, kind: "Batch") -> str:
+        """Where the first micro-batch of a kind is written: "batch.micro_batches[0]"."""
+        return next(
+            f"{prefix}micro_batches[{number}]"
+            for prefix, ranks in self.places
+            for number, each in enumerate(ranks.micro_batches)
+            if self.of(each) == kind
+        )
+
+    @property
+    def places(self) -> tuple[tuple[str, RankBatch], ...]:
+        """`lists`, each with what stands before its micro-batches: "batch." or "batch.ranks[1]."."""
+        names = [f"batch.ranks[{number}]." for number in range(len(self.ranks))] or ["batch."]
+        return tuple(zip(names, self.lists, strict=False))
+
+    def told(self) -> str:
+        """Lengths in words, as a report shows them: "seq=4096", and what differs.
+
+        >>> Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {})).told()
+        'seq=512 to 4096 in 2 kinds of micro-batches, 1408 on average'
+        """
+        if self.listed and len(self.kinds) > 1:
+            tokens = [kind.sequence_length for kind in self.kinds]
+            span = f"{min(tokens)} to {max(tokens)}" if min(tokens) < max(tokens) else f"{max(tokens)}"
+            mean = f"{self.mean_sequence_tokens:.0f} on average"
+            return f"seq={span} in {len(self.kinds)} kinds of micro-batches, {mean}"
+        (kind,) = self.kinds
+        count = len(kind.documents)
+        packed = f" in {count} documents of {kind.mean_document_tokens:.0f}" if count > 1 else ""
+        return f"seq={kind.sequence_length}{packed}"

@@ -8,7 +8,7 @@ uses the same rules as masks.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class Rule:
         ("set NAME to VALUE") that keeps the rule.
     because : str
         Why there is such a rule at all: a reader who knows it can choose another edit.
+    about_lists : bool
+        Whether it looks at the list of a step's micro-batches. Every other rule is asked about each kind of
+        them, as if all were of that kind.
     """
 
     field: str | Callable[[Case], str]
@@ -57,6 +60,7 @@ class Rule:
     allowed: Callable[[Case], str]
     because: str
     fix: Callable[[Case], str]
+    about_lists: bool = False
 
 
 def first(values: Counts) -> int:
@@ -76,16 +80,33 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
     case = Case(
         model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=one_plan(job.plan)
     )
-    return tuple(
-        Problem(
-            field=rule.field if isinstance(rule.field, str) else rule.field(case),
-            value=rule.value(case),
-            allowed=rule.allowed(case),
-            because=rule.because,
-            fix=rule.fix(case),
-        )
-        for rule in rules
-        if not np.all(rule.holds(case))
+    kinds = _by_kind(case)
+    faults = ((rule, _first_broken(rule, case, kinds)) for rule in rules)
+    return tuple(_told(rule, wrong, case) for rule, wrong in faults if wrong is not None)
+
+
+def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | None:
+    """The first of the cases that a rule is asked about which breaks it."""
+    asked = (case,) if rule.about_lists else kinds
+    return next((each for each in asked if not np.all(rule.holds(each))), None)
+
+
+def _by_kind(case: Case) -> tuple[Case, ...]:
+    """The case as if all micro-batches were of one kind, once for each kind."""
+    return tuple(replace(case, batch=kind) for kind in case.batch.kinds)
+
+
+def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
+    """A broken rule as a problem; what it blames of a batch is the micro-batch's."""
+    field = rule.field if isinstance(rule.field, str) else rule.field(wrong)
+    allowed = rule.allowed(wrong)
+    if not rule.about_lists and case.batch.listed:
+        place = case.batch.place(wrong.batch)
+        part, _, name = field.partition(".")
+        field = f"{place}.{name}" if part == "batch" else field
+        allowed = f"{allowed}, for {place} too"
+    return Problem(
+        field=field, value=rule.value(wrong), allowed=allowed, because=rule.because, fix=rule.fix(wrong)
     )
 
 
@@ -95,6 +116,8 @@ def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:
     The same predicates as in `broken`, so that search and a single prediction never disagree about a plan.
     """
     mask = np.ones((case.plans.size, 1), dtype=bool)
+    kinds = _by_kind(case)
     for rule in rules:
-        mask &= np.broadcast_to(rule.holds(case), mask.shape)
+        for each in (case,) if rule.about_lists else kinds:
+            mask &= np.broadcast_to(rule.holds(each), mask.shape)
     return mask

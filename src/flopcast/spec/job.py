@@ -34,6 +34,20 @@ class Job(Noun):
     assumptions: tuple[str, ...] = ()
 
     @property
+    def step_tokens(self) -> float:
+        """Tokens of one step, padding too: of all sequences of the global batch."""
+        return self.plan.global_batch * self.batch.mean_sequence_tokens
+
+    @property
+    def by_kind(self) -> tuple[tuple[float, "Job"], ...]:
+        """The job as if all its micro-batches were of one kind, once for each kind, with its share of them.
+
+        What adds up over sequences, as FLOP do, is the mean of these by share.
+        """
+        pairs = zip(self.batch.shares, self.batch.kinds, strict=True)
+        return tuple((share, self.model_copy(update={"batch": kind})) for share, kind in pairs)
+
+    @property
     def software(self) -> Stack:
         """The stack as it runs on the job's devices: narrow operands are transposed where these need it."""
         transposes = self.cluster.node.device.one_narrow_layout

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from flopcast.dtypes import Counts, constant
+from flopcast.dtypes import Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
 from flopcast.nouns import Noun
@@ -329,12 +329,13 @@ class Plans:
         -------
         Split
             Arrays of shape (plans, 1); context parallelism has already shortened the sequence. Where no
-            plan of the batch has it, layers exchange nothing, not even with nobody.
+            plan of the batch has it, layers exchange nothing, not even with nobody. Of one plan whose
+            micro-batches differ, `length` and `documents` have a row for each kind: (kinds, 1).
         """
         shared = bool((self.context_parallel > 1).any())
         return Split(
             sequences=self.micro_batch,
-            length=batch.sequence_length / self.context_parallel,
+            length=batch.tokens_by_kind / self.context_parallel,
             tensor=self.tensor_parallel,
             sequence_parallel=self.structure.sequence_parallel,
             dtype=self.structure.activations,
@@ -343,7 +344,7 @@ class Plans:
             context=self.context_parallel,
             context_exchange=self.structure.context_exchange if shared else "none",
             context_order=self.structure.context_order,
-            documents=constant(batch.sequence_length / batch.mean_document_tokens),
+            documents=batch.documents_by_kind,
         )
 
 

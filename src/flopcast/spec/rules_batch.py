@@ -1,12 +1,17 @@
-"""The rules about packed sequences: which documents fill one, and what keeps their tokens apart.
+"""The rules about packed sequences, and about micro-batches and ranks that differ.
 
-Answers: which lengths are possible, which stacks, plans and mixers skip what lies between documents?
-Elsewhere: what a packed sequence costs (layers/base.py, `Split.documents`).
+Answers: which lengths are possible, which stacks, plans and mixers skip what lies between documents; which
+lists of micro-batches make a step, and which plans can be played with them?
+Elsewhere: what a packed sequence costs (layers/base.py, `Split.documents`), how micro-batches of several
+kinds are played (timeline/step.py).
 """
+
+import numpy as np
 
 from flopcast.layers.attention import Attention
 from flopcast.layers.latent_attention import LatentAttention
-from flopcast.spec.checks import Case, Rule
+from flopcast.spec.batch import RankBatch
+from flopcast.spec.checks import Case, Rule, first
 
 
 def _windowed(case: Case) -> list[int]:
@@ -19,10 +24,49 @@ def _windowed(case: Case) -> list[int]:
     ]
 
 
+def _number(ranks: RankBatch) -> int:
+    """How many micro-batches a rank runs."""
+    return sum(each.count for each in ranks.micro_batches)
+
+
+def _incomplete(case: Case) -> tuple[str, RankBatch]:
+    """The first list that is no step of the first plan, and what stands before it."""
+    asked = first(case.plans.num_micro_batches)
+    return next((place, ranks) for place, ranks in case.batch.places if _number(ranks) != asked)
+
+
+def _complete(case: Case) -> np.ndarray:
+    """Plans for whose steps every list has as many micro-batches as there are, (plans, 1)."""
+    numbers = np.array([_number(ranks) for ranks in case.batch.lists])
+    return np.asarray((case.plans.num_micro_batches == numbers).all(axis=1, keepdims=True))
+
+
+def _completed(case: Case) -> str:
+    """The global batch of lists that are equally long, or advice to make them so."""
+    numbers = {_number(ranks) for ranks in case.batch.lists}
+    if len(numbers) > 1:
+        return "change counts until every list has as many micro-batches"
+    each = first(case.plans.data_parallel * case.plans.micro_batch)
+    return f"set global_batch to {numbers.pop() * each}"
+
+
+def _longest(case: Case) -> int:
+    """Tokens of the longest sequence of a step."""
+    return max(kind.sequence_length for kind in case.batch.kinds)
+
+
+def _meets_early(case: Case) -> np.ndarray:
+    """Plans whose data-parallel ranks wait for each other before their gradients are whole, (plans, 1)."""
+    structure = case.plans.structure
+    early = structure.zero >= 2 or structure.skews_steps
+    return np.asarray((case.plans.expert_parallel > 1) | early)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.packed",
-        holds=lambda c: not c.batch.packed or bool(c.batch.documents),
+        about_lists=True,
+        holds=lambda c: not c.batch.packed or bool(c.batch.documents) or c.batch.listed,
         value=lambda _: True,
         allowed=lambda _: "true only with documents, the tokens of each document of a sequence",
         because="attention costs the sum of their squares",
@@ -59,5 +103,65 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: "attention without windows where sequences are packed",
         because="windows and traced blocks over several documents are not built yet",
         fix=lambda _: "remove documents",
+    ),
+    Rule(
+        field="batch.documents",
+        about_lists=True,
+        holds=lambda c: not (c.batch.listed and c.batch.documents),
+        value=lambda c: f"{len(c.batch.documents)} documents",
+        allowed=lambda _: "none beside micro_batches or ranks",
+        because="a micro-batch that is listed says its own documents",
+        fix=lambda _: "remove documents, or write them in each micro-batch",
+    ),
+    Rule(
+        field="batch.ranks",
+        about_lists=True,
+        holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
+        value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
+        allowed=lambda _: "none beside micro_batches",
+        because="micro_batches are those of every rank, ranks those of each",
+        fix=lambda _: "remove one of the two",
+    ),
+    Rule(
+        field=lambda c: f"{_incomplete(c)[0]}micro_batches",
+        about_lists=True,
+        holds=_complete,
+        value=lambda c: f"{_number(_incomplete(c)[1])} micro-batches",
+        allowed=lambda c: (
+            f"{first(c.plans.num_micro_batches)} in all, global_batch / (data_parallel · micro_batch)"
+        ),
+        because="a list has every micro-batch of a step of one pipeline",
+        fix=_completed,
+    ),
+    Rule(
+        field="batch.ranks",
+        about_lists=True,
+        holds=lambda c: (
+            not c.batch.ranks or c.plans.data_parallel == sum(ranks.count for ranks in c.batch.ranks)
+        ),
+        value=lambda c: f"{sum(ranks.count for ranks in c.batch.ranks)} ranks",
+        allowed=lambda c: f"counts that add up to data_parallel = {first(c.plans.data_parallel)}",
+        because="every data-parallel rank has its micro-batches",
+        fix=lambda _: "change count",
+    ),
+    Rule(
+        field="batch.sequence_length",
+        about_lists=True,
+        holds=lambda c: _longest(c) <= c.batch.sequence_length,
+        value=lambda c: c.batch.sequence_length,
+        allowed=lambda c: f"at least {_longest(c)}, tokens of the longest micro-batch's sequences",
+        because="no sequence of a step is longer",
+        fix=lambda c: f"set sequence_length to {_longest(c)}",
+    ),
+    Rule(
+        field="batch.ranks",
+        about_lists=True,
+        holds=lambda c: (len(set(c.batch.rows)) <= 1) | ~_meets_early(c),
+        value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
+        allowed=lambda _: (
+            "one where ranks meet in every micro-batch (zero 2 and 3, expert_parallel) or steps are skewed"
+        ),
+        because="ranks that differ and meet before the end of a step are not built yet",
+        fix=lambda _: "change ranks to micro_batches, the same for all",
     ),
 )

@@ -67,6 +67,7 @@ class Chains:
     position: Integers  # in its chain
     waits: Integers  # (nodes, some): other nodes; NOTHING, or `source(stage)`
     lag: Integers  # same shape
+    cargo: Integers  # same shape: the task whose output travels in that hop; any, where there is no hop
     lengths: Integers  # of each chain
 
 
@@ -75,7 +76,7 @@ def source_of(stage: Integers) -> Integers:
     return NOTHING - 1 - stage
 
 
-def _tasks(order: Order, waits: Integers, lag: Integers) -> Chains:
+def _tasks(order: Order, waits: Integers, lag: Integers, cargo: Integers) -> Chains:
     """Chains that hold tasks only: transfers show as lags between them, not as nodes."""
     stages, tasks = order.kind.shape
     flat = np.arange(stages * tasks)
@@ -86,6 +87,7 @@ def _tasks(order: Order, waits: Integers, lag: Integers) -> Chains:
         position=flat % tasks,
         waits=waits,
         lag=lag,
+        cargo=cargo,
         lengths=np.full(stages, tasks),
     )
 
@@ -102,7 +104,7 @@ def _overlapped_chains(order: Order) -> Chains:
     stage = np.where(back, np.arange(producer.size), producer) // tasks
     hop = hop_index(order.kind.ravel()[producer], stage)
     lag = np.where(producer >= 0, hop, NO_HOP)
-    return _tasks(order, producer[:, None], lag[:, None])
+    return _tasks(order, producer[:, None], lag[:, None], producer[:, None])
 
 
 def _batched_chains(order: Order) -> Chains:
@@ -118,7 +120,8 @@ def _batched_chains(order: Order) -> Chains:
     ends = _posted(send, senders // tasks, tasks), _posted(receive, consumer[senders] // tasks, tasks)
     seen = np.concatenate([ends[0][has_send], ends[1][has_send], ends[1], ends[0]])
     lags = np.concatenate([hop[has_send], hop[has_send], hop, hop])
-    return _tasks(order, *_columns(both, seen, lags, order.kind.size))
+    cargo = np.concatenate([senders[has_send], senders[has_send], senders, senders])
+    return _tasks(order, *_columns(both, (seen, lags, cargo), order.kind.size))
 
 
 def _gaps(order: Order) -> tuple[Integers, Integers]:
@@ -151,8 +154,10 @@ def _posted(gap: Integers, stage: Integers, tasks: int) -> Integers:
     return np.where(gap % tasks > 0, gap - 1, np.where(gap // tasks > stage, gap - 1, source_of(stage)))
 
 
-def _columns(node: Integers, wait: Integers, lag: Integers, size: int) -> tuple[Integers, Integers]:
-    """Lists of (node, what it waits for, hop) as padded columns: (size, most waits of any node)."""
+def _columns(
+    node: Integers, told: tuple[Integers, Integers, Integers], size: int
+) -> tuple[Integers, Integers, Integers]:
+    """Lists of (node, what it waits for, hop, cargo) as padded columns: (size, most waits of any node)."""
     sort = np.argsort(node, kind="stable")
     counts = np.bincount(node, minlength=size)
     width = max(int(counts.max()), 1)
@@ -161,11 +166,10 @@ def _columns(node: Integers, wait: Integers, lag: Integers, size: int) -> tuple[
     )  # where a node's entries go, less their place
     place = np.repeat(row, counts)
     place += np.arange(len(node))
-    waits = np.full(size * width, NOTHING)
-    lags = np.full(size * width, NO_HOP)
-    waits[place] = wait[sort]
-    lags[place] = lag[sort]
-    return waits.reshape(size, width), lags.reshape(size, width)
+    waits, lags, cargo = (np.full(size * width, empty) for empty in (NOTHING, NO_HOP, 0))
+    for column, values in zip((waits, lags, cargo), told, strict=True):
+        column[place] = values[sort]
+    return waits.reshape(size, width), lags.reshape(size, width), cargo.reshape(size, width)
 
 
 def _sequential_chains(order: Order) -> Chains:
@@ -212,6 +216,7 @@ def _sequential_chains(order: Order) -> Chains:
         position=position,
         waits=waits,
         lag=np.full(waits.shape, NO_HOP),
+        cargo=np.zeros_like(waits),
         lengths=np.array(lengths),
     )
 

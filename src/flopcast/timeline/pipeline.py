@@ -15,7 +15,7 @@ after the other, both sides waiting (DeepSpeed's pipeline engine): between a for
 slot behind it, it first receives; otherwise it first sends.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -44,6 +44,8 @@ class Graph:
     task: Integers  # flat index of the task, or of the task whose output a message carries
     waits: Integers  # (nodes, some): all nodes that it waits for, `before` first and where there is none
     lag: Integers  # same shape: which hop follows each of these; see `hop_index`
+    cargo: Integers  # same shape: the task whose output travels in that hop
+    hop: Integers  # (nodes,): which hop a message is; NO_HOP for other nodes
     rounds: Integers  # bounds of runs of nodes that can be computed together
     last: Integers  # (stages,): last node of each chain
     node_of_task: Integers  # (stages · tasks,)
@@ -68,6 +70,25 @@ def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches:
     return _levelled(order, CHAINS[style](order))
 
 
+def of_kinds(structure: Graph, row: Integers) -> Graph:
+    """The graph of micro-batches that differ: hops of one kind behind those of the other.
+
+    Parameters
+    ----------
+    row : (stages · tasks,)
+        Which kind of micro-batch each task works on. Kind k's hops have the indices of `hop_index` plus
+        k times their number.
+    """
+    number = 1 + 2 * structure.order.kind.shape[0]
+
+    def moved(hop: Integers, task: Integers) -> Integers:
+        return np.where(hop == NO_HOP, NO_HOP, hop + number * row[task])
+
+    return replace(
+        structure, lag=moved(structure.lag, structure.cargo), hop=moved(structure.hop, structure.task)
+    )
+
+
 def _levelled(order: Order, chains: Chains) -> Graph:
     """Sort nodes into rounds: all chains advance together, each as soon as what it waits for is done."""
     runs = _rounds(chains)
@@ -85,16 +106,23 @@ def _levelled(order: Order, chains: Chains) -> Graph:
     waits[stages:, 1:] = np.where(found == NOTHING, before[:, None], place[found])
     lag = np.full(waits.shape, NO_HOP)
     lag[stages:, 1:] = chains.lag[sequence]
+    cargo = np.zeros(waits.shape, dtype=np.intp)
+    cargo[stages:, 1:] = chains.cargo[sequence]
+    task = np.concatenate([source * 0, chains.task[sequence]])
+    kinds = np.concatenate([np.full(stages, MARK), kind])
+    hop = hop_index(order.kind.ravel()[task], task // order.kind.shape[1])
     node_of_task = np.zeros(order.kind.size, dtype=np.intp)
     is_task = kind == TASK
     node_of_task[chains.task[sequence][is_task]] = stages + np.flatnonzero(is_task)
     return Graph(
         order=order,
-        kind=np.concatenate([np.full(stages, MARK), kind]),
+        kind=kinds,
         stage=np.concatenate([source, stage]),
-        task=np.concatenate([source * 0, chains.task[sequence]]),
+        task=task,
         waits=waits,
         lag=lag,
+        cargo=cargo,
+        hop=np.where(kinds == MESSAGE, hop, NO_HOP),
         rounds=np.cumsum([stages] + [len(run) for run in runs]),
         last=place[np.cumsum(chains.lengths) - 1],
         node_of_task=node_of_task,
@@ -160,7 +188,8 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
     task_s : (stages · tasks,)
         Duration of every task of the order, stage after stage.
     hop_s : (1 + 2 · stages,)
-        Duration of hops by `hop_index`; the first is 0.
+        Duration of hops by `hop_index`; the first is 0. Of several kinds of micro-batches one such array
+        behind the other (`of_kinds`).
     free_s : (stages,)
         When each stage is free to begin.
 
@@ -170,9 +199,7 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
         Exact for these durations. It only adds and takes maxima: longer durations never end earlier.
     """
     g = structure
-    sender = g.task // g.order.kind.shape[1]
-    hop_of_message = hop_s[hop_index(g.order.kind.ravel()[g.task], sender)]
-    duration = np.where(g.kind == TASK, task_s[g.task], np.where(g.kind == MESSAGE, hop_of_message, 0.0))
+    duration = np.where(g.kind == TASK, task_s[g.task], np.where(g.kind == MESSAGE, hop_s[g.hop], 0.0))
     duration[: len(free_s)] = 0.0
     lag = hop_s[g.lag]
     start = np.zeros(len(duration))

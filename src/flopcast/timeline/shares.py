@@ -17,7 +17,7 @@ from flopcast.cost.price import Priced
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
-from flopcast.timeline.chains import MESSAGE, TASK, hop_index
+from flopcast.timeline.chains import MESSAGE, TASK
 from flopcast.timeline.pipeline import Played, critical_path
 from flopcast.timeline.program import Simulated
 from flopcast.workload.program import Programs
@@ -39,6 +39,22 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ProgramOfTask:
+    """Which program each task of an order runs: arrays (stages · tasks,), flat, stage after stage."""
+
+    chunk_class: Integers
+    position: Integers  # index into POSITIONS
+    row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
+
+    def values(self, array: Counts, tasks: Integers | None = None) -> Counts:
+        """What an array (positions, plans, chunk classes, …) holds for each task, or for these alone."""
+        chosen = slice(None) if tasks is None else tasks
+        row = np.minimum(self.row[chosen], array.shape[1] - 1)
+        found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Run:
     """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage.
 
@@ -49,8 +65,7 @@ class Run:
     priced: Priced
     plan: int
     played: Played
-    chunk_class: Integers  # (stages · tasks,)
-    position: Integers  # (stages · tasks,): index into POSITIONS
+    of_task: ProgramOfTask
     forward: Simulated
     backward: Simulated
     weight: Simulated | None  # where the backward is split
@@ -148,8 +163,7 @@ def _chain_shares(run: Run, begun: int) -> list[Share]:
         (run.passes[reducing].tail_counts, np.array([begun])),
         (run.passes[reducing].reduction_counts, later),
     ):
-        executions = of_plan(counts, run.plan)[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
-        found += _executed(run, run.passes[reducing], executions)
+        found += _executed(run, run.passes[reducing], counts, chosen)
     return found
 
 
@@ -195,45 +209,45 @@ def _exposed(run: Run, late_s: float) -> list[Share]:
 def _task_shares(run: Run, tasks: Integers) -> list[Share]:
     """Items on the critical paths of these tasks' programs: executions times seconds, and the host's part.
 
-    Tasks of one chunk class and position are equal, so their counts are added before they are priced.
+    Tasks of one row of prices are counted together before they are priced.
     """
     kind = run.played.graph.order.kind.ravel()[tasks]
     found: list[Share] = []
     for number, simulated in enumerate(run.passes):
-        chosen = tasks[kind == number]
-        if len(chosen):
-            counts = of_plan(simulated.counts, run.plan)
-            executions = counts[run.position[chosen], run.chunk_class[chosen]].sum(axis=0)
-            found += _executed(run, simulated, executions)
+        found += _executed(run, simulated, simulated.counts, tasks[kind == number])
     return found
 
 
-def _executed(run: Run, simulated: Simulated, executions: Counts) -> list[Share]:
-    """So many executions of each column, in seconds; the last column is seconds of launches already."""
-    found = [
-        Share(item=item, path_s=float(executions[column] * _one(run, item)))
-        for column, item in enumerate(simulated.columns)
-        if executions[column]
-    ]
-    return found + ([Share(item=None, path_s=float(executions[-1]))] if executions[-1] else [])
+def _executed(run: Run, simulated: Simulated, counts: Counts, tasks: Integers) -> list[Share]:
+    """Executions of each column by these tasks, in seconds; the last column is seconds of launches already.
+
+    `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated.
+    """
+    found: list[Share] = []
+    rows = run.of_task.row[tasks]
+    for row in np.unique(rows).tolist():
+        executions = run.of_task.values(counts, tasks[rows == row]).sum(axis=0)
+        found += [
+            Share(item=item, path_s=float(executions[column] * _one(run, item, row)))
+            for column, item in enumerate(simulated.columns)
+            if executions[column]
+        ]
+        found += [Share(item=None, path_s=float(executions[-1]))] if executions[-1] else []
+    return found
 
 
-def _one(run: Run, item: Item) -> float:
+def _one(run: Run, item: Item, row: int) -> float:
     """Seconds of a single execution (items of layers do not depend on the stage)."""
     alone_s = run.priced.of(item).alone_s
-    return float(alone_s[min(run.plan, alone_s.shape[0] - 1), 0])
+    return float(alone_s[min(row, alone_s.shape[0] - 1), 0])
 
 
 def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
-    """Transfers on the path: lags between tasks, or nodes of their own where they block.
-
-    Hop indices are odd for forward and even for backward hops; see `hop_index`.
-    """
+    """Transfers on the path: lags between tasks, or nodes of their own where they block."""
     g = run.played.graph
     messages = path[g.kind[path] == MESSAGE]
-    sender = g.task[messages] // g.order.kind.shape[1]
-    taken = np.concatenate([hops[hops > 0], hop_index(g.order.kind.ravel()[g.task[messages]], sender)])
-    return _transfer_shares(run, _summed(taken, run.played.hop_s[taken], len(run.leaves)))
+    taken = np.concatenate([hops[hops > 0], g.hop[messages]])
+    return _transfer_shares(run, _summed(taken, run.played.hop_s[taken], len(run.played.hop_s)))
 
 
 def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
@@ -248,16 +262,13 @@ def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
     gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
     longest = played.hop_s[g.lag[nodes]].argmax(axis=1)
     mine = np.flatnonzero((g.stage == stage) & (g.kind != TASK))[1:]  # without the source
-    sender = g.task[mine] // g.order.kind.shape[1]
-    hop = np.concatenate(
-        [g.lag[nodes, longest], hop_index(g.order.kind.ravel()[g.task[mine]], sender)]
-    )  # of lags, then of blocking messages
+    hop = np.concatenate([g.lag[nodes, longest], g.hop[mine]])  # of lags, then of blocking messages
     gap = np.concatenate([np.arange(len(nodes)), np.searchsorted(nodes, mine)])
     inside = gap < len(nodes)  # what follows the last task is not in front of one
     hop, gap = hop[inside], gap[inside]
     transfer_s = _summed(gap, played.hop_s[hop], len(nodes))
     part = np.minimum(gap_s, transfer_s) / np.maximum(transfer_s, SHORTEST_S)
-    return _transfer_shares(run, _summed(hop, played.hop_s[hop] * part[gap], len(run.leaves)))
+    return _transfer_shares(run, _summed(hop, played.hop_s[hop] * part[gap], len(played.hop_s)))
 
 
 def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:
@@ -266,20 +277,24 @@ def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:
 
 
 def _transfer_shares(run: Run, by_hop_s: Floats) -> list[Share]:
-    """Seconds of transfers, by hop index, divided over the messages of one transfer as these last alone."""
+    """Seconds of transfers, by hop index, divided over the messages of one transfer as these last alone.
+
+    Of several kinds of micro-batches, hop indices follow each other kind by kind (`of_kinds`).
+    """
     found: list[Share] = []
-    kinds = (np.arange(len(by_hop_s)) - 1) % 2
-    for kind in (FORWARD, BACKWARD):
-        for crosses in (False, True):
-            total_s = float(by_hop_s[(kinds == kind) & (run.leaves == crosses)].sum())
-            items = hop_items(run.programs, kind, crosses)
-            each = np.array([run.priced.seconds(item, run.plan) for item in items])
-            if total_s > 0 and each.sum() > 0:
-                parts = each / each.sum()
-                found += [
-                    Share(item=i, path_s=float(total_s * part))
-                    for i, part in zip(items, parts, strict=True)
-                ]
+    kinds = (np.arange(len(run.leaves)) - 1) % 2
+    of_rows = by_hop_s.reshape(-1, len(run.leaves))
+    for row, of_hops in enumerate(of_rows, 0 if len(of_rows) > 1 else run.plan):
+        for kind in (FORWARD, BACKWARD):
+            for crosses in (False, True):
+                total_s = float(of_hops[(kinds == kind) & (run.leaves == crosses)].sum())
+                items = hop_items(run.programs, kind, crosses)
+                each = np.array([run.priced.seconds(item, row) for item in items])
+                if total_s > 0 and each.sum() > 0:
+                    found += [
+                        Share(item=i, path_s=float(total_s * part))
+                        for i, part in zip(items, each / each.sum(), strict=True)
+                    ]
     return found
 
 
@@ -294,9 +309,3 @@ def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:
     at = int(run.programs.stages.of(run.plan).stage_class[stage])
     found = [Share(item=item, path_s=run.priced.seconds(item, run.plan, at)) for item in items]
     return [share for share in found if share.path_s > 0]
-
-
-def of_plan(array: Counts, plan: int) -> Counts:
-    """One plan of an array over (positions, plans, classes, …)."""
-    chosen: Counts = array[:, min(plan, array.shape[1] - 1)]
-    return chosen

@@ -16,16 +16,17 @@ from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
+from flopcast.spec.batch import Rows
 from flopcast.timeline.chains import hop_index
-from flopcast.timeline.pipeline import Graph, Played, graph, play
+from flopcast.timeline.pipeline import Graph, Played, graph, of_kinds, play
 from flopcast.timeline.program import NEVER, Simulated, simulate
 from flopcast.timeline.serial import serial_seconds
 from flopcast.timeline.shares import (
+    ProgramOfTask,
     Run,
     Share,
     busiest_stage,
     hop_items,
-    of_plan,
     path_shares,
     stage_shares,
 )
@@ -47,6 +48,8 @@ class Timeline:
     micro_batch: Integers
     kind: Integers
     position: Integers  # index into POSITIONS, by the turn at which the stage runs the task
+    row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
+    rank_class: int  # of data-parallel ranks, where their micro-batches differ: the slowest one
     start_s: Floats
     end_s: Floats
     shares: tuple[Share, ...]  # along the critical path; sum to the step
@@ -74,14 +77,18 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     Timeline
         `step_time_s` is the period of repeated steps, without jitter: what runs beside the tasks
         (reductions under the last backward) is finished before the stages agree, so no second step is
-        needed.
+        needed. Where data-parallel ranks have other micro-batches than each other, the pipeline of the
+        slowest: stage by stage they reduce their gradients together, so the last to begin decides, and the
+        longest step of a rank is that of all.
 
     Raises
     ------
     InternalError
         The schedule deadlocks with the stack's transfers (spec/checks.py refuses such plans).
     """
-    run = _run(priced, plan)
+    runs = [_run(priced, plan, rows) for rows in priced.programs.workload.rows or ((),)]
+    slowest = int(np.argmax([run.step_time_s for run in runs]))
+    run = runs[slowest]
     g = run.played.graph
     stages, tasks = g.order.kind.shape
     shares, waits_s = stage_shares(run, busiest_stage(run))
@@ -91,7 +98,9 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
         chunk=g.order.chunk.ravel(),
         micro_batch=g.order.micro_batch.ravel(),
         kind=g.order.kind.ravel(),
-        position=run.position,
+        position=run.of_task.position,
+        row=run.of_task.row,
+        rank_class=slowest,
         start_s=run.played.start_s[g.node_of_task],
         end_s=run.played.end_s[g.node_of_task],
         shares=path_shares(run),
@@ -107,8 +116,11 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     )
 
 
-def _run(priced: Priced, plan: int) -> Run:
-    """The programs simulated, the pipeline played, its ends added: everything but what it is made of."""
+def _run(priced: Priced, plan: int, kinds: Rows) -> Run:
+    """The programs simulated, the pipeline played, its ends added: everything but what it is made of.
+
+    `kinds` are those of its micro-batches, in order; empty where they are alike.
+    """
     programs = priced.programs
     structure = programs.plans.structure
     division = programs.stages.of(plan)
@@ -117,17 +129,20 @@ def _run(priced: Priced, plan: int) -> Run:
     passes = tuple(simulate(segments, priced, attribute=True) for segments in programs.passes)
     pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.transfers)
     update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
-    rows = _rows(pipeline, division.chunk_class, micro)
-    task_s = _task_seconds(pipeline, rows, passes, plan)
+    programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
+    task_s = _task_seconds(pipeline, programs_of_tasks, passes)
     leaves = hop_leaves(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
-    played = play(pipeline, task_s, _hop_seconds(priced, plan, leaves), update_s)
-    reduced_s, chain_start = _reduced(played, rows, passes, plan)
+    hop_s = _hop_seconds(priced, plan, leaves)
+    if kinds:
+        pipeline = of_kinds(pipeline, programs_of_tasks.row)
+        hop_s = np.concatenate([_hop_seconds(priced, row, leaves) for row in range(max(kinds) + 1)])
+    played = play(pipeline, task_s, hop_s, update_s)
+    reduced_s, chain_start = _reduced(played, programs_of_tasks, passes)
     return Run(
         priced=priced,
         plan=plan,
         played=played,
-        chunk_class=rows[0],
-        position=rows[1],
+        of_task=programs_of_tasks,
         forward=passes[FORWARD],
         backward=passes[BACKWARD],
         weight=passes[WEIGHT] if len(passes) > WEIGHT else None,
@@ -140,20 +155,21 @@ def _run(priced: Priced, plan: int) -> Run:
     )
 
 
-def _rows(pipeline: Graph, chunk_class: Integers, micro: int) -> tuple[Integers, Integers]:
-    """Chunk class and position (index into POSITIONS) of every task, flat."""
+def _rows(pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, plan: int) -> ProgramOfTask:
+    """Which program every task runs."""
     order = pipeline.order
     stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
-    return chunk_class[stage, order.chunk].ravel(), positions(order.turn, micro).ravel()
+    row = np.array(kinds)[order.micro_batch] if kinds else np.full(order.kind.shape, plan)
+    return ProgramOfTask(
+        chunk_class=chunk_class[stage, order.chunk].ravel(),
+        position=positions(order.turn, micro).ravel(),
+        row=row.ravel(),
+    )
 
 
-def _task_seconds(
-    pipeline: Graph, rows: tuple[Integers, Integers], passes: tuple[Simulated, ...], plan: int
-) -> Floats:
-    """Seconds of every task of the order, (stages · tasks,), looked up by chunk class and position."""
-    chunk, position = rows
-    of = [of_plan(simulated.duration_s, plan)[position, chunk] for simulated in passes]
-    return np.choose(pipeline.order.kind.ravel(), of)
+def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: tuple[Simulated, ...]) -> Floats:
+    """Seconds of every task of the order, (stages · tasks,), looked up by the program that it runs."""
+    return np.choose(pipeline.order.kind.ravel(), [of_task.values(one.duration_s) for one in passes])
 
 
 def hop_leaves(leaves: Integers) -> Integers:
@@ -190,7 +206,7 @@ def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
 
 
 def _reduced(
-    played: Played, rows: tuple[Integers, Integers], passes: tuple[Simulated, ...], plan: int
+    played: Played, of_task: ProgramOfTask, passes: tuple[Simulated, ...]
 ) -> tuple[Floats, Integers]:
     """When each stage has finished its tasks and the reductions beside them, and which task began the wait.
 
@@ -206,16 +222,14 @@ def _reduced(
     chain = np.full(len(done), -1)
     if not (backward.tail_s > NEVER).any():
         return done, chain
-    tail, reduction = of_plan(backward.tail_s, plan), of_plan(backward.reduction_s, plan)
-    chunk, position = rows
+    tail, reduction = of_task.values(backward.tail_s), of_task.values(backward.reduction_s)
     num_stages, tasks = g.order.kind.shape
     for stage in range(num_stages):
         free, start = NEVER, -1
         for task in range(stage * tasks, (stage + 1) * tasks):
-            at = position[task], chunk[task]
-            if g.order.kind.ravel()[task] == kind and tail[at] > NEVER and reduction[at] > 0:
-                ready = played.end_s[g.node_of_task[task]] + tail[at]
-                free, start = max((free + reduction[at], start), (ready, task))
+            if g.order.kind.ravel()[task] == kind and tail[task] > NEVER and reduction[task] > 0:
+                ready = played.end_s[g.node_of_task[task]] + tail[task]
+                free, start = max((free + reduction[task], start), (ready, task))
         if free > done[stage]:
             done[stage], chain[stage] = free, start
     return done, chain

@@ -132,7 +132,7 @@ class Run(Noun):
 
 def counted_flop(job: Job, causal: bool) -> float:
     """Model FLOP of a step: three forwards, less what frozen weights spare."""
-    length = job.batch.sequence_length
+    length = job.batch.sequence_length  # published runs have one length
     forward = PASSES * job.model.forward_flop(length, causal=causal)
     return job.plan.global_batch * (forward - job.model.frozen_flop(length))
 
@@ -156,8 +156,7 @@ def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
     if seen.step_time_s is not None:
         return seen.step_time_s, ""
     if seen.device_tokens_per_s is not None:
-        tokens = job.plan.global_batch * job.batch.sequence_length
-        return tokens / (seen.device_tokens_per_s * devices), ""
+        return job.step_tokens / (seen.device_tokens_per_s * devices), ""
     if seen.device_flop_per_s is None:
         return None, ""
     causal = seen.attention == "causal"

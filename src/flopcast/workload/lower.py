@@ -5,6 +5,7 @@ Elsewhere: what a layer is and how it shards itself (layers/), which kernels rea
 stage runs them (stages.py). Nothing here knows an architecture: it asks each layer.
 """
 
+from flopcast.errors import InternalError
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
@@ -26,7 +27,13 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
     Returns
     -------
     Workload
-        One entry per kind of layer; sizes of shape (plans, 1), of one micro-batch on one rank.
+        One entry per kind of layer; sizes of shape (plans, 1), of one micro-batch on one rank; with a row
+        for each kind of micro-batch where those of one plan differ.
+
+    Raises
+    ------
+    InternalError
+        Several plans on micro-batches that differ: a row would be of a plan and of a kind.
 
     Examples
     --------
@@ -40,6 +47,8 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
     >>> [(layer.kind, layer.count) for layer in workload.layers]
     [('embedding', 1), ('block', 2), ('final_norm', 1), ('head', 1)]
     """
+    if plans.size > 1 and len(batch.kinds) > 1:
+        raise InternalError("micro-batches that differ are lowered for one plan at a time")
     split = plans.split(batch)
     layers = tuple(
         LogicalLayer(
@@ -50,4 +59,5 @@ def lower(model: Model, plans: Plans, batch: Batch) -> Workload:
         )
         for layer, count in model.sequence()
     )
-    return Workload(model=model, plans=plans, split=split, layers=layers)
+    rows = batch.rows if len(batch.kinds) > 1 else ()
+    return Workload(model=model, plans=plans, split=split, layers=layers, rows=rows)

@@ -19,6 +19,7 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight
 from flopcast.operators.item import Item
+from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
 from flopcast.spec.schedule_words import sends_ahead
@@ -71,13 +72,21 @@ class LogicalLayer:
 class Workload:
     """A model under plans, before any stack: logical layers.
 
-    `split` is what the layers saw of the plans: degrees and sizes, shape (plans, 1).
+    `split` is what the layers saw of the plans: degrees and sizes, shape (plans, 1). Where micro-batches of
+    the one plan differ, `rows` tells for each class of data-parallel ranks which kind each micro-batch is:
+    arrays over plans then have a row for each kind wherever tokens matter, one elsewhere. Else it is empty.
     """
 
     model: Model
     plans: Plans
     split: Split
     layers: tuple[LogicalLayer, ...]
+    rows: tuple[Rows, ...] = ()
+
+    @property
+    def num_kinds(self) -> int:
+        """Kinds of micro-batches in a step: rows of what depends on tokens, where they differ."""
+        return int(self.split.length.shape[0]) if self.rows else 1
 
     @property
     def layers_at_end(self) -> int:
