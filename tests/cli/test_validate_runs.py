@@ -84,3 +84,63 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(tmp_path, argu
 
     assert ended.code == 1
     assert told in ended.err
+
+
+def test_a_source_is_judged_by_constants_of_the_others(tmp_path):
+    """Source b is 1.3 times as slow as source a; judged by a, it stays too fast, and a by b too slow."""
+    path = tmp_path / "runs.csv"
+    fast = RUN.replace(",0.9", ",0.36")
+    slow = fast.replace("a-1", "b-1").replace("source-a", "source-b").replace(",0.36", ",0.47")
+    path.write_text("\n".join((HEADER, fast, slow)) + "\n")
+
+    def steps(*options):
+        found = json.loads(flopcast("validate", "--runs", path, "--json", *options).out)["published"]
+        return {row["source"]: row["predicted_step_time_s"] for row in found["rows"]}
+
+    alone = steps("--leave-out", "source-b")
+    each = steps("--leave-one-source-out")
+
+    assert list(alone) == ["source-b"]
+    assert each["source-b"] == alone["source-b"]
+    assert each["source-a"] > each["source-b"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--leave-out", "source-a"), ("--leave-one-source-out",), ("--report", "page.html")],
+    ids=lambda options: options[0],
+)
+def test_what_is_about_published_runs_needs_a_table_of_them(options):
+    ended = flopcast("validate", "--suite", "memory", *options)
+
+    assert ended.code == 1
+    assert options[0] in ended.err
+    assert "add --runs TABLE.csv" in ended.err
+
+
+def test_a_source_of_no_run_cannot_be_left_out(table):
+    ended = flopcast("validate", "--runs", table, "--leave-out", "source-z")
+
+    assert ended.code == 1
+    assert "source-z" in ended.err
+    assert "allowed: source-a" in ended.err
+
+
+def test_constants_are_fitted_written_and_printed(table, tmp_path):
+    out = tmp_path / "constants.json"
+    ended = flopcast("calibrate", "constants", "--runs", table, "--out", out, "--json")
+    found = json.loads(ended.out)["constants"]
+
+    assert ended.code == 0
+    assert {entry["name"] for entry in found} == {
+        entry["name"] for entry in json.loads(out.read_text())["constants"]
+    }
+    assert all(entry["site"] and entry["sources"] == ["source-a"] for entry in found)
+    assert "in_training_derate" in flopcast("calibrate", "constants", "--runs", table).out
+
+
+def test_the_constants_in_use_are_printed_without_a_fit():
+    text, page = (flopcast("calibrate", "constants", *options).out for options in ((), ("--markdown",)))
+
+    assert text.strip()
+    assert page.startswith("# Constants that whole runs taught\n")

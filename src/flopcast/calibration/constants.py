@@ -29,7 +29,7 @@ from flopcast.dtypes import Counts, Logs
 
 SHARED_LOG_SIGMA = 0.1  # prior of what all derates share: 1.15, between 1 and 1.3
 DEGREES_OF_FREEDOM = 4.0
-LEAST_NOISE_LOG_SIGMA = 0.01  # of two measurements of one configuration, docs/accuracy/runs.md
+EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
 ROUNDS = 50  # of weights and noise; they settle within ten
 FOLDS = 5  # by configuration, for what nothing explains
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
@@ -240,21 +240,21 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     """The unknowns, their covariance, and the noise of each family, from the rows with a weight above 0."""
     weights = design.weights * chosen
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
-    noise = np.full(len(design.gaps), 0.05)
+    noise = np.full(len(design.gaps), EXPECTED_NOISE)
     precision = np.diag(1.0 / design.prior_log_sigmas**2)
     trust = np.ones(len(design.gaps))
     logs: Logs = np.zeros(len(precision))
     covariance: Logs = np.diag(design.prior_log_sigmas**2)
     for _ in range(ROUNDS):
         each = weights * trust / noise**2
-        told = design.shares.T @ (design.shares * each[:, None]) + precision
-        covariance = np.linalg.inv(told).astype(np.float64)
+        known = design.shares.T @ (design.shares * each[:, None]) + precision
+        covariance = np.linalg.inv(known).astype(np.float64)
         logs = covariance @ (design.shares.T @ (each * design.gaps))
         left = design.gaps - design.shares @ logs
         for rows in members.values():
             if rows.any():
-                spread = math.sqrt(float(np.average((trust * left**2)[rows], weights=weights[rows])))
-                noise[rows] = max(spread, LEAST_NOISE_LOG_SIGMA)
+                told = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
+                noise[rows] = math.sqrt(told / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
     return logs, covariance, {name: float(noise[rows][0]) for name, rows in members.items() if rows.any()}
 

@@ -6,7 +6,8 @@ Elsewhere: the fit of observations (calibration/constants.py), predictions of ru
 A fit predicts every run, fits, and predicts again with the levels found, since what is hidden under what
 moves with them. To leave a source out is to fit without its runs and to predict them with what the others
 say: a stack that only this source ran gets what all stacks share, a device that only it used keeps what its
-kernels say.
+kernels say. Such a fit starts from predictions without any level, so that a source that is left out cannot
+even have moved the point at which shares were taken.
 """
 
 import math
@@ -28,19 +29,26 @@ NOT_FITTED = frozenset({JITTER, unexplained("dense"), unexplained("experts")})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FittedRuns:
-    """Constants, and the runs as they are predicted with those of the last pass but one, `at`."""
+class Pass:
+    """Runs as they are predicted with some levels, as a fit sees them."""
 
-    fitted: Fitted
     published: Published
     observed: tuple[Observed, ...]
-    priors: Mapping[str, Prior]
     at: Levels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedRuns:
+    """Constants that runs ask for; `first` has the runs predicted without any."""
+
+    fitted: Fitted
+    first: Pass
+    priors: Mapping[str, Prior]
 
     def without(self, sources: Collection[str]) -> Fitted:
         """The constants that all other sources ask for."""
-        others = [one for one in self.observed if one.source not in sources]
-        return fit(others, self.priors, self.at)
+        others = [one for one in self.first.observed if one.source not in sources]
+        return fit(others, self.priors, self.first.at)
 
 
 def fit_runs(predict_runs: PredictRuns, passes: int = PASSES) -> FittedRuns:
@@ -52,18 +60,19 @@ def fit_runs(predict_runs: PredictRuns, passes: int = PASSES) -> FittedRuns:
         Levels, and the sources that are asked for (none: all) → the runs with their predictions.
     passes : how often everything is predicted
     """
-    at: Levels = {}
-    priors: dict[str, Prior] = {}
-    for number in range(passes):
-        published = predict_runs(at, frozenset())
-        if number == 0:
-            priors = _priors(published.rows)
-        observed = tuple(_observed(row) for row in published.rows)
-        found = FittedRuns(
-            fitted=fit(observed, priors, at), published=published, observed=observed, priors=priors, at=at
-        )
-        at = found.fitted.levels()
-    return found
+    first = _predicted(predict_runs, {})
+    priors = _priors(first.published.rows)
+    fitted = fit(first.observed, priors, first.at)
+    for _ in range(passes - 1):
+        again = _predicted(predict_runs, fitted.levels())
+        fitted = fit(again.observed, priors, again.at)
+    return FittedRuns(fitted=fitted, first=first, priors=priors)
+
+
+def _predicted(predict_runs: PredictRuns, at: Levels) -> Pass:
+    """All runs with some levels."""
+    published = predict_runs(at, frozenset())
+    return Pass(published=published, observed=tuple(_observed(row) for row in published.rows), at=at)
 
 
 def leave_out(
@@ -73,23 +82,23 @@ def leave_out(
 
     Parameters
     ----------
-    known : a fit of all runs, made here where there is none
+    known : a fit of all runs, made here where there is none: of one pass
 
     Returns
     -------
     Published
         The runs of these sources alone.
     """
-    found = known or fit_runs(predict_runs)
+    found = known or fit_runs(predict_runs, passes=1)
     return predict_runs(found.without(sources).levels(), frozenset(sources))
 
 
 def leave_each_out(predict_runs: PredictRuns, known: FittedRuns | None = None) -> Published:
     """Every source's runs, each predicted with constants that all other sources gave."""
-    found = known or fit_runs(predict_runs)
-    sources = list(dict.fromkeys(one.source for one in found.observed))
+    found = known or fit_runs(predict_runs, passes=1)
+    sources = list(dict.fromkeys(one.source for one in found.first.observed))
     parts = [leave_out(predict_runs, (source,), found) for source in sources]
-    return replace(found.published, rows=tuple(row for part in parts for row in part.rows))
+    return replace(found.first.published, rows=tuple(row for part in parts for row in part.rows))
 
 
 def _observed(row: ComparedRun) -> Observed:

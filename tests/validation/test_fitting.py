@@ -1,0 +1,123 @@
+"""Constants fitted on runs, and runs judged by constants that never saw them.
+
+Runs are flopcast's own predictions under known levels, so a fit must find what made them, and a source that
+is left out must not be able to move what it is judged by.
+"""
+
+from functools import cache
+
+import pytest
+from conftest import make_job
+
+from flopcast.api import predict_with
+from flopcast.cost.factors import SHARED_DERATE, Level
+from flopcast.spec.stack import Derate
+from flopcast.validation.fitting import fit_runs, leave_each_out, leave_out
+from flopcast.validation.published import compare_runs
+from flopcast.validation.run import Observed, Run
+
+LEVELS = (1.1, 1.25)
+BATCHES = (8, 16, 32)
+
+
+def derate_of(job):
+    """The name of the job's derate."""
+    return f"{SHARED_DERATE}[{job.stack.label}]"
+
+
+@cache
+def jobs():
+    """Jobs of two stacks, by the source that ran them: three batches each."""
+    first, second = make_job(), make_job()
+    stacks = [
+        base.stack.model_copy(update={"name": name, "derate": Derate(ratio=1.0, log_sigma_factor=0.2)})
+        for name, base in (("first", first), ("second", second))
+    ]
+    return {
+        stack.name: [
+            first.model_copy(
+                update={"stack": stack, "plan": first.plan.model_copy(update={"global_batch": size})}
+            )
+            for size in BATCHES
+        ]
+        for stack in stacks
+    }
+
+
+@cache
+def measured_s(source, number):
+    """What a run took: its prediction under the level of its source's stack."""
+    job = jobs()[source][number]
+    level = Level(ratio=dict(zip(jobs(), LEVELS, strict=True))[source], log_sigma_factor=0.1)
+    return predict_with(job, {derate_of(job): level}).step_time_s
+
+
+def runs_of(spoilt=None):
+    """Reader of runs; all of the spoilt source took three times as long as they did."""
+    named = {f"{source}-{n}": (source, n) for source in jobs() for n in range(len(BATCHES))}
+    runs = [
+        Run(
+            id=name,
+            source=source,
+            where=name,
+            observed=Observed(step_time_s=measured_s(source, n) * (3.0 if source == spoilt else 1.0)),
+        )
+        for name, (source, n) in named.items()
+    ]
+
+    def predict_runs(levels, sources):
+        wanted = [run for run in runs if not sources or run.source in sources]
+        return compare_runs(
+            [wanted],
+            lambda run: jobs()[named[run.id][0]][named[run.id][1]],
+            lambda job: predict_with(job, levels),
+        )
+
+    return predict_runs
+
+
+def test_a_fit_finds_how_stacks_differ():
+    levels = fit_runs(runs_of()).fitted.levels()
+    first, second = (levels[derate_of(jobs()[source][0])].ratio for source in jobs())
+
+    assert second / first == pytest.approx(LEVELS[1] / LEVELS[0], rel=0.02)
+
+
+def test_fitted_levels_predict_the_runs_better_than_none():
+    reader = runs_of()
+    levels = fit_runs(reader).fitted.levels()
+    before, after = (
+        max(abs(row.relative_error) for row in reader(known, frozenset()).rows) for known in ({}, levels)
+    )
+
+    assert after < before / 3
+
+
+@pytest.mark.parametrize("source", ["first", "second"])
+def test_what_a_left_out_source_measured_changes_nothing_that_it_is_judged_by(source):
+    honest, spoilt = (leave_out(runs_of(spoilt=who), (source,)) for who in (None, source))
+
+    assert [row.run.source for row in honest.rows] == [source] * len(BATCHES)
+    assert [row.predicted_step_time_s for row in spoilt.rows] == pytest.approx(
+        [row.predicted_step_time_s for row in honest.rows], rel=1e-12
+    )
+
+
+def test_leaving_each_out_judges_every_run_once_and_worse_than_a_fit():
+    reader = runs_of()
+    known = fit_runs(reader)
+    left = leave_each_out(reader, known)
+
+    assert sorted(row.run.id for row in left.rows) == sorted(
+        row.run.id for row in known.first.published.rows
+    )
+    assert [row.predicted_step_time_s for row in left.rows if row.run.source == "first"] == [
+        row.predicted_step_time_s for row in leave_out(reader, ("first",), known).rows
+    ]
+
+
+def test_a_stack_without_runs_gets_what_others_share():
+    levels = fit_runs(runs_of()).without(("first",)).levels()
+
+    assert derate_of(jobs()["first"][0]) not in levels
+    assert 1.0 < levels[SHARED_DERATE].ratio < LEVELS[1]
