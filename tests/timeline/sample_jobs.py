@@ -55,7 +55,7 @@ PARTS = {
     "gathered under the next forward": {
         "cluster": "dgx-a100:4",
         "stack": {"base": "megatron-core", "gradients": {"overlap": True, "overlap_gather": True}},
-        "plan": "dp=8 pp=4 vpp=2 zero=1 gbs=64 precision=bf16",
+        "plan": "dp=8 pp=4 zero=1 gbs=64 precision=bf16",
     },
     "overlapped, interleaved": {
         "cluster": "dgx-a100:4",

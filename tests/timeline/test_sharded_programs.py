@@ -146,6 +146,49 @@ def test_updated_parameters_arrive_under_the_next_forward_across_the_step_s_boun
     assert timeline.step_time_s == pytest.approx(4 * BLOCKS * w + c)
 
 
+INTERLEAVED = "dp=4 pp=2 vpp=3 zero=1 gbs=16 precision=bf16"  # a block a chunk, four micro-batches
+
+
+def interleaved_step(w, c, share=0.0, reduce_s=0.0):
+    """A step of interleaved chunks whose updated parameters arrive from its start on."""
+    stack = changed(gradients={"overlap_gather": True}, contention={"kernel_share": share})
+    return run_step(sharded(stack, w, c, reduce_s, plan=INTERLEAVED))
+
+
+def test_gathers_of_interleaved_chunks_begin_with_the_step_on_all_stages_and_hide():
+    w = 2.0
+
+    turns = (4 + 1 / 3) * 3 * 2 * w  # arXiv:2104.04473, section 2.2.2
+
+    assert interleaved_step(w, c=1.0).step_time_s == pytest.approx(turns)
+
+
+def test_gathers_that_last_longer_than_anything_are_shown_once_and_not_once_a_stage():
+    w = 0.01
+    slow, slower = (interleaved_step(w, c).step_time_s for c in (100.0, 200.0))
+
+    assert slower - slow == pytest.approx(3 * 100.0)  # three blocks a stage
+    assert slow - 3 * 100.0 < (4 + 1 / 3) * 3 * 2 * w
+
+
+def test_shares_of_a_step_that_waits_for_gathers_sum_to_it():
+    timeline = interleaved_step(1.0, c=5.0)
+    gathers = [s.path_s for s in timeline.shares if s.item and s.item.name == "parameters.gather"]
+
+    assert sum(share.path_s for share in timeline.shares) == pytest.approx(timeline.step_time_s)
+    assert sum(gathers) == pytest.approx(3 * 5.0)
+
+
+def test_what_a_stage_loses_beside_messages_counts_once_and_not_for_every_chunk_that_follows():
+    w, c, d = 2.0, 0.5, 0.5
+    alone, beside = (interleaved_step(w, c, share, d) for share in (0.0, 1.0))
+
+    lost_s = 0.3 * 3 * (c + d)  # of three blocks a stage
+
+    assert beside.step_time_s - alone.step_time_s <= lost_s * (4 + 1 / 3) / 4 + 1e-9
+    assert beside.step_time_s - alone.step_time_s >= lost_s - 1e-9
+
+
 def test_stages_that_keep_parameters_show_one_gather_in_a_step_and_no_reduction_but_the_last():
     w, c, d = 2.0, 1.0, 1.0
     plan = "dp=4 pp=2 zero=3 gbs=32 precision=bf16"

@@ -21,7 +21,7 @@ from flopcast.calibration.conformal import log_sigma
 from flopcast.calibration.fit import SMALLEST_COEFFICIENT, curve_of_table, predicted_s, rows_of
 from flopcast.calibration.peer_attention import ATTENTION_FILES
 from flopcast.calibration.peer_grouped import GROUPED_FILES
-from flopcast.calibration.peer_operators import PRODUCT_FILES
+from flopcast.calibration.peer_operators import PRODUCT_FILES, SIMUMAX, of_simumax_node
 from flopcast.calibration.peer_tables import Columns, PeerFile, samples_of
 from flopcast.calibration.samples import Samples, join
 from flopcast.calibration.table import FOLDS, Rows, Table, fit_once
@@ -31,7 +31,11 @@ from flopcast.cost.kernels.views import view_of
 from flopcast.dtypes import Counts, Logs
 from flopcast.spec.cluster import Device
 
-PEER_FILES: tuple[PeerFile, ...] = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)
+OF_ANY_MACHINE = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)
+PEER_FILES: tuple[PeerFile, ...] = (
+    *OF_ANY_MACHINE,
+    *(of_simumax_node(file) for file in OF_ANY_MACHINE if file.devices == SIMUMAX),
+)
 MOST_NODES = (16, 12, 10)  # of three axes, where rows are many
 GROUPED_NODES = (8, 6, 5)  # whole layers scatter more: a finer table follows their noise
 FEW_NODES = (6, 4, 3)  # where they are few

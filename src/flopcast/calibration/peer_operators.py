@@ -14,6 +14,9 @@ Sources stand in the order in which they are trusted: sweeps over shapes before 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
 
 from flopcast.calibration.peer_tables import (
     Columns,
@@ -88,6 +91,8 @@ AICONFIGURATOR = (
 
 
 SIMUMAX = {"system=a100_pcie": "a100-pcie-80gb", "system=b200_bf16_ceperm": "b200-sxm-180gb"}
+SIMUMAX_NODE = {"system=b200_bf16_ceperm": "b200-simumax"}  # the same rows, of that one machine alone
+SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48 to 0.50 from there on
 LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
 
 
@@ -105,6 +110,12 @@ def _simumax_gemm(layout: str) -> PeerFile:
         remark="bf16, of training",
         layout=layout,
     )
+
+
+def of_simumax_node(file: PeerFile) -> PeerFile:
+    """An entry of simumax for its B200 machine alone, whose steps were published too: as it runs loaded."""
+    sustained_from_s = SUSTAINED_FROM_S if file.name == "gemm" else np.inf
+    return replace(file, devices=SIMUMAX_NODE, sustained_from_s=sustained_from_s)
 
 
 INFERSIM = {"gpu=h20": "h20-96gb", "gpu=h800": "h800-sxm-80gb"}

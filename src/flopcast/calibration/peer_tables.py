@@ -34,7 +34,8 @@ class PeerFile:
     functions take columns, arrays (rows,): `belongs` picks the rows of this class, `faults` are reasons to
     leave some of them out, each with its mask, `operator` gives arrays (rows, 1). `peak` is the dtype whose
     peak bounds the rows, where the operator cannot be written in it. `layout` is that of a gradient
-    product, which gives a ratio and no curve.
+    product, which gives a ratio and no curve. `sustained_from_s`: kernels this long show what power allows,
+    which shorter ones, each measured on its own, have not met yet (`under_load`).
     """
 
     source: str
@@ -48,6 +49,7 @@ class PeerFile:
     remark: str = ""
     peak: str = ""
     layout: str = "forward"
+    sustained_from_s: float = np.inf
 
 
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
@@ -70,7 +72,27 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
     samples = operator_samples(
         file.operator(rows), measured_s, keep, device, f"data/peers/{file.path}{remark}"
     )
-    return replace(samples, name=file.name)
+    return under_load(replace(samples, name=file.name), file.sustained_from_s)
+
+
+def under_load(samples: Samples, sustained_from_s: float) -> Samples:
+    """Samples, none more efficient than the long ones, in the median; as they are where none is so long.
+
+    A device at the limit of its power holds its first clock for less than a millisecond. A step keeps it
+    busy for seconds: there, products that were measured short run at the clock of the long ones.
+
+    Examples
+    --------
+    >>> cold = Samples(name="x", coordinates=np.ones((1, 2)), bound_s=np.array([1e-4, 5e-4]),
+    ...                measured_s=np.array([1.5e-4, 1e-3]), source="a")
+    >>> under_load(cold, sustained_from_s=7e-4).measured_s.tolist()
+    [0.0002, 0.001]
+    """
+    long = samples.measured_s >= sustained_from_s
+    if not long.any():
+        return samples
+    sustained = float(np.median(samples.bound_s[long] / samples.measured_s[long]))
+    return replace(samples, measured_s=np.maximum(samples.measured_s, samples.bound_s / sustained))
 
 
 def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:

@@ -10,16 +10,35 @@ a layer that computes for w seconds, and of equal ones in a row, the period is m
 message that is longer than the compute, the loss costs nothing. It is charged when the message is launched,
 wherever it stands in its queue.
 
+On a stage of a pipeline, messages of the first or last micro-batch go on beside whatever the stage does next, and
+the other stages, to which that micro-batch is passed on, do not wait for it. Charged to its programs, the loss would
+count once for every chunk that it still has to pass; so every micro-batch of the stage bears an equal part.
+
 r is the device's `collective_slowdown_fraction` times the stack's `contention.kernel_share`.
 """
 
+import numpy as np
+
 from flopcast.cost.price import Priced
+from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.item import Item
+from flopcast.workload.program import WHEN
 
 
-def slowdown_fraction(item: Item, priced: Priced) -> float:
-    """Seconds of compute lost to one second of the item; 0 for all that runs beside nothing."""
+def lost_executions(item: Item, priced: Priced) -> Counts:
+    """Executions of the item whose seconds the compute of a program loses, (positions, plans, classes).
+
+    All 0 for what runs beside nothing.
+    """
     if not item.overlapped:
-        return 0.0
+        return ZERO[None]
+    plans = priced.programs.plans
+    executed = np.array(WHEN[item.when])[:, None, None] * item.count[None]
+    if item.when in ("first", "last"):
+        alike = item.count[None] / plans.num_micro_batches[None]
+        executed = np.where(plans.pipeline_parallel[None] > 1, alike, executed)
     device = priced.cluster.node.device
-    return device.collective_slowdown_fraction * priced.programs.stack.contention.kernel_share
+    lost: Counts = executed * (
+        device.collective_slowdown_fraction * priced.programs.stack.contention.kernel_share
+    )
+    return lost

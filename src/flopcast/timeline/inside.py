@@ -12,7 +12,7 @@ import numpy as np
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
-from flopcast.timeline.contention import slowdown_fraction
+from flopcast.timeline.contention import lost_executions
 from flopcast.timeline.links import Shared
 from flopcast.timeline.program import BLOCKING, layer_links, waits_for_gathers
 from flopcast.workload.program import WHEN, Segment
@@ -59,12 +59,14 @@ def lay_out(
         costs = [_cost(item, priced, plan, position) for item in segment.items]
         links = [_of(link, (position, plan, chunk_class)) for link in layer_links(segment.items, priced)]
         for layer in range(repeat):
-            for item, (alone_s, launch_s), (own, held) in zip(segment.items, costs, links, strict=True):
+            for item, (alone_s, launch_s, lost_s), (own, held) in zip(
+                segment.items, costs, links, strict=True
+            ):
                 free["host"] += launch_s
                 start = max(free[name] for name in {item.stream, "host", *item.waits})
                 seconds = alone_s * (1.0 + own)
                 free[item.stream] = start + seconds
-                free["compute"] += slowdown_fraction(item, priced) * seconds
+                free["compute"] += lost_s
                 for name, fraction in held.items():
                     free[name] += fraction * alone_s
                 if seconds > 0:
@@ -94,8 +96,16 @@ def _of(link: Shared | None, at: tuple[int, int, int]) -> tuple[float, dict[str,
     return here(link.own_fraction), {name: here(part) for name, part in link.held_fraction.items()}
 
 
-def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float]:
-    """Seconds of an item at a position, and of its launch; both 0 where it does not run there."""
+def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float, float]:
+    """Seconds of an item at a position, and of its launch, both 0 where it does not run there; those that
+    compute loses to it.
+    """
     runs = WHEN[item.when][position]
     host_s = priced.of(item).host_s * np.minimum(item.count, 1.0)
-    return priced.seconds(item, plan) * runs, float(host_s[min(plan, len(host_s) - 1), 0]) * runs
+    lost_s = lost_executions(item, priced) * priced.of(item).alone_s[None]
+    place = min(position, len(lost_s) - 1), min(plan, lost_s.shape[1] - 1), 0
+    return (
+        priced.seconds(item, plan) * runs,
+        float(host_s[min(plan, len(host_s) - 1), 0]) * runs,
+        float(lost_s[place]),
+    )

@@ -170,7 +170,8 @@ def _rounds(chains: Chains) -> list[Integers]:
 class Played:
     """When every node starts and ends, in seconds after the sources' zero.
 
-    Arrays (nodes,) in the order of the graph; `hop_s` by `hop_index`.
+    Arrays (nodes,) in the order of the graph; `hop_s` by `hop_index`. `held` are nodes that end when what
+    they need besides has come, and not as their duration says.
     """
 
     graph: Graph
@@ -178,9 +179,12 @@ class Played:
     end_s: Floats
     duration_s: Floats
     hop_s: Floats
+    held: np.ndarray
 
 
-def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Played:
+def play(
+    structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats, not_before_s: Floats | None = None
+) -> Played:
     """Run a pipeline.
 
     Parameters
@@ -192,6 +196,8 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
         behind the other (`of_kinds`).
     free_s : (stages,)
         When each stage is free to begin.
+    not_before_s : (stages · tasks,)
+        When each task may end at the earliest, whatever it waits for; None: at any time.
 
     Returns
     -------
@@ -201,6 +207,9 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
     g = structure
     duration = np.where(g.kind == TASK, task_s[g.task], np.where(g.kind == MESSAGE, hop_s[g.hop], 0.0))
     duration[: len(free_s)] = 0.0
+    earliest = np.full(len(duration), -np.inf)
+    if not_before_s is not None:
+        earliest = np.where(g.kind == TASK, not_before_s[g.task], earliest)
     lag = hop_s[g.lag]
     start = np.zeros(len(duration))
     end = np.zeros(len(duration))
@@ -210,20 +219,27 @@ def play(structure: Graph, task_s: Floats, hop_s: Floats, free_s: Floats) -> Pla
         run = slice(low, high)
         begin = (end[g.waits[run]] + lag[run]).max(axis=1)
         start[run] = begin
-        end[run] = begin + duration[run]
-    return Played(graph=g, start_s=start, end_s=end, duration_s=duration, hop_s=hop_s)
+        end[run] = np.maximum(begin + duration[run], earliest[run])
+    held = end > start + duration
+    return Played(graph=g, start_s=start, end_s=end, duration_s=duration, hop_s=hop_s, held=held)
 
 
 def critical_path(played: Played, node: int) -> tuple[Integers, Integers]:
     """Nodes on the longest path that ends at `node`, last first, and the hop before each.
 
     The first entry is `node`, the last a source. Durations of the nodes plus the hops between them, from
-    the moment at which the source is free, sum to the end of `node`.
+    the moment at which the source is free, sum to the end of `node`. A node that was held is followed by
+    its own stage's source: from there to its end, the path is that of what it waited for.
     """
     g, end, hop = played.graph, played.end_s, played.hop_s
     num_sources = g.order.kind.shape[0]
     path, hops = [], []
     while node >= num_sources:
+        if played.held[node]:
+            path.append(node)
+            hops.append(NO_HOP)
+            node = int(g.stage[node])
+            break
         before, lag = g.waits[node], g.lag[node]
         latest = (end[before] + hop[lag]).argmax()  # its own chain first, where several are equal
         path.append(node)

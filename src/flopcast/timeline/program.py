@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.price import Priced
-from flopcast.dtypes import ONE, Counts, Floats, constant
+from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.operators.item import Item
-from flopcast.timeline.contention import slowdown_fraction
+from flopcast.timeline.contention import lost_executions
 from flopcast.timeline.links import Shared, shared_links
 from flopcast.workload.program import WHEN, Segment
 
@@ -174,16 +174,18 @@ def _run(
                     path = np.where(later[..., None], counts[:, stream], path)
         longer = 1.0 + link.own_fraction if link is not None else ONE
         time[:, own] = start + longer * seconds
-        lost = [("compute", constant(slowdown_fraction(item, priced)))] if item.overlapped else []
-        lost += list(link.held_fraction.items()) if link is not None else []
-        for name, fraction in lost:
+        held = list(link.held_fraction.items()) if link is not None else []
+        for name, fraction in held:
             time[:, streams.index(name)] += fraction * seconds
+        lost = lost_executions(item, priced)
+        time[:, streams.index("compute")] += lost * priced.of(item).alone_s[None]
         if columns:
             counts[:, own] = path
             executed = _executions(item)
             counts[:, own, ..., offset + number] += (seconds > 0) * longer * executed
-            for name, fraction in lost:
+            for name, fraction in held:
                 counts[:, streams.index(name), ..., offset + number] += fraction * executed
+            counts[:, streams.index("compute"), ..., offset + number] += lost
     return _Paths(time, counts)
 
 

@@ -124,9 +124,10 @@ def path_shares(run: Run) -> tuple[Share, ...]:
     node = int(g.last[run.last]) if begun < 0 else int(g.node_of_task[begun])
     path, hops = critical_path(run.played, node)
     behind = path if begun < 0 else path[1:]  # the task that began the wait is left before its end
-    tasks = g.task[behind[g.kind[behind] == TASK]]
-    shares = [*_task_shares(run, tasks), *_hop_shares(run, path, hops)]
+    nodes = behind[(g.kind[behind] == TASK) & ~run.played.held[behind]]
+    shares = [*_task_shares(run, g.task[nodes]), *_hop_shares(run, path, hops)]
     shares += _chain_shares(run, begun) if begun >= 0 else []
+    shares += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
     shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
     shares += _skew_shares(run) if run.programs.plans.structure.skews_steps else []
     return (*shares, *_end_shares(run, run.last))
@@ -165,6 +166,18 @@ def _chain_shares(run: Run, begun: int) -> list[Share]:
     ):
         found += _executed(run, run.passes[reducing], counts, chosen)
     return found
+
+
+def _gather_shares(run: Run, held: int) -> list[Share]:
+    """Gathers of a stage from its update to the end of those that a task was held for."""
+    g = run.played.graph
+    tasks = g.order.kind.shape[1]
+    task = int(g.task[held])
+    waited = np.arange(task // tasks * tasks, task + 1)
+    waited = waited[g.order.kind.ravel()[waited] == FORWARD]
+    counts = of_plan(run.forward.reduction_counts, run.plan)
+    executions = counts[run.position[waited], run.chunk_class[waited]].sum(axis=0)
+    return _executed(run, run.forward, executions)
 
 
 def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:

@@ -136,7 +136,8 @@ def _run(priced: Priced, plan: int, kinds: Rows) -> Run:
     if kinds:
         pipeline = of_kinds(pipeline, programs_of_tasks.row)
         hop_s = np.concatenate([_hop_seconds(priced, row, leaves) for row in range(max(kinds) + 1)])
-    played = play(pipeline, task_s, hop_s, update_s)
+    arrived_s = _arrived(pipeline, programs_of_tasks, passes[FORWARD], update_s)
+    played = play(pipeline, task_s, hop_s, update_s, arrived_s)
     reduced_s, chain_start = _reduced(played, programs_of_tasks, passes)
     return Run(
         priced=priced,
@@ -170,6 +171,19 @@ def _rows(pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, plan:
 def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: tuple[Simulated, ...]) -> Floats:
     """Seconds of every task of the order, (stages · tasks,), looked up by the program that it runs."""
     return np.choose(pipeline.order.kind.ravel(), [of_task.values(one.duration_s) for one in passes])
+
+
+def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update_s: Floats) -> Floats:
+    """When all parameters of each forward are there, (stages · tasks,).
+
+    A stage's gathers queue from its update on. -inf where a program gathers none beside itself, and where
+    they are waited for inside of it. A chunk's last layer, which still runs when its parameters have come,
+    is not counted.
+    """
+    beside_s = of_task.values(np.where(forward.tail_s > NEVER, forward.reduction_s, 0.0))
+    gathers_s = np.where(pipeline.order.kind.ravel() == FORWARD, beside_s, 0.0).reshape(len(update_s), -1)
+    there_s = update_s[:, None] + gathers_s.cumsum(axis=1)
+    return np.asarray(np.where(gathers_s > 0, there_s, NEVER).ravel())
 
 
 def hop_leaves(leaves: Integers) -> Integers:

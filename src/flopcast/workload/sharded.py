@@ -18,7 +18,8 @@ References
 ZeRO-3: arXiv:1910.02054, section 5.3. FSDP, its units, prefetch and one gather in flight:
 arXiv:2304.11277, sections 3.3 and 3.4. Pipeline stages that gather once:
 `torch/distributed/pipelining/stage.py`. Gathers under the next forward:
-`megatron/core/distributed/param_and_grad_buffer.py`.
+`megatron/core/distributed/param_and_grad_buffer.py`; from the step's start on:
+`megatron/core/pipeline_parallel/schedules.py`, `param_sync_func` of the interleaved schedule.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from flopcast.spec.stack import Stack
 from flopcast.workload.program import Segment, elements, expert_elements, tied_elements
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
+AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
 Times = tuple[tuple[str, Counts], ...]  # `Item.when`, and 1 for plans that it holds for, (plans, 1)
 
 
@@ -77,14 +79,16 @@ def reduction_times(stack: Stack, plans: Plans) -> Times:
 
 
 def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
-    """In which micro-batches a pass gathers parameters; "" is never.
+    """In which micro-batches a pass gathers parameters; "" is never, AHEAD `gathers_run_ahead`.
 
     What was gathered in the forward pass and kept needs no gather in the backward.
     """
     zero, policy = plans.structure.zero, stack.sharding.gathers
     if zero < 3:
-        early = zero >= 1 and stack.gradients.overlap_gather and not backward
-        return (("first" if early else "", ONE),)
+        if zero == 0 or backward or not stack.gradients.overlap_gather:
+            return (("", ONE),)
+        ahead = gathers_run_ahead(plans)
+        return (("first", 1.0 - ahead), (AHEAD, ahead))
     once = "" if backward else "first"
     often = "" if backward and policy != "every_pass" else "every"
     if policy == "every_step":
@@ -93,6 +97,17 @@ def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
         return ((often, ONE),)
     alone = (plans.pipeline_parallel == 1).astype(np.float64)
     return ((often, alone), (once, 1.0 - alone))
+
+
+def gathers_run_ahead(plans: Plans) -> Counts:
+    """1 where updated parameters are gathered from the step's start on, whatever a stage waits for; (plans, 1).
+
+    With several chunks, Megatron-Core's schedule asks for those of the next chunk while one runs, and for the
+    first two at once, on all stages alike (`param_sync_func`). Otherwise a layer's own hook asks, so that a
+    stage gathers when its first input is there.
+    """
+    interleaved = (plans.pipeline_parallel > 1) & (plans.virtual_stages > 1)
+    return np.asarray(interleaved.astype(np.float64))
 
 
 def bucket_elements(stack: Stack, plans: Plans) -> Counts:
@@ -154,7 +169,10 @@ def gathered_segments(
         weights = [tuple(weight for weight in own if weight.trained) for own in weights]
     for when, mask in gather_times(stack, plans, backward):
         chosen = [replace(part, repeat=part.repeat * mask) for part in parts]
-        if when:
+        if when == AHEAD:
+            how = _Gathering(stack, plans, "first", backward)
+            chosen = [_beside(part, own, how) for part, own in zip(chosen, weights, strict=True)]
+        elif when:
             chosen = _with_gathers(chosen, kinds, weights, _Gathering(stack, plans, when, backward))
         found += chosen
     return tuple(found) if len(found) == len(parts) else tuple(s for s in found if s.repeat.any())
@@ -211,6 +229,17 @@ def _with_gathers(
             found.append(Segment(items=(*gather, *unit.layers[0].items), repeat=unit.repeat))
             found += unit.layers[1:]
     return found
+
+
+def _beside(part: Segment, weights: tuple[Weight, ...], how: _Gathering) -> Segment:
+    """A run of layers whose parameters arrive beside them, in a queue that nothing of this program holds up.
+
+    When a program may end that needs them is the pipeline's affair (timeline/step.py).
+    """
+    messages = (
+        [item for item in _gather(weights, how, ahead=True) if item.stream == "dp"] if weights else []
+    )
+    return replace(part, items=(*(replace(item, waits=()) for item in messages), *part.items))
 
 
 def _units(

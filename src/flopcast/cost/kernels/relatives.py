@@ -137,7 +137,9 @@ RELATIVES: dict[str, Relative] = {
     **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},
     **{f"{name}.backward": Relative(name="gelu.backward", log_sigma_factor=0.1) for name in GELU_LIKE},
     "flash_attention.latent": Relative(name="flash_attention", log_sigma_factor=0.1),
-    "flash_attention.latent.backward": Relative(name="flash_attention.backward", log_sigma_factor=0.19),
+    "flash_attention.latent.backward": Relative(
+        name="flash_attention.backward", log_sigma_factor=0.08, time_ratio=1.2
+    ),
     # a window's second ragged edge, and how its tiles are dealt out: an estimate, as no row was measured
     "flash_attention.window": Relative(name="flash_attention", log_sigma_factor=0.1),
     "flash_attention.window.backward": Relative(name="flash_attention.backward", log_sigma_factor=0.1),

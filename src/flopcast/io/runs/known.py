@@ -22,9 +22,13 @@ Entry = TypeVar("Entry", bound=Noun)
 
 
 class KnownCluster(Noun):
-    """Hardware by its printed name; `replaces` is a device in place of the cluster's own."""
+    """Hardware by its printed name; `replaces` is a device in place of the cluster's own.
+
+    `source`: one machine, known by who published its runs, as its own kernels were measured.
+    """
 
     device: str = Field(description="a regular expression")
+    source: str = Field(default="", description="a regular expression, against the row's source")
     cluster: str
     replaces: str = ""
     because: str
@@ -99,7 +103,8 @@ def software() -> tuple[KnownSoftware, ...]:
 
 def cluster_of(run: Run) -> KnownCluster | None:
     """The hardware that a run names, if it is known."""
-    return next((known for known in clusters() if re.search(known.device, run.machine.device)), None)
+    matching = (known for known in clusters() if re.search(known.device, run.machine.device))
+    return next((known for known in matching if re.search(known.source, run.source)), None)
 
 
 def model_of(run: Run) -> KnownModel | None:
