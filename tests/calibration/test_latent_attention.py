@@ -251,7 +251,10 @@ def test_the_backward_of_b200_is_too_few_rows_and_borrows_heads_of_one_size(fits
 
 @pytest.mark.parametrize(("op", "kind"), [("sdp_fwd", ""), ("sdp_bwd", ".backward")])
 def test_what_borrowing_adds_is_the_spread_between_heads_of_both_kinds(tables, op, kind):
-    """Root mean square of log(efficiency of 192 and 128 / of 128), as many heads, as many tokens."""
+    """Of log(efficiency of 192 and 128 / of 128), as many heads and tokens, around the stated ratio.
+
+    The backward's spread is that of one library's releases only: more is stated, up to 0.05.
+    """
     columns = tables[SIMUMAX]
     rows = as_plans({word: values[columns[f"op={op}"] == 1] for word, values in columns.items()})
     counted = (3 * 192 + 2 * 128) / (5 * (192 + 128) / 2) if kind else 1.0  # FLOP over those of the table
@@ -268,10 +271,13 @@ def test_what_borrowing_adds_is_the_spread_between_heads_of_both_kinds(tables, o
         if (alike[row] & ~is_latent[:, 0]).any()
     ]
 
-    stated = RELATIVES[f"flash_attention.latent{kind}"].log_sigma_factor
+    stated = RELATIVES[f"flash_attention.latent{kind}"]
+    left = np.array(pairs) + np.log(stated.time_ratio)
+    more = 0.05 if kind else 0.006
 
     assert len(pairs) == 11
-    assert stated == pytest.approx(np.sqrt(np.mean(np.square(pairs))), abs=0.006)
+    assert -0.006 <= stated.log_sigma_factor - np.sqrt(np.mean(np.square(left))) <= more
+    assert not kind or np.mean(left) == pytest.approx(0.0, abs=0.03)
 
 
 # Products of V100 on PCIe

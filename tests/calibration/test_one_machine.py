@@ -13,7 +13,7 @@ from flopcast.io.runs.known import cluster_of
 from flopcast.io.samples.columns import read_columns
 from flopcast.validation.run import Machine, Run
 
-MACHINE, OTHERS = "b200-simumax", "b200-sxm-180gb"
+MACHINE, OTHERS = "b200-simumax-180gb", "b200-sxm-180gb"
 TABLE = "simumax/gemm_efficiency.csv"
 
 

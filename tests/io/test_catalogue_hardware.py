@@ -123,6 +123,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "gh200-144gb": (6144, 6.4),
     "h20-96gb": (6144, 5.2),
     "b200-sxm-180gb": (8192, 7.5),
+    "b200-simumax-180gb": (8192, 7.5),
     "b300-sxm-288gb": (8192, 7.5),
     "gb200-192gb": (8192, 7.8),
     "gb300-288gb": (8192, 7.8),
@@ -239,6 +240,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "h20-96gb": (18, 25),
     "h800-sxm-80gb": (8, 25),  # cut to 400 GB/s both directions, arXiv:2505.09343
     "b200-sxm-180gb": (18, 50),  # NVLink 5
+    "b200-simumax-180gb": (18, 50),
     "b300-sxm-288gb": (18, 50),
     "gb200-192gb": (18, 50),
     "gb300-288gb": (18, 50),
@@ -271,6 +273,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
         ("dgx-h100", "dgx-h200", "dgx-b200", "eos", "hgx-h100", "hgx-h800", "hgx-h20", "meta-24k-roce"),
         (8, 400),
     ),
+    "simumax-b200": (8, 400),
     **dict.fromkeys(("azure-nd-h100-v5", "azure-nd-h200-v5", "azure-nd-mi300x-v5"), (8, 400)),
     **dict.fromkeys(("azure-nd-a100-v4", "azure-ndm-a100-v4", "dgx-a100", "selene"), (8, 200)),
     **dict.fromkeys(("mi300x-8", "mi355x-8", "gcp-a3-ultra", "gcp-a4", "aws-p6-b200"), (8, 400)),

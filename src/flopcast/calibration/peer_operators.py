@@ -91,7 +91,7 @@ AICONFIGURATOR = (
 
 
 SIMUMAX = {"system=a100_pcie": "a100-pcie-80gb", "system=b200_bf16_ceperm": "b200-sxm-180gb"}
-SIMUMAX_NODE = {"system=b200_bf16_ceperm": "b200-simumax"}  # the same rows, of that one machine alone
+SIMUMAX_NODE = {"system=b200_bf16_ceperm": "b200-simumax-180gb"}  # the same rows, of that one machine alone
 SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48 to 0.50 from there on
 LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
 

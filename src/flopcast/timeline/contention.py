@@ -10,9 +10,10 @@ a layer that computes for w seconds, and of equal ones in a row, the period is m
 message that is longer than the compute, the loss costs nothing. It is charged when the message is launched,
 wherever it stands in its queue.
 
-On a stage of a pipeline, messages of the first or last micro-batch go on beside whatever the stage does next, and
-the other stages, to which that micro-batch is passed on, do not wait for it. Charged to its programs, the loss would
-count once for every chunk that it still has to pass; so every micro-batch of the stage bears an equal part.
+On a stage of a pipeline, messages of the first or last micro-batch go on beside whatever the stage does
+next, and the other stages, to which that micro-batch is passed on, do not wait for it. Charged to its
+programs, the loss would count once for every chunk that it still has to pass; so every micro-batch of the
+stage bears an equal part.
 
 r is the device's `collective_slowdown_fraction` times the stack's `contention.kernel_share`.
 """

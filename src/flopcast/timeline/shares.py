@@ -175,9 +175,7 @@ def _gather_shares(run: Run, held: int) -> list[Share]:
     task = int(g.task[held])
     waited = np.arange(task // tasks * tasks, task + 1)
     waited = waited[g.order.kind.ravel()[waited] == FORWARD]
-    counts = of_plan(run.forward.reduction_counts, run.plan)
-    executions = counts[run.position[waited], run.chunk_class[waited]].sum(axis=0)
-    return _executed(run, run.forward, executions)
+    return _executed(run, run.forward, run.forward.reduction_counts, waited)
 
 
 def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:

@@ -100,10 +100,10 @@ def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
 
 
 def gathers_run_ahead(plans: Plans) -> Counts:
-    """1 where updated parameters are gathered from the step's start on, whatever a stage waits for; (plans, 1).
+    """1 where updated parameters are gathered from the step's start on, on all stages alike; (plans, 1).
 
-    With several chunks, Megatron-Core's schedule asks for those of the next chunk while one runs, and for the
-    first two at once, on all stages alike (`param_sync_func`). Otherwise a layer's own hook asks, so that a
+    With several chunks, Megatron-Core's schedule asks for those of the next chunk while one runs, and for
+    the first two at once (`param_sync_func`). Otherwise a layer's own hook asks, so that a
     stage gathers when its first input is there.
     """
     interleaved = (plans.pipeline_parallel > 1) & (plans.virtual_stages > 1)
@@ -232,7 +232,7 @@ def _with_gathers(
 
 
 def _beside(part: Segment, weights: tuple[Weight, ...], how: _Gathering) -> Segment:
-    """A run of layers whose parameters arrive beside them, in a queue that nothing of this program holds up.
+    """A run of layers whose parameters arrive beside them; nothing of this program holds up their queue.
 
     When a program may end that needs them is the pipeline's affair (timeline/step.py).
     """
