@@ -1,8 +1,8 @@
 """TorchTitan's runs of Llama 3.1 8B (FSDP) and 70B (with tensor parallelism) on H100 limited to 500 W.
 
 Measured in December 2024 and in 2025, tokens per second and device. Sequences of 8192 tokens are assumed,
-the recipe's; Float8 of TorchTitan scales by the tensor itself. The site was fitted on one row, 8B compiled in
-bf16 on 8 devices: nothing on any other.
+the recipe's; Float8 of TorchTitan scales by the tensor itself. The site was fitted on one row, 8B compiled
+in bf16 on 8 devices: nothing on any other.
 
 References
 ----------
