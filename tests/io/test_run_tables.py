@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import SHARED
-from run_tables import PUBLISHED, VTRAIN, row_of, written
+from run_tables import VTRAIN, row_of, written
 
 from flopcast.errors import SpecError
 from flopcast.io.runs.table import read_table, read_tables
@@ -38,7 +38,7 @@ def test_decimal_gigabytes_are_told_from_binary_ones(tmp_path):
 def test_what_is_printed_counts_and_what_was_derived_only_fills_gaps(tmp_path):
     rows = [
         row_of(step_time_s="2.5", step_time_s_derived="2.6"),
-        row_of(step_time_s="", step_time_s_derived="2.6"),
+        row_of(id="other", step_time_s="", step_time_s_derived="2.6"),
     ]
 
     found = [run.observed.step_time_s for run in read_table(written(tmp_path, rows)).runs]
@@ -63,6 +63,14 @@ def test_an_empty_cell_is_a_fact_that_nobody_knows(tmp_path):
         ({"step_time_s": "nan"}, "observed.step_time_s"),
         ({"tp": "0"}, "mapping.tensor_parallel"),
         ({"gated_mlp": "perhaps"}, "gated_mlp"),
+        ({"step_time_s": "inf"}, "observed.step_time_s"),
+        ({"step_time_s": "0"}, "observed.step_time_s"),
+        ({"step_time_s": "0,9"}, "step_time_s"),
+        ({"step_time_s": "4 s"}, "step_time_s"),
+        ({"layers": "1e300"}, "layers"),
+        ({"layers": "nan"}, "layers"),
+        ({"layers": "inf"}, "layers"),
+        ({"source_key": ""}, "source"),
         ({"kind": "benchmark"}, "kind"),
         ({"zero_stage": "4"}, "mapping.zero"),
     ],
@@ -110,12 +118,82 @@ def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path):
     assert len(told.value.problems) == 2
 
 
-def test_an_empty_table_is_refused(tmp_path):
-    path = tmp_path / "runs.csv"
-    path.write_text(",".join(PUBLISHED) + "\n")
+def changed(folder, edit, rows=1):
+    """A table of our row, as an editor left it."""
+    path = written(folder, [row_of(id=f"run-{place}") for place in range(rows)])
+    path.write_bytes(edit(path.read_bytes()))
+    return path
 
-    with pytest.raises(SpecError):
-        read_table(path)
+
+@pytest.mark.parametrize(
+    ("edit", "because"),
+    [
+        (lambda _: b"", "no header"),
+        (lambda text: text.splitlines(keepends=True)[0], "nothing below"),
+        (lambda text: text.replace(b",", b";"), "semicolons"),
+        (lambda text: text.replace(b",", b"\t"), "tabs"),
+        (lambda text: text.replace(b"ffn_hidden", b"hidden", 1), "twice in its header: hidden"),
+        (lambda text: text.replace(b"num_gpus", b"gpus"), "lacks num_gpus"),
+        (lambda text: text.upper(), "lacks source_key, kind, model_name"),
+        (lambda text: text.decode().encode("utf-16"), "decode"),
+        (lambda text: text.replace(b"GPT", b"\xe9"), "decode"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_with_what_is_wrong(tmp_path, edit, because):
+    with pytest.raises(SpecError) as told:
+        read_table(changed(tmp_path, edit))
+
+    (problem,) = told.value.problems
+    assert because in problem.because
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: b"\xef\xbb\xbf" + text,
+        lambda text: text.replace(b"\r\n", b"\n"),
+        lambda text: text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"),
+        lambda text: text.replace(b",", b", "),
+        lambda text: text + b"\r\n\r\n",
+    ],
+    ids=["mark before the header", "lines of Unix", "lines of Windows", "blanks", "empty lines"],
+)
+def test_what_editors_add_is_no_part_of_a_run(tmp_path, edit):
+    plain = only(read_table(written(tmp_path, [row_of(id="run-0")])))
+
+    assert only(read_table(changed(tmp_path, edit))) == plain
+
+
+def test_a_row_that_was_copied_is_left_out_with_the_line_of_the_first(tmp_path):
+    table = read_table(written(tmp_path, [row_of(id="a"), row_of(id="b"), row_of(id="a")]))
+
+    (problem,) = table.problems
+    assert [run.id for run in table.runs] == ["a", "b"]
+    assert problem.where.endswith("runs.csv:4")
+    assert "runs.csv:2 has the same" in problem.because
+
+
+def test_a_row_with_more_cells_than_the_header_says_so(tmp_path):
+    path = changed(tmp_path, lambda text: text.rstrip() + b",more\r\n")
+
+    (problem,) = read_table(path).problems
+
+    assert "more cells than the header" in problem.because
+
+
+def test_a_quote_left_open_is_told_with_the_lines_that_it_swallows(tmp_path):
+    path = changed(tmp_path, lambda text: text.replace(b"\nrun-1", b'\n"run-1'), rows=3)
+
+    table = read_table(path)
+
+    assert [run.id for run in table.runs] == ["run-0"]
+    assert "a quote that is not closed" in table.problems[0].because
+
+
+def test_every_fault_of_a_row_is_told_at_once(tmp_path):
+    table = read_table(written(tmp_path, [row_of(tp="four", pp="two", step_time_s="fast")]))
+
+    assert [problem.field for problem in table.problems] == ["tp", "pp", "step_time_s"]
 
 
 def test_steps_of_vtrain_are_milliseconds_of_megatron_deepspeed_with_full_recompute(tmp_path):

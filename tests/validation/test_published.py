@@ -134,6 +134,23 @@ def test_a_row_that_is_no_run_is_listed_once_with_all_of_its_faults():
     assert len(published.left_out[0].reasons) == 2
 
 
+def test_what_could_not_be_read_is_listed_by_file_and_line():
+    fault = Problem(where="folder/t.csv:7", field="tp", value="x", allowed="", because="text", fix="")
+
+    published = judged(broken=[fault])
+
+    assert list(reasons(published.left_out)) == [("t.csv:7", "tp = 'x': text")]
+
+
+def test_a_step_that_cannot_be_is_refused_before_it_is_predicted():
+    """A batch in tokens would be played for hours."""
+    asked = []
+
+    compare_runs([[run("a", step_time_s=1e-9)[0]]], lambda _: JOB, asked.append)
+
+    assert asked == []
+
+
 def test_equal_jobs_are_predicted_once_whatever_they_assume():
     asked = []
     other = JOB.model_copy(update={"assumptions": ("a guess",)})

@@ -24,6 +24,7 @@ from flopcast.validation.run import Run, counted_flop, measured_step_time_s
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
+UNREADABLE = "unreadable"  # in the place of a source, which nobody knows
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
 
@@ -138,7 +139,8 @@ def compare_runs(
         for run in table:
             try:
                 job = reproduce(run)
-                row = _compared(run, job, _remembered(job, predict, known))
+                measured_s, told = _believable_step_time_s(run, job)
+                row = _compared(run, job, measured_s, told, _remembered(job, predict, known))
             except SpecError as error:
                 left_out.append(_left_out(run, error.problems))
                 continue
@@ -157,8 +159,8 @@ def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:
     return known[bare]
 
 
-def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
-    """One run beside its report.
+def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
+    """The measured step, and what was assumed to know it; asked before anything is predicted.
 
     Raises
     ------
@@ -168,13 +170,22 @@ def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
     measured_s, told = measured_step_time_s(run, job)
     if measured_s is None:
         raise SpecError([_fault(run, "step_time_s", None, "the row measured no time")])
-    peak = job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
-    mfu_ratio = counted_flop(job, causal=True) / peak / measured_s
+    mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
     if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
         because = (
             f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
         )
         raise SpecError([_fault(run, "step_time_s", measured_s, because)])
+    return measured_s, told
+
+
+def _peak_flop_per_s(job: Job) -> float:
+    """Of all devices together, in the precision of the plan's products."""
+    return job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
+
+
+def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) -> ComparedRun:
+    """One run beside its report."""
     memory, audit = report.memory, flop_audit(run, job)
     notes = (told, audit.phrase() if audit else "")
     return ComparedRun(
@@ -185,7 +196,7 @@ def _compared(run: Run, job: Job, report: Report) -> ComparedRun:
         low_s=report.step_time_low_s,
         high_s=report.step_time_high_s,
         factors=report.factors,
-        ideal_s=ideal_s(job, peak),
+        ideal_s=ideal_s(job, _peak_flop_per_s(job)),
         measured_memory_bytes=run.observed.allocated_bytes,
         predicted_memory_bytes=memory.allocated_bytes,
         used_fraction=memory.device_used_bytes / memory.capacity_bytes,
@@ -246,7 +257,7 @@ def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
         told = f"{problem.field} = {problem.value!r}: {problem.because}"
         by_row.setdefault(problem.where, []).append(told)
     return [
-        LeftOut(id=where, source="unreadable", where=where, reasons=tuple(told))
+        LeftOut(id=where, source=UNREADABLE, where=where, reasons=tuple(told))
         for where, told in by_row.items()
     ]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from flopcast.report.as_json import nine_digits
 from flopcast.validation.flop_audit import UNKNOWN
 from flopcast.validation.likely import Likely
-from flopcast.validation.published import ComparedRun, LeftOut, Published
+from flopcast.validation.published import UNREADABLE, ComparedRun, LeftOut, Published
 from flopcast.validation.repeats import clustered_errors, noise_floor
 from flopcast.validation.summary import errors
 
@@ -94,8 +94,19 @@ def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
 
 
 def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
-    """How many rows of each source are left out for which reasons, most first."""
-    return dict(Counter((row.source, "; ".join(row.reasons)) for row in left_out).most_common())
+    """How many rows of each source are left out for which reasons, most first.
+
+    What could not be read has no source; its file and line stand in its place.
+    """
+    return dict(
+        Counter(
+            (
+                row.where.rpartition("/")[2] if row.source == UNREADABLE else row.source,
+                "; ".join(row.reasons),
+            )
+            for row in left_out
+        ).most_common()
+    )
 
 
 def runs_as_json(published: Published) -> dict[str, object]:

@@ -18,6 +18,7 @@ from flopcast.io.validate import dotted
 from flopcast.validation.run import Run
 
 WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
+MOST = 1e12  # of anything that is counted: more is no count
 STEP_COLUMN = "step_time_s"
 WORDS = {"true": True, "false": False}
 PARTS = ("architecture", "machine", "mapping", "software", "observed")
@@ -60,18 +61,28 @@ def read_table(path: Path) -> Table:
         The file cannot be read, or its header is of no known kind.
     """
     rows = list(read_rows(path))
-    columns = tuple(name for name in (rows[0][1] if rows else {}) if name)
+    if not rows:
+        raise SpecError([_no_rows(path)])
+    columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
     if header is None:
         raise SpecError([_unknown_header(path, columns)])
     runs: list[Run] = []
     problems: list[Problem] = []
+    places: dict[str, str] = {}
     for line, row in rows:
         place = f"{path}:{line}"
         try:
-            runs.append(_run(row, header, place, f"{path.stem}-{line}"))
+            run = _run(row, header, place, f"{path.stem}-{line}")
         except SpecError as error:
             problems += error.problems
+            continue
+        if run.id in places:
+            because = f"{places[run.id]} has the same: a row that was copied?"
+            problems.append(_fault(place, "id", run.id, "an id of its own", because))
+            continue
+        places[run.id] = place
+        runs.append(run)
     return Table(runs=tuple(runs), problems=tuple(problems))
 
 
@@ -81,7 +92,7 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     facts: dict[Place, object] = {("", "id"): name, ("", "where"): place, ("", "refused"): header.refused}
     facts |= header.common
     if None in row or None in row.values():
-        raise SpecError([_fault(place, "row", len(row), "as many cells as the header has", "commas")])
+        raise SpecError([_torn(row, place)])
     for columns in (header.derived, header.columns):  # what is printed replaces what was derived
         for title, column in columns.items():
             text = (row.get(title) or "").strip()
@@ -116,9 +127,12 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
         faults.append(_fault(place, name, text, "a number", "the column counts or measures"))
         return None
     if kind == "count":
-        if not number.is_integer():
-            faults.append(_fault(place, name, text, "a whole number", "the column counts"))
-        return int(number) if number.is_integer() else None
+        whole = number.is_integer() and abs(number) <= MOST
+        if not whole:
+            faults.append(
+                _fault(place, name, text, f"a whole number up to {MOST:.0e}", "the column counts")
+            )
+        return int(number) if whole else None
     return number * column.unit_factor
 
 
@@ -147,7 +161,9 @@ def _built(data: dict[str, object], place: str) -> Run:
         return Run.model_validate(data)
     except ValidationError as error:
         raise SpecError(
-            _fault(place, dotted(told["loc"]), told["input"], told["msg"], "the value is out of range")
+            _fault(place, dotted(told["loc"]), None, "a value", "the row does not say it")
+            if told["type"] == "missing"
+            else _fault(place, dotted(told["loc"]), told["input"], told["msg"], "the value is out of range")
             for told in error.errors()
         ) from None
 
@@ -166,6 +182,19 @@ def _check_units(run: Run) -> None:
         raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])
 
 
+def _torn(row: Mapping[str, str], place: str) -> Problem:
+    """The fault of a row with too few or too many cells; where a cell holds lines, of a quote left open."""
+    cells = [cell for cell in row.values() if isinstance(cell, str)]
+    too_many = None in row
+    told = "it has more cells than the header" if too_many else f"it has {len(cells)} of {len(row)} cells"
+    lines = sum(cell.count("\n") for cell in cells)
+    if lines:
+        told += f", and goes over {lines + 1} lines: a quote that is not closed?"
+    return _fault(
+        place, "row", cells[0].partition("\n")[0] if cells else "", "as many cells as the header has", told
+    )
+
+
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
     """The fault of one row: it is left out, the others are kept."""
     return Problem(
@@ -178,13 +207,27 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
     )
 
 
+def _no_rows(path: Path) -> Problem:
+    """The fault of a header alone."""
+    return Problem(
+        field="--runs",
+        value=str(path),
+        allowed="a table with a row for each run",
+        because="it has a header and nothing below it",
+        fix="give a file with rows",
+    )
+
+
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     """The fault of a table of no known kind; the nearest kind says what is missing."""
 
     def missing(header: Header) -> list[str]:
         return [mark for mark in header.marks if mark not in columns]
 
-    name, header = min(HEADERS.items(), key=lambda entry: len(missing(entry[1])))
+    def missing_fraction(header: Header) -> float:
+        return len(missing(header)) / len(header.marks)
+
+    name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
     return Problem(
         field="--runs",
         value=str(path),

@@ -8,6 +8,7 @@ a long sweep is not thrown away for one broken line. A file that cannot be read 
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from flopcast.io.samples.unpacked import read_unpacked
 
 MOST_BYTES = 1_000_000_000
 TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 ON_TOP = ("_notify_us",)  # what comes on top of another time may be 0
 
 
@@ -35,25 +37,38 @@ class Measured:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and row of a CSV file with a header.
+    """Line number and row of a CSV file with a header; a row that goes over several lines has its last.
 
     Raises
     ------
     SpecError
-        The file cannot be read or decompressed, is too large, or has no header.
+        The file cannot be read or decompressed, is too large, or has no header of columns between commas
+        whose names all differ.
     """
     try:
-        text = read_unpacked(path, MOST_BYTES).decode("utf-8")
+        text = read_unpacked(path, MOST_BYTES).decode("utf-8-sig")  # editors put a mark before the header
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError([_unreadable(path, str(error))]) from None
-    reader = csv.DictReader(io.StringIO(text))
-    if not reader.fieldnames:
-        raise SpecError([_unreadable(path, "it has no header")])
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    fault = _header_fault([name for name in reader.fieldnames or () if name])
+    if fault:
+        raise SpecError([_unreadable(path, fault)])
     try:
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:  # a field longer than any number
         raise SpecError([_unreadable(path, f"line {reader.line_num}: {error}")]) from None
+
+
+def _header_fault(names: list[str]) -> str:
+    """What is wrong with a header; nothing where it is one."""
+    if not names:
+        return "it has no header"
+    separators = [word for sign, word in SEPARATORS.items() if len(names) == 1 and sign in names[0]]
+    if separators:
+        return f"its cells are separated by {separators[0]}, not by commas"
+    twice = sorted(name for name, number in Counter(names).items() if number > 1)
+    return f"columns stand twice in its header: {', '.join(twice)}" if twice else ""
 
 
 def read_columns(path: Path) -> Measured:
