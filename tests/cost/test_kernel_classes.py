@@ -51,8 +51,10 @@ def test_the_layout_of_an_operator_is_found_in_its_kernel(operator):
     assert class_of(made.kernel).layout == "weight_gradient"
 
 
-def test_stacks_derate_what_runs_on_matrix_engines():
-    assert [class_of(name).is_matrix for name in ("gemm", "flash_attention", "gelu")] == [True, True, False]
+def test_stacks_derate_products_and_neither_fused_attention_nor_passes_over_memory():
+    names = ("gemm", "batched_gemm.scores", "flash_attention", "flash_attention.latent.backward", "gelu")
+
+    assert [class_of(name).is_derated for name in names] == [True, True, False, False, False]
 
 
 def test_kinds_have_names_of_their_own():

@@ -253,7 +253,7 @@ def test_every_default_of_a_software_says_where_it_stands():
 
 @pytest.mark.parametrize("known", software(), ids=lambda known: known.software or "any")
 def test_patterns_of_the_table_are_patterns_of_known_facts(known):
-    facts = ["model", "device", "precision", "fsdp", "tensor", "pipeline", "context", "expert"]
+    facts = ["model", "device", "devices", "precision", "fsdp", "tensor", "pipeline", "context", "expert"]
     facts += ["framework", "version", "notes"]
     patterns = [(name, text) for default in known.defaults for name, text in default.where.items()]
 

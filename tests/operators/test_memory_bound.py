@@ -52,6 +52,10 @@ TRAFFIC = {
     "unpermute": ACTIVATION,  # y = Σ weight · x: the weights' gradients need x
     "unpermute_sum": IN_PLACE,
     "cross_entropy": ("high low ->", "-> dhigh dlow"),
+    "metric_cross_entropy": (
+        "logits -> high low ; high low -> logs logs",
+        "",
+    ),  # cast; softmax's logarithms
     "merge_blocks": ("part high low -> high low", ""),
     "merge_gradients": ("->", "sum part -> sum"),
     "bias_gelu": ("x -> y", "x dy -> dx ; dx ->"),
@@ -236,7 +240,8 @@ def test_each_pass_of_a_kind_has_its_own_curve(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["layernorm", "rmsnorm", "softmax", "scaled_masked_softmax", "cross_entropy"]
+    "kind",
+    ["layernorm", "rmsnorm", "softmax", "scaled_masked_softmax", "cross_entropy", "fused_cross_entropy"],
 )
 def test_the_speed_of_a_row_reduction_depends_on_the_width_of_the_row(kind):
     moved_bytes, width = operator(kind).coordinates()

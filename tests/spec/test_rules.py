@@ -110,6 +110,14 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "0",
         "only with recompute",
     ),
+    (
+        "stack.attention_generation",
+        "generations are those of kernels that never write the square of scores",
+    ): (
+        parts(stack={"base": "megatron-2022", "attention_generation": "triton"}),
+        "triton",
+        "newest with attention_kernel: materialised",
+    ),
     ("stack.gradients.copies", "a copy is a memory-bound pass that can be priced"): (
         parts(stack={"base": "megatron-2022", "gradients": {"copies": ["flaten"]}}),
         "flaten",

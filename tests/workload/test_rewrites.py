@@ -17,6 +17,7 @@ from workload_cases import (
     block_of,
     flop_of,
     logical_block,
+    lowered,
     moved_bytes_of,
     named,
     operators,
@@ -45,7 +46,8 @@ FUSIONS = [
     "fused_softmax",
     "fused_softmax_dropout",
 ]
-INSERTING = ["layout_copies"]  # adds a kernel in front of one that stays: asked twice, it copies twice
+OF_THE_LOSS = ["loss_metrics"]
+INSERTING = ["layout_copies", "loss_metrics"]  # kernels in front of one that stays: asked twice, twice
 RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
 MIXTURE, SHARED = (
     LLAMA.model_copy(
@@ -74,8 +76,15 @@ def shown(items):
     return [(item.name, kind_of(item), item.inputs, item.output) for item in items]
 
 
+def head_of(model, text="gbs=1"):
+    """The logical forward items of the head."""
+    return next(layer.forward for layer in lowered(model, text).layers if layer.kind == "head")
+
+
 def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
-    """Forward items that the rewrite may meet: one that works on fused attention gets it."""
+    """Forward items that the rewrite may meet: fused attention, or the loss, where it works on them."""
+    if name in OF_THE_LOSS:
+        return head_of(ARCHITECTURES[model], text)
     items = logical_block(ARCHITECTURES[model], text)
     return REWRITES["flash_attention"](items) if name == "layout_copies" else items
 
@@ -193,7 +202,8 @@ def test_every_rewrite_keeps_the_layer_s_input_and_output(name, model):
     after = REWRITES[name](before)
 
     assert "x" in {tensor for item in after for tensor in item.inputs}
-    assert (before[-1].output, after[-1].output) == ("y", "y")
+    last = "loss" if name in OF_THE_LOSS else "y"
+    assert (before[-1].output, after[-1].output) == (last, last)
 
 
 @EACH_MODEL
@@ -295,6 +305,27 @@ def test_attention_without_a_mask_computes_the_whole_square():
 
     assert not work.causal
     assert at(work.work().flop) == 4 * LENGTH**2 * HIDDEN
+
+
+def test_metrics_of_training_cost_two_more_losses_forward_and_none_backward():
+    items = REWRITES["loss_metrics"](head_of(GPT))
+
+    metrics = [item for item in items if kind_of(item) == "metric_cross_entropy"]
+    logits = at(metrics[0].work.elements)
+    assert [item.name for item in metrics] == ["head.metric_cross_entropy", "head.metric_perplexity"]
+    assert all(at(item.work.work().moved_bytes) == (2 + 4 + 4 + 4) * logits for item in metrics)
+    assert all(item.work.gradients() == () for item in metrics)
+
+
+def test_every_bias_of_a_linear_joins_its_product():
+    before = logical_block(GPT, "gbs=1")
+
+    after = REWRITES["linear_bias"](before)
+
+    assert [kind_of(item) for item in after] == [
+        "epilogue_bias" if kind == "bias_add" else kind for kind in map(kind_of, before)
+    ]
+    assert "bias_add" in map(kind_of, before)
 
 
 def test_the_mask_is_applied_inside_the_fused_softmax():

@@ -19,10 +19,11 @@ import numpy as np
 
 from flopcast.cost.collectives.network import MessageCost, message_seconds
 from flopcast.cost.factors import Factor, FactorBook
-from flopcast.cost.kernels.book import CurveBook, Found
-from flopcast.cost.kernels.classes import KernelClass, class_of
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
 from flopcast.cost.placement import Group, axis_group
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
@@ -172,11 +173,12 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives)
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
-    names = _kernel_factors(priced, found, state)
+    names = kernel_factors(priced, found, device, state.stack, state.factors)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, priced.layout)
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Doubt(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
-    _keep([item for item, _ in works], shapes, alone_s * _ratio(names, state), names, (doubt,), state)
+    scaled_s = alone_s * scale_ratio(names, state.factors)
+    _keep([item for item, _ in works], shapes, scaled_s, names, (doubt,), state)
 
 
 def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
@@ -266,27 +268,6 @@ def kernel_seconds(
     return bounded_s
 
 
-def _kernel_factors(priced: KernelClass, found: Found, state: _Pricing) -> tuple[str, ...]:
-    """Names of the factors of a kernel class, each made on first use.
-
-    A level for its family (products, attention, memory-bound); more where the curve is borrowed, and the
-    stack's derate for what runs on matrix engines.
-    """
-    device, stack = state.cluster.node.device.name, state.stack
-    names = [f"{priced.kind.family}[{device}]"]
-    state.factors.get(names[0], found.curve.evidence.log_sigma_factor)
-    for label, sigma in (
-        (f"borrowed[{priced.curve}]", found.class_log_sigma_factor),
-        (f"uncalibrated[{device}: {priced.kind.name}]", found.device_log_sigma_factor),
-    ):
-        if sigma > 0:
-            names.append(label)
-            state.factors.get(label, sigma)
-    if priced.is_matrix:
-        names.append(state.factors.derate(stack).name)
-    return tuple(names)
-
-
 def _price_messages(
     collective: str, group: Group, messages: list[tuple[Item, AbstractMessage]], state: _Pricing
 ) -> None:
@@ -354,11 +335,6 @@ def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
         return constant(launch_s)
     where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
     return where_s
-
-
-def _ratio(names: tuple[str, ...], state: _Pricing) -> float:
-    """Product of the factors' ratios; all of them were made by `_kernel_factors` before."""
-    return float(np.prod([state.factors.found[name].ratio for name in names]))
 
 
 def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) -> None:

@@ -81,6 +81,7 @@ KINDS: dict[str, Kind] = {
     "bias_dropout_add": Kind(forward=3, backward=6, mask_passes=1),
     "bias_add_residual": Kind(forward=3, backward=4),
     # chains of kernels that a stack runs unfused
+    "metric_cross_entropy": Kind(forward=7),  # cast to fp32, logarithms of a softmax: no gradient
     "unfused_rmsnorm": Kind(forward=5, backward=16, saves=(*X, ("normalised", 1))),
     "unfused_rope": Kind(forward=10, backward=20),
     "wide_rmsnorm": Kind(forward=18, backward=46, saves=(("wide", 2), ("normalised", 1))),

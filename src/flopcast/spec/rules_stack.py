@@ -27,6 +27,14 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
     ),
     Rule(
+        field="stack.attention_generation",
+        holds=lambda c: c.stack.attention_kernel == "flash" or c.stack.attention_generation == "newest",
+        value=lambda c: c.stack.attention_generation,
+        allowed=lambda _: "newest with attention_kernel: materialised",
+        because="generations are those of kernels that never write the square of scores",
+        fix=lambda _: "remove attention_generation, or set stack.attention_kernel to flash",
+    ),
+    Rule(
         field="stack.tensor_overlap",
         holds=lambda c: (
             (c.plans.tensor_parallel == 1)

@@ -265,6 +265,9 @@ class Stack(Noun):
         Month of the release, "2022-05": versions of one framework differ by 5 to 30 per cent.
     attention_kernel : str
         "materialised" writes the square of scores to memory; "flash" never does.
+    attention_generation : str
+        Which of the kernels that never do: FlashAttention's versions, or the first one in Triton. "newest"
+        is what the device's curves were measured with (cost/kernels/generations.py).
     rewrites : tuple of str
         What the software runs instead of the logical items, in order; names of
         `workload.rewrites.REWRITES`.
@@ -292,6 +295,7 @@ class Stack(Noun):
     name: str
     era: str = ""
     attention_kernel: Literal["materialised", "flash"] = "flash"
+    attention_generation: Literal["newest", "flash-2", "flash-1", "triton"] = "newest"
     rewrites: tuple[str, ...] = Field(default=(), description="in order; see workload/rewrites")
     synchronise_each_layer: bool = Field(
         default=False, description="the device is drained around every recomputed layer"

@@ -33,11 +33,12 @@ from flopcast.workload.reruns import reruns
 
 AT_ONCE = -1  # there when the backward begins
 
-LOSS = (
+LOSS = (  # behind the logits: what they keep is the stack's `logit_bytes`
     "cast_to_fp32",
     "cross_entropy",
     "fused_cross_entropy",
-)  # behind the logits: what they keep is the stack's `logit_bytes`
+    "metric_cross_entropy",
+)
 PASSES_ON = (  # kinds whose gradient is that of their output, for every input or from the second on
     "residual_add",
     "bias_add",

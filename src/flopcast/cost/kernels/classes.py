@@ -12,7 +12,8 @@ from typing import Literal
 Family = Literal["gemm_level", "attention_level", "memory_level"]
 LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
 LAYOUTS_SHARE_A_CURVE = ("gemm", "grouped_gemm", "narrow_gemm", "narrow_grouped_gemm")
-ATTENTION = ("flash_attention", "batched_gemm")
+FUSED_ATTENTION = "flash_attention"
+ATTENTION = (FUSED_ATTENTION, "batched_gemm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +72,18 @@ class KernelClass:
     kind: Kind
 
     @property
-    def is_matrix(self) -> bool:
-        """Whether it runs on matrix engines, which a stack derates."""
-        return self.kind.family != "memory_level"
+    def is_derated(self) -> bool:
+        """Whether a stack's derate scales it: products, also those of attention that writes its scores.
+
+        Fused attention leaves the matrix engines idle for much of its time, and runs in training as it does
+        alone: MPT on A100 and H100, where it is up to 90 % of a step (docs/accuracy/journal.md).
+        """
+        return self.kind.family != "memory_level" and not self.is_fused_attention
+
+    @property
+    def is_fused_attention(self) -> bool:
+        """Whether it is attention that never writes its scores, of any generation, in either pass."""
+        return self.curve.startswith(FUSED_ATTENTION)
 
 
 def class_of(kernel: str) -> KernelClass:

@@ -102,6 +102,8 @@ RELATIVES: dict[str, Relative] = {
     **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
     # a traced run of passes in one kernel, of any shapes: an estimate, as no row was measured
     **dict.fromkeys(("fused_pass", "fused_pass.backward"), CHAIN),
+    # logits cast, and the logarithms of their softmax: an estimate, as no row was measured
+    "metric_cross_entropy": Relative(name="residual_add", log_sigma_factor=0.2),
     # rows gathered from, or scattered to, places all over a tensor: an estimate, as no row was measured
     **dict.fromkeys(
         (

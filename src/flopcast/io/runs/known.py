@@ -143,6 +143,7 @@ def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
         "pipeline": str(run.mapping.pipeline_parallel or ""),
         "context": str(run.mapping.context_parallel or ""),
         "expert": str(run.mapping.expert_parallel or ""),
+        "devices": str(run.machine.num_devices or ""),
         "version": run.software.version,
         "notes": run.notes,
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
+from flopcast.io.edits import merged
 from flopcast.io.runs.known import KnownModel, model_of
 from flopcast.layers.experts import Experts
 from flopcast.spec.model import Model
@@ -44,9 +45,9 @@ def _sized(run: Run, known: KnownModel) -> dict[str, object]:
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
     width = sizes.ffn_hidden or 4 * (sizes.hidden or 0)
     block["feed_forward"] = {"ffn_hidden": width}
-    for part, changed in known.changes.get("blocks", {}).get("0", {}).items():
-        block[part] = block.get(part, {}) | changed if isinstance(changed, dict) else changed
-    document: dict[str, object] = {"base": known.base, "hidden": sizes.hidden, "blocks": {"0": block}}
+    block_changes = known.changes.get("blocks", {}).get("0", {})
+    blocks = {"0": merged(block, block_changes)}
+    document: dict[str, object] = {"base": known.base, "hidden": sizes.hidden, "blocks": blocks}
     document |= _given(sizes, vocabulary="vocabulary", tied_embeddings="tied_embeddings")
     if known.positions and run.sequence_length:
         document["learned_positions"] = run.sequence_length

@@ -20,6 +20,8 @@ from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
 from flopcast.workload.rewrites.fused_softmax_dropout import fused_softmax_dropout
 from flopcast.workload.rewrites.layout_copies import layout_copies
+from flopcast.workload.rewrites.linear_bias import linear_bias
+from flopcast.workload.rewrites.loss_metrics import loss_metrics
 from flopcast.workload.rewrites.separate_experts import separate_experts
 from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
@@ -34,6 +36,8 @@ REWRITES: dict[str, Rewrite] = {
     "bias_gelu": bias_gelu,
     "bias_dropout_add": bias_dropout_add,
     "epilogue_bias": epilogue_bias,
+    "linear_bias": linear_bias,
+    "loss_metrics": loss_metrics,
     "unfused_rmsnorm": unfused_rmsnorm,
     "unfused_rope": unfused_rope,
     "layout_copies": layout_copies,

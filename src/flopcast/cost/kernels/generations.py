@@ -1,0 +1,82 @@
+"""Generations of attention kernels: the same products, written better for the same device.
+
+Answers: how much longer does the kernel that a stack runs take than the one that a curve was measured with?
+Elsewhere: which kernel a stack runs (spec/stack.py), the curves themselves (book.py). A curve knows one
+kernel; another generation is carried over by the ratio of both that their papers measured on one device.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.kernels.classes import class_of
+
+NEWEST = "newest"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generation:
+    """Times over those of FlashAttention-2 on the same device, and the sigma of their logarithm."""
+
+    forward_time_ratio: float
+    backward_time_ratio: float
+    log_sigma_factor: float
+
+
+# Means are geometric; sigmas take a printed range as the middle 90 %.
+GENERATIONS: dict[str, Generation] = {
+    # arXiv:2307.08691, section 4.1: version 2 is 1.3 to 1.5 times as fast forward and about twice as fast
+    # backward as the first one in Triton (both passes, section 4: 1.3 to 2.5), about twice as the first in
+    # CUDA (1.7 to 3.0)
+    "triton": Generation(forward_time_ratio=1.40, backward_time_ratio=2.0, log_sigma_factor=0.15),
+    "flash-1": Generation(forward_time_ratio=2.0, backward_time_ratio=2.0, log_sigma_factor=0.17),
+    "flash-2": Generation(forward_time_ratio=1.0, backward_time_ratio=1.0, log_sigma_factor=0.0),
+    # arXiv:2407.08608, section 4.1: on H100, 1.5 to 2.0 times as fast as version 2 forward, 1.5 to 1.75
+    # backward
+    "flash-3": Generation(forward_time_ratio=1 / 1.73, backward_time_ratio=1 / 1.62, log_sigma_factor=0.09),
+}
+
+# Owner of curves of attention → the kernel that was measured: data/README.md (flash-attn 2.5 on Perlmutter
+# and Vista), column kernel_source of data/peers/aiconfigurator. What serves on Blackwell
+# (FlashInfer's), and what InferSim ran on H20 and H800 (FlashAttention 3), counts as the third.
+MEASURED: dict[str, str] = {
+    **dict.fromkeys(
+        ("a100-sxm4-80gb", "gh200-96gb", "l40s-48gb", "rtx-pro-6000-96gb", "arc-pro-b60-24gb"), "flash-2"
+    ),
+    **dict.fromkeys(("h100-sxm5-80gb", "h200-sxm-141gb", "h20-96gb", "h800-sxm-80gb"), "flash-3"),
+    **dict.fromkeys(
+        ("b200-sxm-180gb", "b200-simumax-180gb", "b300-sxm-288gb", "gb200-192gb", "gb300-288gb"), "flash-3"
+    ),
+}
+
+
+def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
+    """Time of the kernel that runs over that of the measured one, and the sigma of its logarithm.
+
+    Parameters
+    ----------
+    runs : what the stack says, a key of GENERATIONS, or "newest": what the curve was measured with
+    curve, owner : class and device of the curve that prices the kernel
+
+    Returns
+    -------
+    tuple of float
+        (1, 0) for classes other than fused attention, and where the same kernel was measured.
+
+    Examples
+    --------
+    >>> generation_ratio("triton", "flash_attention.backward", "a100-sxm4-80gb")
+    (2.0, 0.15)
+    >>> round(generation_ratio("flash-2", "flash_attention", "h100-sxm5-80gb")[0], 2)
+    1.73
+    >>> generation_ratio("triton", "gemm", "a100-sxm4-80gb")
+    (1.0, 0.0)
+    """
+    measured = MEASURED.get(owner, "flash-2")
+    if runs in (NEWEST, measured) or not class_of(curve).is_fused_attention:
+        return 1.0, 0.0
+    mine, theirs = GENERATIONS[runs], GENERATIONS[measured]
+    sigma = float(np.hypot(mine.log_sigma_factor, theirs.log_sigma_factor))
+    if curve.endswith(".backward"):
+        return mine.backward_time_ratio / theirs.backward_time_ratio, sigma
+    return mine.forward_time_ratio / theirs.forward_time_ratio, sigma

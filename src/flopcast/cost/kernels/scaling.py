@@ -1,0 +1,45 @@
+"""What scales a kernel: the named factors of its class on a device, in a stack.
+
+Answers: which factors does the price of a kernel class rest on?
+Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost/price.py).
+"""
+
+import numpy as np
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.book import Found
+from flopcast.cost.kernels.classes import KernelClass
+from flopcast.cost.kernels.generations import generation_ratio
+from flopcast.spec.cluster import Device
+from flopcast.spec.stack import Stack
+
+
+def kernel_factors(
+    priced: KernelClass, found: Found, device: Device, stack: Stack, factors: FactorBook
+) -> tuple[str, ...]:
+    """Names of the factors of a kernel class, each made on first use.
+
+    A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
+    another generation of the kernel than the stack runs; and the stack's derate for products.
+    """
+    generation, doubt = generation_ratio(stack.attention_generation, found.curve.name, found.curve.owner)
+    made = [(f"{priced.kind.family}[{device.name}]", found.curve.evidence.log_sigma_factor, 1.0)]
+    if found.class_log_sigma_factor > 0:
+        made.append((f"borrowed[{priced.curve}]", found.class_log_sigma_factor, 1.0))
+    if found.device_log_sigma_factor > 0:
+        label = f"uncalibrated[{device.name}: {priced.kind.name}]"
+        made.append((label, found.device_log_sigma_factor, 1.0))
+    if doubt > 0:
+        label = f"attention_generation[{stack.attention_generation}: {priced.curve}]"
+        made.append((label, doubt, generation))
+    for name, log_sigma_factor, ratio in made:
+        factors.get(name, log_sigma_factor, ratio)
+    names = tuple(name for name, _, _ in made)
+    if not priced.is_derated:
+        return names
+    return (*names, factors.derate(stack).name)
+
+
+def scale_ratio(names: tuple[str, ...], factors: FactorBook) -> float:
+    """Product of the factors' ratios; all of them were made by `kernel_factors` before."""
+    return float(np.prod([factors.found[name].ratio for name in names]))

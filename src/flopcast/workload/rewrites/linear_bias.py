@@ -1,0 +1,23 @@
+"""Every bias of a linear added by the GEMM's own epilogue (`torch.addmm`, cuBLASLt).
+
+PyTorch's `nn.Linear` does so wherever its bias is a vector; Megatron-LM's linears leave theirs to later
+kernels (epilogue_bias.py).
+"""
+
+from dataclasses import replace
+
+from flopcast.operators.item import Item
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.workload.rewrites.base import Items
+
+
+def linear_bias(items: Items) -> Items:
+    """`bias_add` → `epilogue_bias`: no forward kernel is left, the gradient's sum over tokens stays."""
+    return tuple(_in_epilogue(item) for item in items)
+
+
+def _in_epilogue(item: Item) -> Item:
+    """A bias as part of the product before it; any other item as it is."""
+    if isinstance(item.work, MemoryBound) and item.work.kind == "bias_add":
+        return replace(item, work=replace(item.work, kind="epilogue_bias"))
+    return item

@@ -1,0 +1,85 @@
+"""Older attention kernels against what their papers print; which kernel each curve was measured with."""
+
+import pytest
+from alone import price_items
+
+from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
+from flopcast.dtypes import constant
+from flopcast.io import catalog
+from flopcast.io.catalog import folder
+from flopcast.io.curves import load_owner
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.item import kernel
+
+FORWARD_TRITON = (1.3, 1.5)  # the first version in Triton over version 2: arXiv:2307.08691, section 4.1
+BOTH_TRITON = (1.3, 2.5)  # both passes together: section 4
+FORWARD_3, BACKWARD_3 = (1.5, 2.0), (1.5, 1.75)  # of version 2 over 3: arXiv:2407.08608, section 4.1
+
+
+def attention(is_gradient=False):
+    """Causal attention over 4096 tokens."""
+    heads = constant(64)
+    return FlashAttention(
+        batch=heads,
+        kv_batch=heads,
+        queries=constant(4096),
+        head_size=constant(128),
+        causal=True,
+        dtype="bf16",
+        is_gradient=is_gradient,
+    )
+
+
+def seconds(cluster, stack, is_gradient=False):
+    """Of one kernel on a cluster's device in a stack."""
+    item = kernel("work", attention(is_gradient), component="attention")
+    return price_items([item], cluster, stack=stack).seconds(item)
+
+
+def between(value, ends):
+    """Whether a value lies inside a printed range."""
+    return ends[0] <= value <= ends[1]
+
+
+def test_ratios_lie_inside_the_ranges_that_the_papers_print():
+    triton, third = GENERATIONS["triton"], GENERATIONS["flash-3"]
+    both = (2 * triton.forward_time_ratio + 5 * triton.backward_time_ratio) / 7  # by FLOP of the passes
+
+    assert between(triton.forward_time_ratio, FORWARD_TRITON)
+    assert between(both, BOTH_TRITON)
+    assert between(1 / third.forward_time_ratio, FORWARD_3)
+    assert between(1 / third.backward_time_ratio, BACKWARD_3)
+
+
+@pytest.mark.parametrize("is_gradient", [False, True])
+def test_a_kernel_of_another_generation_takes_its_ratio_longer(is_gradient):
+    cluster = catalog.cluster("dgx-a100")
+    newest = seconds(cluster, "generic", is_gradient)
+
+    older = seconds(cluster, "composer-llm-foundry", is_gradient)
+
+    word = "flash_attention.backward" if is_gradient else "flash_attention"
+    assert older / newest == pytest.approx(generation_ratio("triton", word, "a100-sxm4-80gb")[0])
+
+
+def test_what_was_measured_runs_at_its_own_speed():
+    cluster = catalog.cluster("dgx-a100")
+
+    assert seconds(cluster, "torch-fsdp2") == seconds(cluster, "generic")
+
+
+def test_version_2_is_slower_than_the_curve_on_hopper():
+    ratio, sigma = generation_ratio("flash-2", "flash_attention", "h100-sxm5-80gb")
+
+    assert between(ratio, FORWARD_3)
+    assert sigma > 0
+
+
+def test_every_curve_of_attention_says_which_kernel_was_measured():
+    owners = [path.stem for path in sorted(folder("curves").glob("*.json"))]
+    with_attention = {
+        owner for owner in owners if any("flash_attention" in name for _, name in load_owner(owner))
+    }
+
+    assert with_attention - MEASURED.keys() == set()
+    assert set(MEASURED.values()) <= GENERATIONS.keys()
