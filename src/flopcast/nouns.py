@@ -7,7 +7,7 @@ Elsewhere: the nouns themselves (spec/, layers/), reading them from files (io/va
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -139,4 +139,7 @@ class FrozenMapping(Mapping[str, float]):
 
 PositiveByName = Annotated[
     Mapping[str, Annotated[float, Gt(0)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
+]
+FractionByName = Annotated[
+    Mapping[str, Annotated[float, Gt(0), Le(1)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
 ]

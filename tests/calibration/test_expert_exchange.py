@@ -18,7 +18,7 @@ from flopcast.cost.placement import Group
 from flopcast.dtypes import constant
 from flopcast.io import catalog
 from flopcast.io.samples.columns import read_columns
-from flopcast.operators.messages import Combine, Dispatch
+from flopcast.operators.exchanges import Combine, Dispatch
 
 BY_NAME = {(file.fabric, file.collective): file for file in EXCHANGES}
 EVERY_EXCHANGE = pytest.mark.parametrize("name", BY_NAME, ids=":".join)

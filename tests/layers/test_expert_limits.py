@@ -7,7 +7,7 @@ from test_experts import cut, grouped_flop, works
 
 from flopcast.dtypes import constant
 from flopcast.layers.experts import Experts
-from flopcast.operators.messages import expected_copies
+from flopcast.operators.exchanges import expected_copies
 from flopcast.workload.backward import derive_backward, kept_tensors, total_bytes
 from flopcast.workload.rewrites import REWRITES
 

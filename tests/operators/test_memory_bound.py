@@ -61,6 +61,7 @@ TRAFFIC = {
     "bias_gelu": ("x -> y", "x dy -> dx ; dx ->"),
     "split_heads": ("->", "dqkv -> joined"),
     "epilogue_bias": ("->", "dy ->"),
+    "epilogue_gate": ("->", ""),
     "bias_dropout_add": ("x residual -> y", "dy -> dx ; dx -> ; dy1 dy2 -> dresidual"),
     "softmax_dropout": ("scores -> softmax dropped", "softmax dy -> dscores"),
     "fused_cross_entropy": ("logits -> probabilities", "probabilities -> dlogits"),

@@ -7,7 +7,8 @@ import pytest
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.dtypes import constant
-from flopcast.operators.messages import MESSAGES, expected_copies
+from flopcast.operators.exchanges import expected_copies
+from flopcast.operators.messages import MESSAGES
 
 RANKS = 4
 TOKENS = [  # token t of rank r, two elements, goes to two ranks: who gets which

@@ -1,10 +1,18 @@
 """Collectives that are narrow one way: kinds and bytes of both directions."""
 
+from functools import partial
+
 import pytest
 
 from flopcast.dtypes import constant
+from flopcast.operators.exchanges import Combine, Dispatch
 from flopcast.operators.messages import MESSAGES
 from flopcast.operators.narrow_messages import DUALS, Narrow
+
+WIDE = MESSAGES | {
+    "hybrid_dispatch": partial(Dispatch, library="hybridep"),
+    "hybrid_combine": partial(Combine, library="hybridep"),
+}
 
 
 def narrow(kind):
@@ -13,7 +21,7 @@ def narrow(kind):
 
 @pytest.mark.parametrize("kind", DUALS)
 def test_the_dual_is_the_adjoint_collective_of_wide_messages(kind):
-    wide = MESSAGES[kind](axis="tp", message_bytes=constant(100))
+    wide = WIDE[kind](axis="tp", message_bytes=constant(100))
 
     assert narrow(kind).dual().collective == wide.dual().collective
     assert narrow(kind).collective == wide.collective

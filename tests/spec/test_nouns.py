@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from flopcast.io import catalog
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Tier
+from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
 from flopcast.spec.own_schedule import OwnSchedule
@@ -38,6 +39,7 @@ EXAMPLES = {
     Contention: Contention(),
     Derate: Derate(),
     Device: CLUSTER.node.device,
+    ExpertSoftware: ExpertSoftware(),
     Gradients: Gradients(),
     Host: CLUSTER.node.host,
     HostCost: HostCost(),

@@ -222,7 +222,7 @@ def test_tokens_travel_narrow_to_their_experts_only_where_the_stack_says_so():
     workload = lower(catalog.model("mixtral-8x7b"), plan, Batch(sequence_length=LENGTH))
     runs = {}
     for narrow in (False, True):
-        stack = stack_with(narrow={"narrow_dispatch": narrow})
+        stack = stack_with(narrow={"narrow_dispatch": narrow}, experts={"dispatcher": "deepep"})
         runs[narrow] = next(layer for layer in realise(workload, stack).layers if layer.kind == "block")
 
     forward, backward = (

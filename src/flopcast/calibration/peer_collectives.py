@@ -25,7 +25,7 @@ import numpy as np
 
 from flopcast.calibration.collective_files import Columns, FabricFile, vtrain_file
 from flopcast.dtypes import Floats
-from flopcast.operators.messages import expected_copies
+from flopcast.operators.exchanges import expected_copies
 
 NCCL_TABLE = "peers/aiconfigurator/nccl_collectives.csv.gz"
 BYTES_PER_ELEMENT = 2.0  # dtype half

@@ -19,12 +19,14 @@ import numpy as np
 
 from flopcast.cost.collectives.network import MessageCost, message_seconds
 from flopcast.cost.factors import Factor, FactorBook
+from flopcast.cost.host import launch_seconds
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
 from flopcast.cost.placement import Group, axis_group
+from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -160,7 +162,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         prices=state.prices,
         factors=dict(factors.all()),
         used=used,
-        warnings=tuple(_warnings(used, cluster)),
+        warnings=tuple(warnings_of([(u.curve, u.calibrated) for u in used], cluster.node.device)),
         site=factors.site,
     )
 
@@ -278,11 +280,12 @@ def _price_messages(
         return
     shapes = [np.broadcast_shapes(m.message_bytes.shape, group.ranks.shape) for _, m in messages]
     flat = [
-        [np.broadcast_to(a, shape).ravel() for a in (m.message_bytes, group.inside, group.nodes)]
+        [np.broadcast_to(a, shape).ravel() for a in _sizes(m, group)]
         for (_, m), shape in zip(messages, shapes, strict=True)
     ]
-    size, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
-    cost = message_seconds(collective, size, Group(inside=inside, nodes=nodes), state.cluster, state.book)
+    size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
+    ranks = Group(inside=inside, nodes=nodes)
+    cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)
     for curve in cost.curves:
         _use(curve, bool(cost.extrapolated.any()), True, state)
     seconds, names = _scaled(cost, state)
@@ -291,6 +294,11 @@ def _price_messages(
         _Doubt(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
     )
     _keep([item for item, _ in messages], shapes, seconds, names, doubts, state)
+
+
+def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
+    """Bytes of a message, those of one copy for each domain, and its ranks."""
+    return message.message_bytes, message.bytes_to_domains(group.nodes), group.inside, group.nodes
 
 
 def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
@@ -322,19 +330,10 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
 
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
-    """What the host spends on one launch, (1, 1) or shaped like `alone_s`; nothing is launched for nothing.
-
-    Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework.
-    """
-    host = state.stack.host
-    forward = item.phase in ("forward", "recompute")
+    """What the host of this cluster spends on one launch."""
     ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
-    seconds = host.forward_item_s if forward else host.backward_item_s
-    launch_s = seconds * ratio / state.cluster.node.host.speed_ratio
-    if np.all(alone_s > 0):
-        return constant(launch_s)
-    where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
-    return where_s
+    launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio
+    return launch_s
 
 
 def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) -> None:
@@ -346,31 +345,3 @@ def _use(curve: Curve, extrapolated: bool, calibrated: bool, state: _Pricing) ->
         extrapolated=extrapolated or (before is not None and before.extrapolated),
         calibrated=calibrated,
     )
-
-
-def _warnings(used: tuple[Used, ...], cluster: Cluster) -> list[str]:
-    """What a reader must know before trusting the numbers: which kernels nobody measured here.
-
-    Curves of a relative carry its efficiency over; where there is none, times are data-sheet estimates.
-    """
-    device = cluster.node.device
-    lent = [
-        (entry.curve.owner, entry.curve.name) for entry in used if entry.curve.owner in device.relatives
-    ]
-    guessed = [entry.curve.name for entry in used if not entry.calibrated]
-    told = []
-    if lent:
-        names = _few([name for _, name in lent])
-        owners = " and ".join(sorted({owner for owner, _ in lent}))
-        told.append(f"uncalibrated: no {device.name} was measured for {names}: borrowed from {owners}")
-    if guessed:
-        names = _few(guessed)
-        told.append(
-            f"uncalibrated: no curve covers {names} on {device.name}; times are data-sheet estimates"
-        )
-    return told
-
-
-def _few(names: list[str]) -> str:
-    """Three names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

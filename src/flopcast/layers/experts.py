@@ -34,10 +34,11 @@ from flopcast.layers.mlp import GATED, Mlp
 from flopcast.layers.router import router_items
 from flopcast.layers.shared_experts import shared_items, shared_weights
 from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.exchanges import Combine, Dispatch, Routing
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import MemoryBound
-from flopcast.operators.messages import AllGather, Combine, Dispatch, ReduceScatter, expected_copies
+from flopcast.operators.messages import AllGather, ReduceScatter
 
 
 class Experts(AbstractLayer):
@@ -260,7 +261,7 @@ class Experts(AbstractLayer):
     def _send(self, hidden: int, split: Split) -> list[Item]:
         """A row for each token and pick; to the ranks of its experts; to those that share their columns.
 
-        A token goes to a rank once, however many of its experts are there (operators/messages.py): what
+        A token goes to a rank once, however many of its experts are there (operators/exchanges.py): what
         crosses the links is less than the rows that are made of it.
         """
         sent = self._picks(split) * hidden
@@ -322,18 +323,24 @@ class Experts(AbstractLayer):
 
         With padding every row travels, as nobody tells padding from tokens.
         """
-        copies = self._filled_ratio * expected_copies(
-            constant(self.num_experts),
-            constant(self.top_k),
-            split.expert,
-            self.expert_groups,
-            self.top_groups,
-        )
-        if self.pads_to_capacity:
-            copies = constant(self.top_k * self.capacity_factor)
         of_rank, _ = self.imbalance(split)
-        sent_bytes = split.own_tokens * copies * of_rank * hidden * split.element_bytes
-        work = message(axis="ep", message_bytes=sent_bytes)
+        row_bytes = of_rank * hidden * split.element_bytes
+        routing = Routing(
+            tokens_bytes=split.own_tokens * self._filled_ratio * row_bytes,
+            experts=constant(self.num_experts),
+            top_k=constant(self.top_k),
+            groups=self.expert_groups,
+            top_groups=self.top_groups,
+        )
+        sent_bytes = routing.bytes_to(split.expert)
+        if self.pads_to_capacity:
+            sent_bytes = self._picks(split) * row_bytes
+        work = message(
+            axis="ep",
+            message_bytes=sent_bytes,
+            rows_bytes=self._picks(split) * row_bytes,
+            routing=None if self.pads_to_capacity else routing,
+        )
         return blocking(f"experts.{name}", work, f"experts.{source}", f"experts.{output}")
 
     def _among_columns(

@@ -87,6 +87,10 @@ class AbstractMessage(ABC):
     def collective(self) -> str:
         """Name of the collective whose cost model prices this message; "" if nothing is sent."""
 
+    def bytes_to_domains(self, domains: Counts) -> Floats:
+        """What counts where a collective sends each of so many scale-up domains no more than one copy."""
+        return self.message_bytes
+
     @abstractmethod
     def dual(self) -> "AbstractMessage":
         """What the backward pass exchanges instead: the adjoint, so the dual of the dual is the message."""

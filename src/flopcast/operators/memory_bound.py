@@ -78,6 +78,7 @@ KINDS: dict[str, Kind] = {
     "fused_cross_entropy": Kind(forward=2, backward=2, reduces=True),
     "split_heads": Kind(forward=0, backward=2),  # views; backward joins the three gradients
     "epilogue_bias": Kind(forward=0, backward=1),
+    "epilogue_gate": Kind(forward=0, backward=0, saves=(("input:0", 2),)),  # inside products of experts
     "bias_dropout_add": Kind(forward=3, backward=6, mask_passes=1),
     "bias_add_residual": Kind(forward=3, backward=4),
     # chains of kernels that a stack runs unfused

@@ -15,6 +15,9 @@ DUALS = {
     "reduce_scatter": "all_gather",
     "dispatch": "combine",
     "combine": "dispatch",
+    "hybrid_dispatch": "hybrid_combine",
+    "hybrid_combine": "hybrid_dispatch",
+    "all_to_all": "all_to_all",
 }
 
 

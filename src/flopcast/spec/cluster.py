@@ -7,7 +7,7 @@ machine sustains (spec/site.py). Bandwidths count one direction per device; peak
 
 from pydantic import ConfigDict, Field
 
-from flopcast.nouns import Noun, PositiveByName, nameable
+from flopcast.nouns import FractionByName, Noun, PositiveByName, nameable
 from flopcast.spec.model import Source
 
 
@@ -93,6 +93,9 @@ class Tier(Noun):
         Whether switches add up what they pass on (SHARP). Refused so far.
     attained_fraction : float
         Of `bytes_per_s`, for large messages where the fabric has no measured curve.
+    library_fraction : mapping of float
+        The same of single collectives of libraries that publish their own measurements, by collective; it
+        comes before any curve.
     fabric : str
         Whose collective curves are used. Two clusters of equal hardware may run over different fabrics:
         the transport of the library belongs to the fabric.
@@ -106,6 +109,9 @@ class Tier(Noun):
     oversubscription_ratio: float = Field(default=1.0, ge=1, description="devices over uplinks, in bytes/s")
     in_network_reduction: bool = Field(default=False, description="switches add up; refused so far")
     attained_fraction: float = Field(default=0.8, gt=0, le=1, description="where no curve covers")
+    library_fraction: FractionByName = Field(
+        default_factory=dict, validate_default=True, description="attained, by a library's collective"
+    )
     source: tuple[Source, ...] = ()
 
 

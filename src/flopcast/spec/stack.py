@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from flopcast.nouns import Noun
+from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.model import Source
 from flopcast.spec.precision import NarrowProducts
 
@@ -180,12 +181,17 @@ class HostCost(Noun):
     A program lasts at least as long as its launches: small kernels are bound by these numbers, not by
     the device. A forward kernel costs more, because Python runs the model's code; the backward pass runs
     from the recorded graph. `synchronise_s` is what restarts a queue that the host has emptied.
+    `graphs` names the parts of a layer that are replayed as CUDA graphs, or the whole "iteration": the host
+    launches none of their kernels.
     """
 
     forward_item_s: float = Field(default=2e-5, ge=0, description="per forward kernel, eager")
     backward_item_s: float = Field(default=1e-5, ge=0, description="per backward kernel")
     synchronise_s: float = Field(
         default=0.0, ge=0, description="device idle after the host has drained the queue"
+    )
+    graphs: tuple[Literal["iteration", "attention", "router"], ...] = Field(
+        default=(), description="what is replayed as CUDA graphs"
     )
 
 
@@ -314,6 +320,7 @@ class Stack(Noun):
     contention: Contention = Contention()
     optimizer: Optimizer = Optimizer()
     host: HostCost = HostCost()
+    experts: ExpertSoftware = ExpertSoftware()
     memory: Memory = Memory()
     derate: Derate = Derate()
     narrow: NarrowProducts = NarrowProducts()

@@ -30,6 +30,8 @@ from flopcast.workload.backward import (
     total_bytes,
 )
 from flopcast.workload.checkpoints import INNER
+from flopcast.workload.exchange_overlap import beside_other_micro_batch
+from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
 from flopcast.workload.narrow import agreement, narrow_layer, with_wide_ends
 from flopcast.workload.program import (
@@ -139,7 +141,7 @@ def _layer(
     in groups), those that it keeps anyway counted once. A checkpoint that was cut over ranks is gathered
     into a tensor of its own.
     """
-    forward = logical.forward
+    forward = with_expert_software(logical.forward, stack.experts)
     for name in rewrite_names(stack):
         if name not in REWRITES:
             raise InternalError(f"no rewrite {name!r}; there are {', '.join(REWRITES)}")
@@ -172,6 +174,8 @@ def _layer(
     backward, weight = split_backward(backward) if splits else (backward, ())
     hides = stack.tensor_overlap == "chunks" and logical.kind == "block"
     run = partial(under_products, ranks=workload.plans.tensor_parallel) if hides else tuple
+    if stack.experts.exchange_overlap == "other_micro_batch":
+        forward, backward = beside_other_micro_batch(forward), beside_other_micro_batch(backward)
     return Layer(
         kind=logical.kind,
         forward=(*casts, *run(forward)),

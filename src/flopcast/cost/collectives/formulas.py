@@ -105,7 +105,9 @@ FORMULAS: dict[str, Formula] = {
     "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),
-    # copies of tokens, one of n ranks' worth of which stays (operators/messages.py, expected_copies)
-    "dispatch": Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
-    "combine": Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
+    # copies of tokens, one of n ranks' worth of which stays (operators/exchanges.py, expected_copies)
+    **dict.fromkeys(
+        ("dispatch", "combine", "hybrid_dispatch", "hybrid_combine"),
+        Formula(share=_others, hops=_direct, lanes=_own_card, uplinked=_to_other_blocks),
+    ),
 }

@@ -26,7 +26,11 @@ RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements b
     "ring_pass": "send_receive",
     "dispatch": "all_to_all",
     "combine": "all_to_all",
+    "hybrid_dispatch": "dispatch",
+    "hybrid_combine": "combine",
 }
+
+ONE_COPY_A_DOMAIN = ("dispatch", "combine", "hybrid_dispatch", "hybrid_combine")  # sent on inside
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -48,7 +52,12 @@ class MessageCost:
 
 
 def message_seconds(
-    collective: str, message_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook
+    collective: str,
+    message_bytes: Floats,
+    group: Group,
+    cluster: Cluster,
+    book: CurveBook,
+    domain_bytes: Floats | None = None,
 ) -> MessageCost:
     """Seconds of `collective`; all arrays broadcast against each other.
 
@@ -56,6 +65,10 @@ def message_seconds(
     Computing 20(3), 1994). Efficiency is looked up in the fabric's curve by size, ranks inside and
     nodes; without a curve, it is the tier's stated fraction. Where small messages were measured, the
     curve's launch takes the place of the hops.
+
+    `domain_bytes` are those of one copy for each scale-up domain, where a collective sends no more between
+    domains (operators/exchanges.py): it takes as long as these take over the network, or as all copies take
+    inside a domain, whichever is longer, as both go on at once.
 
     Returns
     -------
@@ -74,19 +87,34 @@ def message_seconds(
         if not here.any():
             continue
         link = cluster.tiers[int(index)]
-        curve = _curve(collective, link, book)
+        curve = None if collective in link.library_fraction else _curve(collective, link, book)
         if curve is not None:
             curves.append(curve)
             extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
             borrowed[here] = curve.name != collective
         inner = cluster.tiers[0].bytes_per_s if index else np.inf
         each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
-        seconds[here] = _on_tier(
-            collective, size[here], inside[here], nodes[here], link, each, inner, curve
-        )
+        if index and domain_bytes is not None and collective in ONE_COPY_A_DOMAIN:
+            domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
+            within = message_seconds(collective, size[here], domain, cluster, book)
+            across = np.broadcast_to(domain_bytes, shape)[here]
+            sent_s = _over_network(collective, across, nodes[here], link)
+            seconds[here] = np.maximum(sent_s, within.alone_s)
+        else:
+            seconds[here] = _on_tier(
+                collective, size[here], inside[here], nodes[here], link, each, inner, curve
+            )
     return MessageCost(
         alone_s=seconds, tier=tier, curves=tuple(curves), extrapolated=extrapolated, borrowed=borrowed
     )
+
+
+def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Tier) -> Floats:
+    """Seconds of one copy for each other domain, which a rank's own network card sends."""
+    attained = link.library_fraction.get(collective, link.attained_fraction)
+    leaves_fraction = (nodes - 1.0) / nodes
+    sent_s: Floats = link.latency_s + leaves_fraction * domain_bytes / (link.bytes_per_s * attained)
+    return sent_s
 
 
 def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
@@ -123,7 +151,8 @@ def _on_tier(
     ranks = np.rint(inside * nodes)
     formula = FORMULAS[collective]
     latency_s = formula.hops(ranks) * link.latency_s
-    efficiency = np.full(size_bytes.shape, link.attained_fraction)
+    attained = link.library_fraction.get(collective, link.attained_fraction)
+    efficiency = np.full(size_bytes.shape, attained)
     if curve is not None and curve.launch_s > 0:
         size_bytes = np.maximum(size_bytes, 2.0 ** curve.axes[0][0])
         latency_s = np.full(size_bytes.shape, curve.launch_s)

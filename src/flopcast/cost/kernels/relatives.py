@@ -129,7 +129,7 @@ RELATIVES: dict[str, Relative] = {
         ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),
         Relative(name="residual_add", log_sigma_factor=0.2),
     ),
-    **dict.fromkeys(("epilogue_bias", "merge_gradients"), STREAMING),  # move nothing
+    **dict.fromkeys(("epilogue_bias", "epilogue_gate", "merge_gradients"), STREAMING),  # move nothing
     "softmax_dropout": Relative(name="scaled_masked_softmax", log_sigma_factor=0.1),
     "softmax_dropout.backward": Relative(name="scaled_masked_softmax.backward", log_sigma_factor=0.1),
     # a softmax over rows too wide to stay on chip, and one pass: estimates, as no row was measured

@@ -16,6 +16,7 @@ from flopcast.workload.rewrites.eager import (
 )
 from flopcast.workload.rewrites.epilogue_bias import epilogue_bias
 from flopcast.workload.rewrites.flash_attention import flash_attention
+from flopcast.workload.rewrites.fused_experts import fused_experts
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
 from flopcast.workload.rewrites.fused_softmax_dropout import fused_softmax_dropout
@@ -49,4 +50,5 @@ REWRITES: dict[str, Rewrite] = {
     "unfused_gelu": unfused_gelu,
     "weighted_experts": weighted_experts,
     "separate_experts": separate_experts,
+    "fused_experts": fused_experts,
 }

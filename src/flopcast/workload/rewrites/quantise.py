@@ -24,8 +24,9 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
 from flopcast.operators.base import AbstractMessage
+from flopcast.operators.exchanges import Dispatch
 from flopcast.operators.item import Item, blocking, kernel
-from flopcast.operators.messages import AllGather, AllReduce, Dispatch, ReduceScatter, Replicate
+from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.operators.narrow_messages import Narrow
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.precision import NORMS, NarrowProducts, Recipe
@@ -33,6 +34,7 @@ from flopcast.workload.casts import Casts, Product, is_narrow, sizes_of
 from flopcast.workload.rewrites.base import Items, kind_of
 
 ONE_NUMBER_BYTES = constant(4.0)  # a largest value in fp32
+WRITES_NARROW = "epilogue_gate"  # casts what it makes, and the gradient of what it reads
 
 
 def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts) -> Items:
@@ -65,7 +67,10 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
             if tensor not in done and not gathered:
                 done.add(tensor)
                 result.append(_input_cast(item, items, products, cast))
-            result += _narrow(item, id(item) in scatters, cast)
+            cast_later = id(item) in scatters or any(
+                item.output in other.inputs and kind_of(other) == WRITES_NARROW for other in items
+            )
+            result += _narrow(item, cast_later, cast)
         elif any(item is scatter for scatter in scatters.values()):
             result += _scattered(item, cast)
         elif isinstance(item.work, Dispatch) and stack.narrow_dispatch:
@@ -120,6 +125,8 @@ def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) 
     )
     after_norm = _after_norm(alias, items, products)
     each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts, after_norm)
+    if any(item.output == tensor and kind_of(item) == WRITES_NARROW for item in items):
+        each_bytes = 0.0
     work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype)
     return _item(f"{product.name}_cast", work, tensor, f"{tensor}.narrow", product.group)
 
@@ -187,14 +194,14 @@ def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
     return [_of_gradient(product, "transpose", elements, 2 * cast.size_bytes, sizes_of(product.work)[2])]
 
 
-def _narrow(product: Item, scattered: bool, cast: Casts) -> list[Item]:
-    """A product with narrow operands, and the cast of its output's gradient where that is not gathered."""
+def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
+    """A product with narrow operands, and the cast of its output's gradient unless others cast that."""
     _, outputs, dtype = sizes_of(product.work)
     work = product.work
     if isinstance(work, Product):
         work = replace(work, narrow=cast.recipe.format)
     found = [replace(product, work=work, inputs=(f"{product.inputs[0]}.narrow", *product.inputs[1:]))]
-    if not scattered:
+    if not cast_later:
         each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts)
         found.append(_of_gradient(product, "gradient_cast", outputs, each_bytes, dtype))
     return found
@@ -211,7 +218,7 @@ def _dispatched(item: Item, work: Dispatch, products: list[Item], cast: Casts) -
     wide_bytes = ELEMENT_BYTES[sizes_of(products[0].work)[2]]
     narrow_bytes = work.message_bytes * (cast.size_bytes / wide_bytes)
     message = Narrow(
-        kind="dispatch", axis=work.axis, message_bytes=narrow_bytes, dual_bytes=work.message_bytes
+        kind=work.collective, axis=work.axis, message_bytes=narrow_bytes, dual_bytes=work.message_bytes
     )
     return replace(item, work=message)
 

@@ -14,8 +14,8 @@ Megatron-Core, `transformer/moe/shared_experts.py`: which part runs beside which
 import re
 from dataclasses import replace
 
+from flopcast.operators.exchanges import Combine, Dispatch
 from flopcast.operators.item import Item
-from flopcast.operators.messages import Combine, Dispatch
 from flopcast.workload.rewrites.base import Items
 
 _SHARED = re.compile(r"(^|\.)shared\.(?!join$)")  # all of them but the sum with the others

@@ -1,0 +1,50 @@
+"""What the host spends on launching one item.
+
+Answers: how long is the launching thread busy with an item, and which launches does a graph spare it?
+Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a program makes of them
+(timeline/program.py).
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Floats, constant
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item
+from flopcast.spec.stack import Stack
+
+ROUTER = ("router", "scores", "pick", "loss", "selection_bias", "group_limit")  # parts of an expert layer
+
+
+def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
+    """On a host of speed 1, (1, 1) or as the item's own arrays; nothing is launched for nothing.
+
+    Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework. Of
+    separate products of experts every one is launched, with its casts and its bookkeeping.
+    """
+    if graphed(item, stack.host.graphs):
+        return constant(0.0)
+    forward = item.phase in ("forward", "recompute")
+    launch_s: Floats = constant(stack.host.forward_item_s if forward else stack.host.backward_item_s)
+    work = item.work
+    if isinstance(work, GroupedMatmul) and work.separate:
+        launch_s = np.maximum(launch_s, stack.experts.product_host_s * work.groups)
+    if np.all(alone_s > 0):
+        return launch_s
+    where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
+    return where_s
+
+
+def graphed(item: Item, graphs: tuple[str, ...]) -> bool:
+    """Whether an item is replayed as part of a CUDA graph, so that the host does not launch it.
+
+    >>> from flopcast.operators.item import host_work
+    >>> item = host_work("step", "step")
+    >>> graphed(item, ("iteration",)), graphed(item, ("attention",))
+    (True, False)
+    """
+    part, _, name = item.name.partition(".")
+    return (
+        "iteration" in graphs
+        or ("attention" in graphs and part == "attention")
+        or ("router" in graphs and part == "experts" and name.partition(".")[0] in ROUTER)
+    )

@@ -1,0 +1,36 @@
+"""What a reader must know before trusting prices: which kernels nobody measured on this device.
+
+Answers: which curves of a prediction are another device's, and which are data-sheet estimates?
+Elsewhere: how a missing curve is replaced (kernels/book.py), prices (price.py).
+"""
+
+from collections.abc import Iterable
+
+from flopcast.cost.kernels.curve import Curve
+from flopcast.spec.cluster import Device
+
+
+def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]:
+    """Sentences about curves, each with whether it was measured at all.
+
+    Curves of a relative carry its efficiency over; where there is none, times are data-sheet estimates.
+    """
+    entries = tuple(used)
+    lent = [(curve.owner, curve.name) for curve, _ in entries if curve.owner in device.relatives]
+    guessed = [curve.name for curve, calibrated in entries if not calibrated]
+    told = []
+    if lent:
+        names = _few([name for _, name in lent])
+        owners = " and ".join(sorted({owner for owner, _ in lent}))
+        told.append(f"uncalibrated: no {device.name} was measured for {names}: borrowed from {owners}")
+    if guessed:
+        names = _few(guessed)
+        told.append(
+            f"uncalibrated: no curve covers {names} on {device.name}; times are data-sheet estimates"
+        )
+    return told
+
+
+def _few(names: list[str]) -> str:
+    """Three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,171 @@
+"""What experts' ranks send to each other: tokens on their way to experts, and back.
+
+Answers: how many copies of a token travel, and how many bytes, by which library?
+Elsewhere: all other messages and their conventions (messages.py), which library a stack has
+(spec/expert_software.py), how long it takes (cost/collectives).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.operators.base import AbstractMessage
+
+DISPATCH = {"all_to_all": "all_to_all", "deepep": "dispatch", "hybridep": "hybrid_dispatch"}
+COMBINE = {"all_to_all": "all_to_all", "deepep": "combine", "hybridep": "hybrid_combine"}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Routing:
+    """Where tokens go: `tokens_bytes` of one rank's tokens, each sent once, and how they choose experts."""
+
+    tokens_bytes: Floats
+    experts: Counts
+    top_k: Counts
+    groups: int = 1
+    top_groups: int = 1
+
+    def bytes_to(self, places: Counts) -> Floats:
+        """Of a copy of every token to each of so many equal places where it has experts."""
+        copies = expected_copies(self.experts, self.top_k, places, self.groups, self.top_groups)
+        found_bytes: Floats = self.tokens_bytes * copies
+        return found_bytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Dispatch(AbstractMessage):
+    """Every token goes to the ranks that hold its experts: once to each, however many it uses there.
+
+    `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`, `rows_bytes` the same with a
+    row for each pick: what travels where a library does not know which rows are copies. Tokens may have
+    narrow elements, and scales beside them, on the way out, and wide ones on the way back. `library` is one
+    of DISPATCH, whose kernels send; with `routing` it is known how many copies leave a scale-up domain.
+    """
+
+    axis: str
+    message_bytes: Floats
+    rows_bytes: Floats = field(default_factory=lambda: ZERO)
+    routing: Routing | None = None
+    library: str = "deepep"
+
+    @property
+    def collective(self) -> str:
+        """Priced as its library's dispatch."""
+        return DISPATCH[self.library]
+
+    def bytes_to_domains(self, domains: Counts) -> Floats:
+        """Of one copy for each domain, where the library sends no more; of all copies otherwise."""
+        return _to_domains(self, domains)
+
+    def dual(self) -> "Combine":
+        """Gradients of the copies come home and are summed."""
+        return Combine(
+            axis=self.axis,
+            message_bytes=self.message_bytes,
+            rows_bytes=self.rows_bytes,
+            routing=self.routing,
+            library=self.library,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Combine(AbstractMessage):
+    """What the ranks made of a token's copies comes back to its own rank, and is summed there.
+
+    Fields are those of a `Dispatch`.
+    """
+
+    axis: str
+    message_bytes: Floats
+    rows_bytes: Floats = field(default_factory=lambda: ZERO)
+    routing: Routing | None = None
+    library: str = "deepep"
+
+    @property
+    def collective(self) -> str:
+        """Priced as its library's combine."""
+        return COMBINE[self.library]
+
+    def bytes_to_domains(self, domains: Counts) -> Floats:
+        """Of one copy for each domain, where the library sends no more; of all copies otherwise."""
+        return _to_domains(self, domains)
+
+    def dual(self) -> Dispatch:
+        """The gradient of the sum goes to every rank that gave a summand."""
+        return Dispatch(
+            axis=self.axis,
+            message_bytes=self.message_bytes,
+            rows_bytes=self.rows_bytes,
+            routing=self.routing,
+            library=self.library,
+        )
+
+
+def expected_copies(
+    experts: Counts, top_k: Counts, ranks: Counts, groups: int = 1, top_groups: int = 1
+) -> Counts:
+    """How many ranks a token goes to, its own included, where routing is uniform; arrays broadcast.
+
+    Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank is
+    left out where all k lie among the other E − E / n: with probability C(E − E/n, k) / C(E, k), the
+    product over i < k of (E − E/n − i) / (E − i). The expectation is n times the rest. As all ranks are
+    alike, 1 / n of the copies stays at home: (n − 1) / n crosses the links, as in an all-to-all.
+
+    Group-limited routing (arXiv:2405.04434, section 2.2.2; arXiv:2412.19437, section 2.1.2) makes it
+    smaller: experts form `groups` equal groups of neighbours, a token chooses `top_groups` of them, each
+    set equally likely, and its experts inside. A rank's experts then lie in one group, or fill several.
+
+    Parameters
+    ----------
+    ranks : array
+        A divisor or a multiple of `groups`.
+
+    Examples
+    --------
+    DeepSeek-V3's eight of 256 over one node, and one rank, which keeps its tokens:
+
+    >>> one = np.ones(1)
+    >>> expected_copies(256 * one, 8 * one, np.array([1.0, 8.0])).round(2).tolist()
+    [1.0, 5.29]
+
+    The same over 64 ranks of eight nodes, of which a token may use four:
+
+    >>> expected_copies(256 * one, 8 * one, 64 * one, groups=8, top_groups=4).round(2).tolist()
+    [7.36]
+    """
+    here = np.maximum(groups / ranks, 1.0)  # groups of which a rank holds experts
+    held = experts / np.maximum(ranks, groups)  # experts of one of them on the rank
+    chosen = _drawn_here(here, groups, top_groups)
+    inside = experts * top_groups / groups
+    hit = [odds * (1.0 - _missed(drawn * held, inside, top_k)) for drawn, odds in enumerate(chosen)]
+    copies: Counts = ranks * sum(hit)
+    return copies
+
+
+def _missed(held: Counts, experts: Counts, top_k: Counts) -> Counts:
+    """Odds that no one of `top_k` different experts is among `held` ones of them all."""
+    missed: Counts = np.ones(np.broadcast_shapes(held.shape, experts.shape, top_k.shape))
+    for pick in range(int(np.max(top_k, initial=0))):
+        again = np.maximum(experts - held - pick, 0.0) / np.maximum(experts - pick, 1.0)
+        missed = np.where(pick < top_k, missed * again, missed)
+    return missed
+
+
+def _drawn_here(here: Counts, groups: int, drawn: int) -> list[Counts]:
+    """Odds that 0, 1, … of `drawn` different groups are among the `here` first ones of them all."""
+    odds = [np.ones(here.shape), *(np.zeros(here.shape) for _ in range(drawn))]
+    for done in range(drawn):
+        left = groups - done
+        for number in range(done + 1, -1, -1):
+            misses = odds[number] * np.maximum(groups - here - (done - number), 0.0) / left
+            hits = odds[number - 1] * np.maximum(here - (number - 1), 0.0) / left if number else 0.0
+            odds[number] = misses + hits
+    return odds
+
+
+def _to_domains(message: Dispatch | Combine, domains: Counts) -> Floats:
+    """DeepEP and HybridEP send a token over the network once for each domain, and on from there."""
+    if message.routing is None or message.library == "all_to_all":
+        return message.message_bytes
+    return np.minimum(message.routing.bytes_to(domains), message.message_bytes)

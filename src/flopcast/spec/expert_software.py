@@ -1,0 +1,48 @@
+"""What a stack does around experts: how tokens reach them, what runs meanwhile, what its host spends.
+
+Answers: which library exchanges tokens, what do exchanges run beside, what does launching one expert's
+products cost?
+Elsewhere: the layer (layers/experts.py), what is made of its items (workload/expert_items.py,
+workload/exchange_overlap.py), how fast libraries are (cost/collectives, tiers of clusters).
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.nouns import Noun
+
+Library = Literal["all_to_all", "deepep", "hybridep"]
+
+
+class ExpertSoftware(Noun):
+    """Of a stack, what concerns experts alone; without effect on models without any.
+
+    Attributes
+    ----------
+    dispatcher : str
+        "all_to_all": rows are brought into the order of experts at home, and every row travels in NCCL's
+        all-to-all, a token's copies for one rank too; "deepep" and "hybridep": those libraries' kernels
+        read tokens where they lie, send one copy to each rank, and add up what comes back.
+    exchange_overlap : str
+        "none": a layer waits for its exchanges. "other_micro_batch": they run beside kernels of another
+        micro-batch's opposite pass (`overlap_moe_expert_parallel_comm` of Megatron-Core).
+    waits_for_counts : bool
+        Whether the host reads back how many tokens each expert gets before it launches an exchange, as it
+        must where no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
+    router_in_16_bits : bool
+        Whether the product of a router whose scores are fp32 has 16-bit operands.
+    product_host_s : float
+        Of the host, for launching one expert's part of one product, casts and their bookkeeping included,
+        where products are separate kernels.
+    """
+
+    dispatcher: Library = Field(default="all_to_all", description="what carries tokens to experts")
+    exchange_overlap: Literal["none", "other_micro_batch"] = Field(
+        default="none", description="what exchanges run beside"
+    )
+    waits_for_counts: bool = Field(default=False, description="the host stops before each exchange")
+    router_in_16_bits: bool = Field(default=False, description="operands of a router with fp32 scores")
+    product_host_s: float = Field(
+        default=0.0, ge=0, description="host time of one expert's part of a separate product"
+    )

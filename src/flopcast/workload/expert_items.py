@@ -1,0 +1,99 @@
+"""What a stack makes of items of experts: who carries tokens, when the host waits, engines of routers.
+
+Answers: which rows and copies travel by which library, where does the host stop and read back, in which
+precision does the router's product run?
+Elsewhere: the stack's fields (spec/expert_software.py), exchanges beside other work (exchange_overlap.py),
+products of experts (rewrites/separate_experts.py, rewrites/fused_experts.py).
+
+A layer states what must happen: rows in the order of ranks, copies of tokens to each rank, rows in the
+order of its experts, and all of it backwards. NCCL sends arrays: it needs the rows in order, and sends them
+all. DeepEP and HybridEP read tokens where they lie, so that nothing is permuted at home; what comes back
+they add up as it arrives.
+
+References
+----------
+Megatron-Core, `transformer/moe/token_dispatcher.py`: MoEAlltoAllTokenDispatcher, MoEFlexTokenDispatcher,
+`cuda_sync_point`; `transformer/moe/moe_utils.py`: RouterGatingLinearFunction, which calls a GEMM on 16-bit
+operands for fp32 scores. DeepEP and its branch Hybrid-EP: https://github.com/deepseek-ai/DeepEP.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.operators.exchanges import Combine, Dispatch
+from flopcast.operators.item import Item, host_work
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.spec.expert_software import ExpertSoftware
+
+AT_HOME = ("permute", "unpermute", "unpermute_sum")  # rows made of tokens, and added up again
+ORDERING = ("sort", "unsort")  # rows of several ranks brought into the order of experts, and back
+
+
+def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> tuple[Item, ...]:
+    """Forward items of one layer as the software runs them; those that are no experts' stay the same."""
+    result = items
+    if software.dispatcher == "all_to_all":
+        result = tuple(_every_row(item) for item in result)
+    else:
+        result = _without_home(result, software.dispatcher)
+    if software.router_in_16_bits:
+        result = tuple(_in_16_bits(item) for item in result)
+    return _waiting(result) if software.waits_for_counts else result
+
+
+def _every_row(item: Item) -> Item:
+    """Copies of a token for one rank travel too."""
+    work = item.work
+    if not isinstance(work, Dispatch | Combine):
+        return item
+    return replace(item, work=replace(work, library="all_to_all", message_bytes=work.rows_bytes))
+
+
+def _without_home(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
+    """Exchanges by a library; passes over rows at home become nothing, unless all experts are there."""
+    orders = [_elements(item) for item in items if _name(item) in ORDERING]
+
+    def without(item: Item) -> Item:
+        work = item.work
+        if isinstance(work, Dispatch | Combine):
+            return replace(item, work=replace(work, library=library))
+        if (
+            isinstance(work, MemoryBound)
+            and work.kind in AT_HOME
+            and _name(item) not in ORDERING
+            and orders
+        ):
+            return replace(item, work=replace(work, elements=np.where(orders[0] > 0, 0.0, work.elements)))
+        return item
+
+    return tuple(without(item) for item in items)
+
+
+def _name(item: Item) -> str:
+    """Of the item in its part of the layer."""
+    return item.name.rpartition(".")[2]
+
+
+def _elements(item: Item) -> np.ndarray:
+    """Of a memory-bound item; none where there is one rank, whose rows are in order already."""
+    return item.work.elements if isinstance(item.work, MemoryBound) else np.zeros((1, 1))
+
+
+def _in_16_bits(item: Item) -> Item:
+    """A router's product of fp32 operands as one of bf16: the same FLOP, on another engine."""
+    work = item.work
+    if isinstance(work, Matmul) and item.wide and work.dtype == "fp32":
+        return replace(item, work=replace(work, dtype="bf16"))
+    return item
+
+
+def _waiting(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The host synchronises with the device in front of each dispatch: it needs the sizes."""
+    result: list[Item] = []
+    for item in items:
+        if isinstance(item.work, Dispatch):
+            result.append(host_work("synchronise", item.phase))
+        result.append(item)
+    return tuple(result)

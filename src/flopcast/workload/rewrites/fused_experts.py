@@ -1,0 +1,28 @@
+"""Activation of experts, and the casts behind it, inside the products of experts.
+
+One kernel multiplies the rows of all experts, applies the gate and writes 8 bits; in the backward pass the
+same holds of the second linear's input gradient. What is kept does not change.
+
+References
+----------
+Transformer Engine, `NVTE_CUTEDSL_FUSED_GROUPED_MLP`, by kernels of cuDNN's front end (grouped GEMM + GLU).
+"""
+
+from dataclasses import replace
+
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.workload.rewrites.base import Items
+
+GATES = {"swiglu": "epilogue_gate", "geglu": "epilogue_gate", "bias_add": "epilogue_bias"}
+
+
+def fused_experts(items: Items) -> Items:
+    """Gates, and biases in front of them, that read a grouped product become part of it."""
+    made = {item.output for item in items if isinstance(item.work, GroupedMatmul)}
+    return tuple(
+        replace(item, work=replace(item.work, kind=GATES[item.work.kind]))
+        if isinstance(item.work, MemoryBound) and item.work.kind in GATES and item.inputs[0] in made
+        else item
+        for item in items
+    )

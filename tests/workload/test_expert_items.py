@@ -1,0 +1,173 @@
+"""What a stack makes of items of experts: who carries tokens, waiting, routers, overlap, graphs."""
+
+import numpy as np
+import pytest
+from conftest import make_job
+from workload_cases import LENGTH, LLAMA, block_of, named, realised, stack_with
+
+from flopcast.cost.collectives.network import message_seconds
+from flopcast.cost.host import graphed, launch_seconds
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.placement import Group
+from flopcast.dtypes import constant
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.layers.experts import Experts
+from flopcast.operators.exchanges import Combine, Dispatch, expected_copies
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import HostWork, kernel
+from flopcast.prediction import predict
+
+HIDDEN = LLAMA.hidden
+PICKS = 4
+SPREAD = "dp=8 ep=8 mbs=1 gbs=8"
+
+
+def mixture(**fields):
+    experts = Experts(num_experts=32, top_k=PICKS, expert_hidden=512, load_imbalance_ratio=1.0, **fields)
+    blocks = tuple(block.model_copy(update={"feed_forward": experts}) for block in LLAMA.blocks)
+    return LLAMA.model_copy(update={"blocks": blocks})
+
+
+def block(plan=SPREAD, model=None, **experts):
+    return block_of(realised(model or mixture(), stack_with(experts=experts), plan))
+
+
+def exchanges(items):
+    return [item for item in items if isinstance(item.work, Dispatch | Combine)]
+
+
+def test_nccl_sends_every_row_and_the_libraries_a_copy_for_each_rank():
+    rows, copies = (
+        {item.work.message_bytes.item() for item in exchanges(block(dispatcher=name).forward)}
+        for name in ("all_to_all", "hybridep")
+    )
+
+    each = LENGTH * HIDDEN * 2
+    expected = expected_copies(constant(32), constant(PICKS), constant(8)).item()
+    assert rows == {each * PICKS}
+    assert copies.pop() == pytest.approx(each * expected)
+    assert not copies
+    assert expected < PICKS
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "collectives"),
+    [
+        ("all_to_all", {"all_to_all"}),
+        ("deepep", {"dispatch", "combine"}),
+        ("hybridep", {"hybrid_dispatch", "hybrid_combine"}),
+    ],
+)
+def test_both_passes_are_priced_as_the_library_s(dispatcher, collectives):
+    found = block(dispatcher=dispatcher)
+
+    for items in (found.forward, found.backward):
+        assert {item.work.collective for item in exchanges(items)} == collectives
+
+
+@pytest.mark.parametrize("dispatcher", ["deepep", "hybridep"])
+def test_libraries_need_no_pass_over_rows_at_home_unless_all_experts_are_there(dispatcher):
+    def moved(plan, name):
+        return named(block(plan, dispatcher=dispatcher).forward, f"experts.{name}").work.elements.item()
+
+    assert moved(SPREAD, "permute") == moved(SPREAD, "unpermute") == 0
+    assert moved(SPREAD, "sort") == LENGTH * PICKS * HIDDEN
+    assert moved("mbs=1 gbs=1", "permute") == LENGTH * PICKS * HIDDEN
+
+
+def test_the_host_waits_in_front_of_each_dispatch_of_a_forward_only():
+    found = block(waits_for_counts=True)
+    names = [item.name for item in found.forward]
+
+    place = names.index("experts.dispatch")
+    assert isinstance(found.forward[place - 1].work, HostWork)
+    assert not any(isinstance(item.work, HostWork) for item in found.backward)
+    assert not any(isinstance(item.work, HostWork) for item in block().forward)
+
+
+def test_a_router_with_fp32_scores_may_multiply_16_bits():
+    wide = mixture(router_dtype="fp32")
+
+    dtypes = [
+        named(block(model=wide, router_in_16_bits=narrow).forward, "experts.router").work.dtype
+        for narrow in (False, True)
+    ]
+
+    assert dtypes == ["fp32", "bf16"]
+
+
+def test_nothing_waits_for_exchanges_that_run_beside_another_micro_batch():
+    found = block(exchange_overlap="other_micro_batch")
+
+    for items in (found.forward, found.backward):
+        assert all(item.overlapped and not item.waits for item in exchanges(items))
+        assert not any("ep" in item.waits for item in items)
+
+
+def report(exchange_overlap, **changes):
+    stack = {"base": "megatron-bridge", "contention": {"kernel_share": 0.0}}
+    stack["experts"] = {"exchange_overlap": exchange_overlap, "waits_for_counts": False} | changes
+    job = make_job(
+        model=mixture().model_dump(), cluster="dgx-h100:1", stack=stack, plan="dp=8 ep=8 zero=1 gbs=32",
+        batch={"sequence_length": 4096},
+    )  # fmt: skip
+    return predict(job, load_book(job.cluster))
+
+
+def test_hidden_exchanges_leave_the_longer_of_kernels_and_exchanges():
+    waited, hidden = report("none"), report("other_micro_batch")
+
+    exchanged = waited.breakdown["ep_communication"]
+    computed = waited.step_time_s - exchanged
+    assert max(exchanged, computed) <= hidden.step_time_s * 1.001
+    assert hidden.step_time_s < waited.step_time_s
+
+
+def test_one_expert_s_products_are_launched_one_by_one():
+    work = GroupedMatmul(
+        groups=constant(16), rows=constant(4096), n=constant(512), k=constant(512), imbalance=constant(1),
+        dtype="bf16", separate=True,
+    )  # fmt: skip
+    item = kernel("experts.up", work, component="experts")
+    stack = stack_with(experts={"product_host_s": 1e-4}, host={"forward_item_s": 3e-5})
+
+    assert launch_seconds(item, constant(1.0), stack).item() == pytest.approx(16e-4)
+    assert launch_seconds(item, constant(0.0), stack).item() == 0
+    graphs = stack_with(host={"graphs": ("iteration",)})
+    assert launch_seconds(item, constant(1.0), graphs).item() == 0
+
+
+def test_a_graph_of_routers_holds_their_kernels_and_no_products():
+    forward = block().forward
+
+    held = {item.name for item in forward if graphed(item, ("router",))}
+
+    assert held == {"experts.router", "experts.scores", "experts.pick", "experts.loss"}
+
+
+def test_between_domains_a_library_sends_one_copy_for_each_domain():
+    cluster = catalog.cluster("dgx-h100", 4)
+    group = Group(inside=np.full((1, 1), 8.0), nodes=np.full((1, 1), 4.0))
+    one = constant(1e9)
+
+    alone_s = message_seconds(
+        "dispatch", 6 * one, group, cluster, CurveBook(curves={}), 3 * one
+    ).alone_s.item()
+
+    network = cluster.tiers[1]
+    sent_s = network.latency_s + 3 / 4 * 3e9 / (network.bytes_per_s * network.library_fraction["dispatch"])
+    assert alone_s == pytest.approx(sent_s)
+    assert (
+        alone_s < message_seconds("dispatch", 6 * one, group, cluster, CurveBook(curves={})).alone_s.item()
+    )
+
+
+def test_a_library_s_own_measurement_comes_before_curves():
+    cluster = catalog.cluster("gb200-nvl72", 8)
+    group = Group(inside=np.full((1, 1), 32.0), nodes=np.ones((1, 1)))
+    # docs/README_Hybrid-EP.md of DeepEP: 32 GB200, 16 multiprocessors, 630 GB/s of all copies' bytes
+    found = message_seconds("hybrid_dispatch", constant(4e8), group, cluster, load_book(cluster))
+
+    assert found.alone_s.item() == pytest.approx(4e8 / 630e9, rel=0.03)
+    assert found.curves == ()
