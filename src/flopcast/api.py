@@ -4,7 +4,7 @@ Answers: how do I get from a file, or from nouns, to an answer?
 Elsewhere: the same without files (prediction.py, validation/compare.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,9 @@ from flopcast.validation import fitting
 from flopcast.validation.compare import Comparison, compare
 from flopcast.validation.memory import ComparedMemory, compare_memory
 from flopcast.validation.published import Published, compare_runs
+from flopcast.validation.run import Run
+
+Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
 def load_job(path: str | Path) -> Job:
@@ -117,7 +120,10 @@ def holds_functional_tests(path: str | Path) -> bool:
 
 
 def validate_published(
-    paths: Sequence[str | Path], leave_out: Sequence[str] = (), leave_each_out: bool = False
+    paths: Sequence[str | Path],
+    leave_out: Sequence[str] = (),
+    leave_each_out: bool = False,
+    watched: Watched = iter,
 ) -> Published:
     """Predict the runs of published tables; a run that stands in two of them counts once.
 
@@ -127,6 +133,7 @@ def validate_published(
     ----------
     leave_out : sources that are judged, alone, by constants that the others' runs gave
     leave_each_out : whether every source is judged so
+    watched : gives the runs of a table one by one, and may tell how far it is
 
     Raises
     ------
@@ -134,7 +141,7 @@ def validate_published(
         A file cannot be read, or its header is of no known kind: every such file; or a source that is to
         be left out has no run.
     """
-    tables = PublishedTables(paths)
+    tables = PublishedTables(paths, watched)
     tables.check_sources(leave_out)
     if leave_each_out:
         return fitting.leave_each_out(tables.predicted)
@@ -150,8 +157,9 @@ class PublishedTables:
         A file cannot be read, or its header is of no known kind: every such file.
     """
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
+    def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
         """Read the files."""
+        self._watched = watched
         self._tables = read_tables([Path(path) for path in paths])
 
     def check_sources(self, sources: Sequence[str]) -> None:
@@ -183,7 +191,8 @@ class PublishedTables:
         """Every run, or those of some sources, with these levels; without levels, with the catalogue's."""
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
-            [run for run in table.runs if not sources or run.source in sources] for table in self._tables
+            self._watched([run for run in table.runs if not sources or run.source in sources])
+            for table in self._tables
         ]
         return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
 

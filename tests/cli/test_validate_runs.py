@@ -1,9 +1,13 @@
 """`flopcast validate --runs`: made-up tables in, one line a source out."""
 
+import io
 import json
+import sys
 
 import pytest
 from command_line import flopcast
+
+from flopcast.cli.validate import with_progress
 
 HEADER = (
     "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,framework,"
@@ -144,3 +148,22 @@ def test_the_constants_in_use_are_printed_without_a_fit():
 
     assert text.strip()
     assert page.startswith("# Constants that whole runs taught\n")
+
+
+class Terminal(io.StringIO):
+    """What a terminal would be shown."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_told_how_many_runs_are_done(monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+
+    assert list(with_progress(["a", "b", "c"])) == ["a", "b", "c"]
+    assert "3/3" in shown.getvalue()
+
+
+def test_what_is_no_terminal_is_told_nothing_but_the_answer(table):
+    assert flopcast("validate", "--runs", table).err == ""

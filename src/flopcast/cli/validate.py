@@ -1,12 +1,18 @@
 """`flopcast validate`."""
 
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli.asking import check_writable, print_json
 from flopcast.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    from flopcast.validation.run import Run
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -122,6 +128,15 @@ class Judging:
             raise SpecError(problems)
 
 
+def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
+    """The runs of a table; a terminal is told how many of them are done, on stderr."""
+    if not sys.stderr.isatty():
+        yield from runs
+        return
+    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as told:
+        yield from told
+
+
 def published_runs(
     paths: list[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> dict[str, object]:
@@ -132,7 +147,7 @@ def published_runs(
     from flopcast.validation.published_text import runs_as_text
 
     left_out = (judging.left_out,) if judging.left_out else ()
-    found = validate_published(paths, left_out, judging.each_out)
+    found = validate_published(paths, left_out, judging.each_out, with_progress)
     if judging.report is not None:
         from flopcast.validation.published_html import runs_as_html
 
