@@ -37,6 +37,8 @@ MAPS = {  # from the list of arrays before to the list after; an array that all 
     "replicate": lambda shared: shared * RANKS,
     "all_gather": lambda shards: [np.concatenate(shards)] * RANKS,
     "reduce_scatter": lambda parts: np.split(np.sum(parts, axis=0), RANKS),
+    "broadcast": lambda sent: sent * RANKS,
+    "reduce": lambda parts: [np.sum(parts, axis=0)],
     "send_receive": lambda sent: sent,
     "ring_pass": lambda sent: sent,  # where it arrives, an array is what it was
     "all_to_all": lambda parts: [
@@ -47,6 +49,7 @@ MAPS = {  # from the list of arrays before to the list after; an array that all 
 }
 HELD_BEFORE = {"all_reduce": (RANKS, 8), "replicate": (1, 8), "all_gather": (RANKS, 2)}
 HELD_BEFORE |= {"reduce_scatter": (RANKS, 8), "send_receive": (1, 8)}
+HELD_BEFORE |= {"broadcast": (1, 8), "reduce": (RANKS, 8)}
 HELD_BEFORE |= {"ring_pass": (1, 8), "all_to_all": (RANKS, 8)}
 HELD_BEFORE |= {"dispatch": (RANKS, 8), "combine": (RANKS, 16)}
 NAME_OF = {kind: name for name, kind in MESSAGES.items()}
@@ -141,6 +144,13 @@ def test_every_message_that_sends_anything_can_be_priced(name):
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_is_listed_under_the_name_that_it_is_priced_by(name):
     assert message(name).collective in (name, "")
+
+
+def test_a_broadcast_goes_from_rank_to_rank_and_every_rank_gets_it_whole():
+    formula = FORMULAS["broadcast"]
+
+    assert [formula.hops(constant(n)).item() for n in (2, 8, 1024)] == [1, 7, 1023]
+    assert [formula.share(constant(n)).item() for n in (2, 8, 1024)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("collective", FORMULAS)

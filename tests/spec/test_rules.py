@@ -111,6 +111,16 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "only with recompute",
     ),
     (
+        "stack.gradients.returns",
+        "under the next forward, parameters come layer by layer, whoever updated them",
+    ): (
+        parts(
+            stack={"base": "megatron-core", "gradients": {"returns": "broadcasts", "overlap_gather": True}}
+        ),
+        "broadcasts",
+        "gathers with overlap_gather",
+    ),
+    (
         "stack.attention_generation",
         "generations are those of kernels that never write the square of scores",
     ): (

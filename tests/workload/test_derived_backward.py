@@ -37,6 +37,8 @@ DUALS = {  # a linear map's gradient is its transpose: a gather's is a reduce-sc
     "replicate": "all_reduce",
     "all_gather": "reduce_scatter",
     "reduce_scatter": "all_gather",
+    "broadcast": "reduce",
+    "reduce": "broadcast",
     "send_receive": "send_receive",
     "ring_pass": "ring_pass",
     "all_to_all": "all_to_all",

@@ -29,6 +29,7 @@ from flopcast.workload.program import POSITIONS, WHEN
 
 OVERLAPPED = stack_with(MEGATRON, gradients={"overlap": True, "bucket_elements": 1_000_000})
 SEPARATE = stack_with(MEGATRON, gradients={"accumulate_passes": 1})
+GPT_TENSORS = 8 * 12 + 4  # of a block: four weights, two norms, a bias each; two tables, the last norm
 BLOCK_PARAMETERS = 12 * HIDDEN**2 + 13 * HIDDEN  # of GPT: four h² and eight h², and their 13 vectors of h
 
 
@@ -217,6 +218,18 @@ def test_zero_1_updates_one_share_and_gathers_all_parameters_once():
     assert (gather.work.collective, gather.work.axis) == ("all_gather", "dp_shard")
     assert total_bytes(gather) == pytest.approx(2 * at(plain.parameters))  # the 16-bit weights
     assert messages(plain.update) == []
+
+
+@pytest.mark.parametrize(("replicas", "owners"), [(8, 8), (4096, GPT_TENSORS)])
+def test_ranks_that_own_whole_tensors_broadcast_each_its_own(replicas, owners):
+    dealt = stack_with(MEGATRON, gradients={"returns": "broadcasts"})
+
+    programs = realised(GPT, dealt, f"dp={replicas} zero=1 gbs={replicas}")
+
+    back = named(programs.update, "gather_parameters")
+    assert (back.work.collective, back.work.axis) == ("broadcast", "dp_shard")
+    assert at(back.count) == owners
+    assert total_bytes(back) == pytest.approx(2 * at(programs.parameters))
 
 
 def test_zero_1_reduces_as_many_bytes_as_no_zero():

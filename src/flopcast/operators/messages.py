@@ -92,6 +92,40 @@ class ReduceScatter(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Broadcast(AbstractMessage):
+    """Every rank gets the array of one."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as a broadcast."""
+        return "broadcast"
+
+    def dual(self) -> "Reduce":
+        """The gradients of the copies are summed where the array came from."""
+        return Reduce(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Reduce(AbstractMessage):
+    """One rank gets the sum of an array that every rank has."""
+
+    axis: str
+    message_bytes: Floats
+
+    @property
+    def collective(self) -> str:
+        """Priced as a reduction to one rank."""
+        return "reduce"
+
+    def dual(self) -> Broadcast:
+        """Every summand gets the gradient of the sum."""
+        return Broadcast(axis=self.axis, message_bytes=self.message_bytes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SendReceive(AbstractMessage):
     """One rank sends, its neighbour on the axis receives."""
 
@@ -152,6 +186,8 @@ MESSAGES: dict[str, type[AbstractMessage]] = {
     "replicate": Replicate,
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
+    "broadcast": Broadcast,
+    "reduce": Reduce,
     "send_receive": SendReceive,
     "all_to_all": AllToAll,
     "ring_pass": RingPass,

@@ -35,6 +35,14 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: "remove attention_generation, or set stack.attention_kernel to flash",
     ),
     Rule(
+        field="stack.gradients.returns",
+        holds=lambda c: c.stack.gradients.returns == "gathers" or not c.stack.gradients.overlap_gather,
+        value=lambda c: c.stack.gradients.returns,
+        allowed=lambda _: "gathers with overlap_gather",
+        because="under the next forward, parameters come layer by layer, whoever updated them",
+        fix=lambda _: "set stack.gradients.returns to gathers, or stack.gradients.overlap_gather to false",
+    ),
+    Rule(
         field="stack.tensor_overlap",
         holds=lambda c: (
             (c.plans.tensor_parallel == 1)

@@ -66,6 +66,10 @@ class Gradients(Noun):
     overlap_gather : bool
         Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) arrive layer by layer under the
         next step's first forward, or all of them before it.
+    returns : str
+        How parameters come back that other ranks have updated (ZeRO-1, ZeRO-2): "gathers", as many as they
+        fill buckets, each rank giving its share; "broadcasts", one by each rank that updates anything, as
+        tensors are dealt out whole (InternEvo).
     overflow_checks : int
         How often fp16 gradients are searched for infinities; each also waits for every rank.
     """
@@ -75,6 +79,9 @@ class Gradients(Noun):
     overlap: bool = Field(default=False, description="under the last micro-batch's backward")
     overlap_with_tensor: bool = Field(default=True, description="overlap, where tp is above 1 as well")
     overlap_gather: bool = Field(default=False, description="parameters, under the next forward")
+    returns: Literal["gathers", "broadcasts"] = Field(
+        default="gathers", description="updated parameters, from the ranks that updated them"
+    )
     bucket_elements: int = Field(default=40_000_000, gt=0)
     bucket_elements_per_rank: int = Field(default=0, ge=0, description="least, times data_parallel")
     copies: tuple[str, ...] = Field(default=(), description="memory-bound passes before and after")

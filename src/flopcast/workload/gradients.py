@@ -26,7 +26,7 @@ from flopcast.layers.base import Weight
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.memory_bound import KINDS, MemoryBound
-from flopcast.operators.messages import AllGather, AllReduce
+from flopcast.operators.messages import AllGather, AllReduce, Broadcast
 from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
@@ -233,7 +233,11 @@ def synchronise_items(stack: Stack) -> tuple[Item, ...]:
 
 
 def update_items(
-    stack: Stack, plans: Plans, parameters: Counts, experts: Counts | None = None
+    stack: Stack,
+    plans: Plans,
+    parameters: Counts,
+    experts: Counts | None = None,
+    tensors: Counts | None = None,
 ) -> tuple[Item, ...]:
     """From the synchronisation to the next step; (plans, stage classes).
 
@@ -246,6 +250,8 @@ def update_items(
         Elements that a rank holds, its share or not.
     experts : array of shape (plans, stage classes), or None
         Those of them that are experts'.
+    tensors : array of shape (plans, stage classes), or None
+        How many tensors they are; needed where ranks broadcast those that they have updated.
 
     References
     ----------
@@ -273,10 +279,20 @@ def update_items(
     if plans.structure.zero in (1, 2) and not stack.gradients.overlap_gather:
         size = ELEMENT_BYTES[plans.structure.activations]
         for name, axis, held in _by_axis(parameters, experts):
-            buckets, bucket = _buckets(stack, plans, held)
-            gather = AllGather(axis=f"{axis}_shard", message_bytes=bucket * size)
-            items.append(replace(_message(f"gather_parameters{name}", gather), count=buckets))
+            if stack.gradients.returns == "broadcasts":
+                owners = _owners(plans, axis, held if tensors is None else tensors)
+                back: AbstractMessage = Broadcast(axis=f"{axis}_shard", message_bytes=held / owners * size)
+            else:
+                owners, bucket = _buckets(stack, plans, held)
+                back = AllGather(axis=f"{axis}_shard", message_bytes=bucket * size)
+            items.append(replace(_message(f"gather_parameters{name}", back), count=owners))
     return tuple(items)
+
+
+def _owners(plans: Plans, axis: str, tensors: Counts) -> Counts:
+    """Ranks that update anything where tensors are dealt out whole: no more than there are tensors."""
+    shards = plans.state_shards if axis == "dp" else plans.expert_state_shards
+    return np.maximum(np.minimum(shards, tensors), 1.0)
 
 
 def _sized(stack: Stack, count: Counts) -> Counts:

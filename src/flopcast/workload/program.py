@@ -293,6 +293,14 @@ def replicated_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts
     return held
 
 
+def held_tensors(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
+    """Tensors of a rank of each stage class, (plans, stage classes); a tied one counts with its owner."""
+    held = np.zeros(stage_counts.shape[:2])
+    for part, layer in enumerate(layers):
+        held = held + stage_counts[:, :, part] * sum(not weight.tied for weight in layer.weights)
+    return held
+
+
 def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
     """Parameters of a rank of each stage class, (plans, stage classes).
 

@@ -45,6 +45,7 @@ from flopcast.workload.program import (
     expert_parameters,
     frozen_parameters,
     held_parameters,
+    held_tensors,
     narrow_parameters,
     only,
     replicated_parameters,
@@ -108,7 +109,9 @@ def realise(workload: Workload, stack: Stack) -> Programs:
             trained_experts,
         ),
         synchronise=synchronise_items(stack),
-        update=update_items(stack, plans, trained, trained_experts),
+        update=update_items(
+            stack, plans, trained, trained_experts, held_tensors(learning, stages.stage_counts)
+        ),
         parameters=parameters,
         expert_parameters=experts,
         accounting=tuple(accounting),

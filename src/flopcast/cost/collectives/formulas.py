@@ -93,6 +93,11 @@ def _tree(n: Counts) -> Counts:
     return np.ceil(np.log2(n))
 
 
+def _chain(n: Counts) -> Counts:
+    """From rank to rank, all of them: NCCL broadcasts and reduces to one rank along a ring only."""
+    return n - 1
+
+
 def _direct(n: Counts) -> Counts:
     """One hop to however many ranks: each writes into the buffers of all others."""
     return np.minimum(n - 1, 1.0)
@@ -102,6 +107,8 @@ FORMULAS: dict[str, Formula] = {
     "all_reduce": Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n)),
     "all_gather": Formula(share=_others, hops=_tree),
     "reduce_scatter": Formula(share=_others, hops=_tree),
+    "broadcast": Formula(share=_direct, hops=_chain),
+    "reduce": Formula(share=_direct, hops=_chain),
     "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),
     "send_receive": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_everything),
     "ring_pass": Formula(share=_direct, hops=_direct, lanes=_one_card, uplinked=_last_of_block),

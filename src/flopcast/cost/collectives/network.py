@@ -21,6 +21,8 @@ from flopcast.spec.cluster import Cluster, Tier
 RELATIVE_COLLECTIVES = {  # whose efficiency a collective without measurements borrows
     "all_gather": "all_reduce",
     "reduce_scatter": "all_gather",
+    "broadcast": "all_gather",
+    "reduce": "reduce_scatter",
     "all_to_all": "all_gather",
     "send_receive": "all_gather",
     "ring_pass": "send_receive",
