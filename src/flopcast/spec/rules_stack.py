@@ -40,7 +40,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.stack.gradients.returns,
         allowed=lambda _: "gathers with overlap_gather",
         because="under the next forward, parameters come layer by layer, whoever updated them",
-        fix=lambda _: "set stack.gradients.returns to gathers, or stack.gradients.overlap_gather to false",
+        fix=lambda _: "change stack.gradients.returns to gathers, or overlap_gather to false",
     ),
     Rule(
         field="stack.tensor_overlap",
