@@ -78,7 +78,7 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     """
     view = view_of(curve.name)
     values = view.table(coordinates)[: len(curve.axes)]
-    logs = [np.log2(value) for value in values]
+    logs = _overflowed(curve, [np.log2(value) for value in values])
     total = _looked_up(curve, logs)
     for number, (axis, power) in enumerate(zip(curve.axes, view.powers, strict=False)):
         beyond = logs[number] > axis[-1]
@@ -88,6 +88,16 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
     for name, coefficient in curve.terms.items():
         total = total + coefficient * view.terms[name](coordinates, multiprocessors)
     return np.minimum(total, 0.0)
+
+
+def _overflowed(curve: Curve, logs: list[Logs]) -> list[Logs]:
+    """log2 of coordinates, what one exceeds its axis by added to another, where the view says so."""
+    pair = view_of(curve.name).overflow
+    if pair is None or max(pair) >= len(curve.axes):
+        return logs
+    full, other = pair
+    excess = np.maximum(logs[full] - curve.axes[full][-1], 0.0)
+    return [log + excess if place == other else log for place, log in enumerate(logs)]
 
 
 def _looked_up(curve: Curve, logs: Sequence[Logs]) -> Logs:

@@ -45,6 +45,8 @@ class View:
     axis of work without tiles, beside a tiled axis of all work: it gets what terms of tiles leave unused.
     `saturates`: the largest measured shapes run at the limit of power, so that larger ones are no more
     efficient.
+    `overflow` is a pair of axes, the first tiled: what a size exceeds the longest measured one by counts
+    along the second. Both fill waves with tiles alike, and only the second was measured to their end.
     """
 
     table: Callable[[Coordinates], Coordinates]
@@ -53,6 +55,7 @@ class View:
     tiled: tuple[int, ...] = ()
     freed: int | None = None
     saturates: bool = False
+    overflow: tuple[int, int] | None = None
 
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
         """By which power of each axis the table's efficiency may rise, beside terms of these coefficients.
@@ -189,6 +192,7 @@ FLASH = View(
     },
     powers=(2.0, 1.0, 1.0),
     tiled=(0, 2),
+    overflow=(0, 2),  # a sequence of twice the length has as many blocks of queries as two
 )
 GEMM = View(
     table=_gemm_table,

@@ -1,8 +1,9 @@
-"""Older attention kernels against what their papers print; which kernel each curve was measured with."""
+"""Fused attention: older kernels against what their papers print, which one was measured, long sequences."""
 
 import pytest
 from alone import price_items
 
+from flopcast.cost.kernels.curve import log_efficiency
 from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
 from flopcast.dtypes import constant
 from flopcast.io import catalog
@@ -83,3 +84,18 @@ def test_every_curve_of_attention_says_which_kernel_was_measured():
 
     assert with_attention - MEASURED.keys() == set()
     assert set(MEASURED.values()) <= GENERATIONS.keys()
+
+
+@pytest.mark.parametrize("backward", ["", ".backward"])
+def test_beyond_the_measured_lengths_few_heads_of_long_sequences_fill_waves_as_many_of_short_ones_do(
+    backward,
+):
+    curve = load_owner("gh200-96gb")["gh200-96gb", f"flash_attention{backward}"]
+    longest = 2.0 ** curve.axes[0][-1]
+
+    few, many = (
+        log_efficiency(curve, (constant(longest * times), constant(128), constant(32 / times)), 132).item()
+        for times in (8, 1)
+    )
+
+    assert few >= many - 0.05  # the wave terms of both differ by as much
