@@ -1,4 +1,4 @@
-"""Fused attention: older kernels against what their papers print, which one was measured, long sequences."""
+"""Fused attention: older kernels against what their papers print, which was measured, long sequences."""
 
 import pytest
 from alone import price_items
