@@ -107,7 +107,7 @@ def test_a_relative_is_another_class_with_some_doubt(name):
 def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
     """A100 and GH200, the systems of data/operators: what all others borrow from."""
     last = RELATIVES[name].name
-    while last == "grouped_gemm":  # its own relative stands in for it there
+    while last in ("grouped_gemm", "expert_gemm"):  # its own relative stands in for it there
         last = RELATIVES[last].name
 
     for device in ("a100-sxm4-80gb", "gh200-96gb"):
@@ -116,9 +116,10 @@ def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
 
 @pytest.mark.parametrize("name", RELATIVES)
 def test_only_kernel_classes_that_exist_have_relatives(name):
-    products = [f"narrow{base}.{name}" for base in ("_gemm", "_grouped_gemm") for name in FORMATS]
+    bases = ("gemm", "expert_gemm", "grouped_gemm")
+    products = [f"narrow_{base}.{name}" for base in bases for name in FORMATS]
 
-    assert name in (*OPERATORS, "grouped_gemm", *products)
+    assert name in (*OPERATORS, *bases, *products)
 
 
 @pytest.mark.parametrize("device", [d for d in DEVICES if load_owner(d) or catalog.device(d).relatives])

@@ -171,3 +171,18 @@ def test_a_library_s_own_measurement_comes_before_curves():
 
     assert found.alone_s.item() == pytest.approx(4e8 / 630e9, rel=0.03)
     assert found.curves == ()
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "name"),
+    [
+        ("all_to_all", "exchange[all_to_all]"),
+        ("deepep", "exchange[deepep]"),
+        ("hybridep", "exchange[hybridep]"),
+    ],
+)
+def test_exchanges_and_products_of_experts_rest_on_factors_of_their_own(dispatcher, name):
+    found = {factor.name: factor.share for factor in report("none", dispatcher=dispatcher).factors}
+
+    assert 0 < found[name] < 1
+    assert 0 < found["borrowed[expert_gemm]"] < 1

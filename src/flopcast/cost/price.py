@@ -39,8 +39,16 @@ from flopcast.workload.program import Programs
 FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
+EXCHANGE_LOG_SIGMA = 0.15  # kernels alone against calls of the library: docs/README_Hybrid-EP.md of DeepEP
 HOST_LOG_SIGMA = 0.3
 MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.33  # docs/accuracy/kernels.md: what the 30 % largest messages need
+
+LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
+    "dispatch": "deepep",
+    "combine": "deepep",
+    "hybrid_dispatch": "hybridep",
+    "hybrid_combine": "hybridep",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -288,7 +296,10 @@ def _price_messages(
     cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)
     for curve in cost.curves:
         _use(curve, bool(cost.extrapolated.any()), True, state)
-    seconds, names = _scaled(cost, state)
+    seconds, names = _scaled(collective, cost, state)
+    if messages[0][1].axis == "ep":
+        names = (*names, f"exchange[{LIBRARY.get(collective, collective)}]")
+        seconds = seconds * state.factors.get(names[-1], EXCHANGE_LOG_SIGMA).ratio
     doubts = (
         _Doubt(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
         _Doubt(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
@@ -301,7 +312,7 @@ def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
     return message.message_bytes, message.bytes_to_domains(group.nodes), group.inside, group.nodes
 
 
-def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
+def _scaled(collective: str, cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
     """Seconds times the factors of their tiers; named is the widest tier that is used.
 
     Plans of one batch may use different tiers, but an item has one list of names for all of them.
@@ -310,7 +321,8 @@ def _scaled(cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]
     for index in np.unique(cost.tier[cost.alone_s > 0]):
         tier = state.cluster.tiers[int(index)]
         named = f"fabric[{tier.fabric or tier.name}]"
-        sigma = FABRIC_LOG_SIGMA if cost.curves else UNMEASURED_FABRIC_LOG_SIGMA
+        measured = cost.curves or collective in tier.library_fraction
+        sigma = FABRIC_LOG_SIGMA if measured else UNMEASURED_FABRIC_LOG_SIGMA
         ratio = state.factors.get(named, sigma).ratio
         seconds = np.where(cost.tier == index, seconds * ratio, seconds)
     return seconds, (named,) if named else ()

@@ -56,8 +56,11 @@ class GroupedMatmul(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve for all layouts; the curve holds a ratio for each. Separate products are dense ones."""
-        name = "gemm" if self.separate else "grouped_gemm"
+        """One curve for all layouts; the curve holds a ratio for each.
+
+        Separate products are dense ones, but a class of their own: side by side, many at once.
+        """
+        name = "expert_gemm" if self.separate else "grouped_gemm"
         return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"
 
     def work(self) -> Work:

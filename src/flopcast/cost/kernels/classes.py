@@ -11,7 +11,9 @@ from typing import Literal
 
 Family = Literal["gemm_level", "attention_level", "memory_level"]
 LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
-LAYOUTS_SHARE_A_CURVE = ("gemm", "grouped_gemm", "narrow_gemm", "narrow_grouped_gemm")
+PRODUCTS = ("gemm", "expert_gemm", "grouped_gemm")
+LAYOUTS_SHARE_A_CURVE = (*PRODUCTS, *(f"narrow_{name}" for name in PRODUCTS))
+OF_TRAINING = ("gemm", "expert_gemm")
 FUSED_ATTENTION = "flash_attention"
 ATTENTION = (FUSED_ATTENTION, "batched_gemm")
 
@@ -106,7 +108,7 @@ def class_of(kernel: str) -> KernelClass:
     if base in LAYOUTS_SHARE_A_CURVE:
         layout = last if last in LAYOUTS else ""
         curve = kernel.removesuffix(f".{layout}")
-        of_training = GEMM if curve == "gemm" or base == "narrow_gemm" else NARROW_GEMM
+        of_training = GEMM if curve in OF_TRAINING or base.startswith("narrow_") else NARROW_GEMM
         kind = GROUPED_GEMM if base.endswith("grouped_gemm") else of_training
         return KernelClass(curve=curve, layout=layout, kind=kind)
     return KernelClass(curve=kernel, layout="", kind=ATTENTION_KIND if base in ATTENTION else MEMORY)

@@ -229,8 +229,10 @@ EMBEDDING = View(table=_as_it_is, powers=(1.0, None, 1.0))
 VIEWS: dict[str, View] = {
     "gemm": GEMM,
     **dict.fromkeys(("gemm.fp8", "gemm.fp8_block", "gemm.nvfp4"), NARROW_GEMM),
+    "expert_gemm": GEMM,
     "grouped_gemm": GROUPED,
     "narrow_gemm": GEMM,
+    "narrow_expert_gemm": GEMM,
     "narrow_grouped_gemm": GROUPED,
     **dict.fromkeys(
         (
