@@ -8,7 +8,7 @@ from run_tables import row_of, written
 from flopcast.api import predict
 from flopcast.errors import SpecError
 from flopcast.io import catalog
-from flopcast.io.runs.audit import trains_mtp
+from flopcast.io.runs.audit import packed_documents, trains_mtp
 from flopcast.io.runs.job import chunk_layers, reproduce
 from flopcast.io.runs.known import clusters, models, software
 from flopcast.io.runs.table import read_table
@@ -338,3 +338,42 @@ def test_a_core_of_trainium_is_a_rank_and_nothing_of_it_was_measured(job_of_row)
     assert (job.cluster.num_devices, job.stack.name, job.plan.recompute) == (32, "neuron", "full")
     assert any("data-sheet estimates" in warning for warning in report.warnings)
     assert report.step_time_high_s / report.step_time_low_s > 2
+
+
+PACKED_SFT = {  # LLAMA2-7B of NeMo 24.07, task SFT
+    "framework": "NeMo/Megatron-Core",
+    "software_version": "NeMo 24.07",
+    "year": "2024",
+    "model_name": "LLAMA2-7B",
+    "seq_len": "4096",
+    "notes": "task SFT; packed SQuAD sequences",
+    "step_time_s": "",
+}
+
+
+def packed(run_of, attention, products=1.0):
+    """A row that prints so much of Llama 2 7B's products, and of its whole attention, for a token."""
+    linear = 6 * (32 * (4 * 4096**2 + 3 * 4096 * 11008) + 4096 * 32000)
+    whole = 12 * 32 * 4096 * 4096
+    rate = 1e-12 * 15000 * (products * linear + attention * whole)
+    return run_of(**NEMOTRON | PACKED_SFT, tokens_per_s_per_gpu="15000", tflops_per_gpu=f"{rate:.3f}")
+
+
+@pytest.mark.parametrize(("attention", "count"), [(1.0, 1), (0.5, 2), (0.25, 4), (0.03, 33), (0.0, 64)])
+def test_packed_documents_are_as_many_as_leave_the_printed_flop_their_attention(run_of, attention, count):
+    documents = packed_documents(packed(run_of, attention), catalog.model("llama-2-7b"))
+
+    assert len(documents) == count
+    assert sum(documents) == 4096
+
+
+def test_packed_documents_are_an_assumption_of_the_job(run_of):
+    job = reproduce(packed(run_of, 0.03))
+
+    assert len(job.batch.documents) == 33
+    assert "33 documents of 124 tokens: by the printed FLOP of a token" in job.assumptions
+
+
+@pytest.mark.parametrize(("attention", "products"), [(0.03, 2 / 3), (1.2, 1.0)])
+def test_flop_of_other_trainings_say_nothing_of_documents(run_of, attention, products):
+    assert reasons(packed(run_of, attention, products)) == {"batch.packed"}

@@ -15,7 +15,7 @@ from flopcast.units import show_seconds
 from flopcast.validation.published import ComparedRun
 from flopcast.validation.published_text import plan_words
 
-WIDTH, HEIGHT, EDGE = 1000, 500, 70
+WIDTH, HEIGHT, EDGE = 1000, 500, 84
 BAND_RATIO = 1.1
 COLOURS = 6  # --source-0 … in the page's style
 SHAPES = (

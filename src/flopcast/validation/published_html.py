@@ -21,7 +21,8 @@ OWN_STYLE = """
 @media (prefers-color-scheme: dark) { :root { --source-0: #6fa8e6; --source-1: #f09355; --source-2: #74c787;
   --source-3: #c192e8; --source-4: #d8b95c; --source-5: #ec7f9c; } }
 body { max-width: 75rem; } table { font-size: .85rem; } svg text { font-size: 14px; fill: currentcolor; }
-.wide { overflow-x: auto; } p svg, td svg { width: .9rem; height: .9rem; vertical-align: -.1rem; }
+.wide { overflow-x: auto; }
+p span { white-space: nowrap; } p svg, td svg { width: .9rem; height: .9rem; vertical-align: -.1rem; }
 .grid { stroke: var(--line); stroke-width: .6; fill: none; }
 .band { fill: #8883; stroke: none; } .right { stroke: currentcolor; stroke-width: 1; fill: none; }
 .interval { stroke: currentcolor; stroke-width: .8; opacity: .22; fill: none; }
@@ -49,7 +50,8 @@ def _body(published: Published) -> Iterator[str]:
     if rows:
         yield _answer(published)
         yield times_drawing(rows, sources)
-        yield f"<p>{' &emsp; '.join(_marked(name, sources) for name in sources)}</p>"
+        names = (f"<span>{_marked(name, sources)}</span>" for name in sources)
+        yield f"<p>{' &emsp; '.join(names)}</p>"
         yield (
             "<p>A mark a run, by its source; grey band: within 10 %; lines through marks: 90 % intervals of"
             " the prediction. Point at a mark for its run.</p>"

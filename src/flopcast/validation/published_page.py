@@ -6,6 +6,7 @@ Elsewhere: its tables (published_tables.py), the same as text (published_text.py
 """
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from flopcast.validation.published import Published
 from flopcast.validation.published_tables import LEGEND, Table, tables
@@ -18,12 +19,14 @@ documented default (`catalog/runs/stacks.yaml`). Nothing was tuned on these rows
 has its derate from one of the [suites](suites.md). What the errors taught stands in the
 [journal](journal.md)."""
 
+WIDTH = 108  # characters of a line of text
+
 
 def runs_as_markdown(published: Published) -> str:
     """The page, without its last line break."""
     legend = "; ".join(f"*{heading}*: {meaning}" for heading, meaning in LEGEND.items())
     lines = (line for table in tables(published) for line in _lines(table))
-    return "\n".join([HEAD, "", f"{legend}.", *lines])
+    return "\n".join([HEAD, "", *wrap(f"{legend}.", WIDTH), *lines])
 
 
 def _lines(table: Table) -> Iterator[str]:

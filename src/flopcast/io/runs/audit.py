@@ -1,6 +1,7 @@
 """The audit of printed rates: what a run really trained, where its name leaves that open.
 
-Answers: do the FLOP that a row counts for a token include a module of multi-token prediction?
+Answers: do the FLOP that a row counts for a token include a module of multi-token prediction? How long are
+the documents of packed sequences, by the attention that is left in them?
 Elsewhere: conventions of FLOP (report/flop_conventions.py), how a row becomes a job (job.py).
 
 A row that prints TFLOP/s and tokens/s says how many FLOP its source counts for a token. They are compared
@@ -10,6 +11,8 @@ with what the model counts for one; times play no part in it.
 from flopcast.spec.model import Model
 from flopcast.validation.run import PASSES, Run
 
+MOST_DOCUMENTS = 64  # in a sequence: shorter ones leave less attention than printed digits tell
+ROUNDING_FRACTION = 0.01  # rates are printed with three or four digits
 CLOSE_FRACTION = 0.05  # further off, the row counts by a formula of its own, and nothing is concluded
 
 
@@ -44,3 +47,26 @@ def trains_mtp(run: Run, model: Model) -> bool | None:
     }
     nearest = min(off, key=lambda case: off[case])
     return nearest[0] > 0 if off[nearest] < CLOSE_FRACTION * printed else None
+
+
+def packed_documents(run: Run, model: Model) -> tuple[int, ...] | None:
+    """Lengths of the documents that are packed into a sequence, as equal ones.
+
+    Returns
+    -------
+    tuple of int or None
+        As many documents as leave the printed FLOP of a token their attention: of n equal ones, 1 / n of a
+        whole sequence's full attention. None where the row prints too little, or less than all weights'
+        products (frozen ones are half as much), or more than whole attention.
+    """
+    printed, length = printed_token_flop(run), run.sequence_length
+    if printed is None or length is None:
+        return None
+    attention = PASSES * model.attention_flop(length, windows=False) / length
+    products = PASSES * model.forward_flop(length, windows=False) / length - attention
+    fraction = (printed - products) / attention
+    least, most = products * (1.0 - ROUNDING_FRACTION), (products + attention) * (1.0 + ROUNDING_FRACTION)
+    if not least <= printed <= most:
+        return None
+    count = round(1.0 / min(max(fraction, 1.0 / MOST_DOCUMENTS), 1.0))
+    return (*[length // count] * (count - 1), length - length // count * (count - 1))

@@ -12,7 +12,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import merged
 from flopcast.io.jobs import job_of
-from flopcast.io.runs.audit import trains_mtp
+from flopcast.io.runs.audit import packed_documents, trains_mtp
 from flopcast.io.runs.known import Default, KnownSoftware, cluster_of, defaults_of, software_of
 from flopcast.io.runs.model import model_document
 from flopcast.io.yaml_text import Document
@@ -61,7 +61,7 @@ def reproduce(run: Run) -> Job:
         raise SpecError(problems)
     data["model"] = _trained(data["model"], defaults, run, assumed)
     data["stack"] = _stack(software, defaults, assumed)
-    data["batch"] = {"sequence_length": run.sequence_length, "packed": bool(PACKED.search(run.notes))}
+    data["batch"] = {"sequence_length": run.sequence_length} | _packed(run, data["model"], assumed)
     _deal_out(run, data, assumed)
     try:
         job = job_of(Document(run.where, data, {}))
@@ -183,6 +183,18 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
         if experts and isinstance(block.feed_forward, Experts)
     }
     return merged(document, {"blocks": changed}) if changed else document
+
+
+def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
+    """The documents of packed sequences, as long as the printed FLOP say; or just that they are packed."""
+    if not PACKED.search(run.notes):
+        return {}
+    own = catalog.model(str(model["base"])) if isinstance(model, dict) else None
+    documents = packed_documents(run, own) if own else None
+    if documents is None:
+        return {"packed": True}
+    assumed.append(f"{len(documents)} documents of {documents[0]} tokens: by the printed FLOP of a token")
+    return {"documents": documents}
 
 
 def _stack(software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:

@@ -27,7 +27,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
     """
     known = model_of(run)
     if known is None or known.refused:
-        because = "the catalogue has no model of this name, and the row prints no sizes"
+        because = "no model of this name is in the catalogue, nor are all sizes in the row"
         because = known.refused if known else because
         raise SpecError([_fault(run, "model", run.model, "a model of the catalogue, or sizes", because)])
     if known.sized:
