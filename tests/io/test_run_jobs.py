@@ -10,7 +10,7 @@ from flopcast.errors import SpecError
 from flopcast.io import catalog
 from flopcast.io.runs.audit import packed_documents, trains_mtp
 from flopcast.io.runs.job import chunk_layers, reproduce
-from flopcast.io.runs.known import clusters, models, software
+from flopcast.io.runs.known import clusters, model_of, models, software
 from flopcast.io.runs.table import read_table
 
 BRIDGE = {"framework": "Megatron-Bridge/Megatron-Core", "software_version": "NeMo 26.04", "year": "2026"}
@@ -377,3 +377,13 @@ def test_packed_documents_are_an_assumption_of_the_job(run_of):
 @pytest.mark.parametrize(("attention", "products"), [(0.03, 2 / 3), (1.2, 1.0)])
 def test_flop_of_other_trainings_say_nothing_of_documents(run_of, attention, products):
     assert reasons(packed(run_of, attention, products)) == {"batch.packed"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "dropout"), [("Megatron-LM", 0.1), ("Pax (JAX) TE bf16", 0.0)], ids=["Megatron-LM", "Pax"]
+)
+def test_models_of_one_name_are_their_softwares_own(run_of, framework, dropout):
+    """GPT 175B of arXiv:2205.05198 was trained with dropout, that of Pax's configurations without."""
+    known = model_of(run_of(framework=framework, model_name="GPT 175B", gated_mlp="False"))
+
+    assert known.changes.get("blocks", {"0": {"dropout": 0.1}})["0"]["dropout"] == dropout

@@ -38,10 +38,12 @@ class KnownModel(Noun):
     """A model by its printed name.
 
     `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
-    sequences are long. `refused`: what it is made of that is not built.
+    sequences are long. `refused`: what it is made of that is not built. `software`: whose model it is, where others
+    have one of the same name.
     """
 
     name: str = Field(description="a regular expression, against small letters and digits")
+    software: str = Field(default="", description="a regular expression, against the framework")
     base: str = ""
     refused: str = ""
     gated: bool | None = None
@@ -115,7 +117,7 @@ def model_of(run: Run) -> KnownModel | None:
             continue
         if known.sized and (sizes.hidden is None or sizes.num_layers is None or sizes.heads is None):
             continue
-        if re.search(known.name, name):
+        if re.search(known.name, name) and re.search(known.software, run.software.framework):
             return known
     return None
 
