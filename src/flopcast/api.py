@@ -7,6 +7,7 @@ Elsewhere: the same without files (prediction.py, validation/compare.py).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from flopcast import prediction
 from flopcast.cost.factors import Level
@@ -26,6 +27,9 @@ from flopcast.validation.published import Published, compare_runs
 from flopcast.validation.run import Run
 
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
+
+
+Constants = Literal["catalogue", "others", "none"]
 
 
 def load_job(path: str | Path) -> Job:
@@ -121,8 +125,8 @@ def holds_functional_tests(path: str | Path) -> bool:
 
 def validate_published(
     paths: Sequence[str | Path],
+    constants: Constants = "catalogue",
     leave_out: Sequence[str] = (),
-    leave_each_out: bool = False,
     watched: Watched = iter,
 ) -> Published:
     """Predict the runs of published tables; a run that stands in two of them counts once.
@@ -131,8 +135,10 @@ def validate_published(
 
     Parameters
     ----------
-    leave_out : sources that are judged, alone, by constants that the others' runs gave
-    leave_each_out : whether every source is judged so
+    constants : str
+        "catalogue": those that every prediction uses; "others": each source by constants that the runs of
+        the other sources gave; "none": kernels and data sheets alone.
+    leave_out : sources that alone are judged, by constants of all others
     watched : gives the runs of a table one by one, and may tell how far it is
 
     Raises
@@ -143,9 +149,11 @@ def validate_published(
     """
     tables = PublishedTables(paths, watched)
     tables.check_sources(leave_out)
-    if leave_each_out:
+    if leave_out:
+        return fitting.leave_out(tables.predicted, leave_out)
+    if constants == "others":
         return fitting.leave_each_out(tables.predicted)
-    return fitting.leave_out(tables.predicted, leave_out) if leave_out else tables.predicted()
+    return tables.predicted({} if constants == "none" else None)
 
 
 class PublishedTables:

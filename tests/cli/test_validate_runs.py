@@ -7,7 +7,10 @@ import sys
 import pytest
 from command_line import flopcast
 
+from flopcast.api import predict, predict_with
 from flopcast.cli.validate import with_progress
+from flopcast.io.runs.job import reproduce
+from flopcast.io.runs.table import read_table
 
 HEADER = (
     "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch,framework,"
@@ -167,3 +170,21 @@ def test_a_terminal_is_told_how_many_runs_are_done(monkeypatch):
 
 def test_what_is_no_terminal_is_told_nothing_but_the_answer(table):
     assert flopcast("validate", "--runs", table).err == ""
+
+
+def test_without_constants_kernels_alone_judge(table):
+    def step_s(*options):
+        found = json.loads(flopcast("validate", "--runs", table, "--json", *options).out)["published"]
+        return found["rows"][0]["predicted_step_time_s"]
+
+    job = reproduce(read_table(table).runs[0])
+
+    assert step_s() == pytest.approx(predict(job).step_time_s, rel=1e-8)
+    assert step_s("--no-constants") == pytest.approx(predict_with(job, {}).step_time_s, rel=1e-8)
+
+
+def test_runs_are_judged_in_one_way_at_a_time(table):
+    ended = flopcast("validate", "--runs", table, "--no-constants", "--leave-out", "source-a")
+
+    assert ended.code == 1
+    assert "keep one of them" in ended.err

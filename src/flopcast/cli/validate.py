@@ -12,6 +12,7 @@ from flopcast.cli.asking import check_writable, print_json
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
+    from flopcast.api import Constants
     from flopcast.validation.run import Run
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
@@ -37,6 +38,7 @@ ALL_SUITES = (*SUITES, *OF_MEMORY)
 @click.option(
     "--leave-one-source-out", "each_out", is_flag=True, help="Judge each source by constants of the others."
 )
+@click.option("--no-constants", "bare", is_flag=True, help="Judge by kernels alone: what was never fitted.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def command(
@@ -45,6 +47,7 @@ def command(
     report: Path | None,
     left_out: str | None,
     each_out: bool,
+    bare: bool,
     wants_json: bool,
     wants_markdown: bool,
 ) -> None:
@@ -73,7 +76,7 @@ def command(
     of_memory = [path for path in runs if holds_functional_tests(path)]
     tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
-    judging = Judging(left_out=left_out, each_out=each_out, report=report)
+    judging = Judging(left_out=left_out, each_out=each_out, bare=bare, report=report)
     if not published:
         judging.refuse()
     told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
@@ -94,11 +97,38 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judging:
-    """How published runs are judged: by constants that never saw one source, or each; on which page."""
+    """How published runs are judged: without constants, or by such as never saw what they judge.
+
+    `left_out` names one source, `each_out` takes each in turn; `bare` is without any. One of them at most.
+    """
 
     left_out: str | None
     each_out: bool
+    bare: bool
     report: Path | None
+
+    @property
+    def constants(self) -> "Constants":
+        """Which constants judge, in the words of the API."""
+        return "others" if self.each_out else "none" if self.bare else "catalogue"
+
+    def check(self) -> None:
+        """Refuse two protocols at once.
+
+        Raises
+        ------
+        SpecError
+            More than one was asked for.
+        """
+        if sum((bool(self.left_out), self.each_out, self.bare)) > 1:
+            told = Problem(
+                field="--runs",
+                value="judged in two ways",
+                allowed="one of --leave-out, --leave-one-source-out, --no-constants",
+                because="each says by which constants all runs are judged",
+                fix="keep one of them",
+            )
+            raise SpecError([told])
 
     def refuse(self) -> None:
         """Refuse every option that needs published runs.
@@ -112,6 +142,7 @@ class Judging:
             "--report": self.report,
             "--leave-out": self.left_out,
             "--leave-one-source-out": self.each_out or None,
+            "--no-constants": self.bare or None,
         }
         problems = [
             Problem(
@@ -146,8 +177,9 @@ def published_runs(
     from flopcast.validation.published_summary import runs_as_json
     from flopcast.validation.published_text import runs_as_text
 
+    judging.check()
     left_out = (judging.left_out,) if judging.left_out else ()
-    found = validate_published(paths, left_out, judging.each_out, with_progress)
+    found = validate_published(paths, judging.constants, left_out, with_progress)
     if judging.report is not None:
         from flopcast.validation.published_html import runs_as_html
 
