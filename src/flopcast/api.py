@@ -7,7 +7,6 @@ Elsewhere: the same without files (prediction.py, validation/compare.py).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from flopcast import prediction
 from flopcast.cost.factors import Level
@@ -23,13 +22,10 @@ from flopcast.spec.job import Job
 from flopcast.validation import fitting
 from flopcast.validation.compare import Comparison, compare
 from flopcast.validation.memory import ComparedMemory, compare_memory
-from flopcast.validation.published import Published, compare_runs
+from flopcast.validation.published import Constants, Published, compare_runs
 from flopcast.validation.run import Run
 
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
-
-
-Constants = Literal["catalogue", "others", "none"]
 
 
 def load_job(path: str | Path) -> Job:
@@ -153,7 +149,7 @@ def validate_published(
         return fitting.leave_out(tables.predicted, leave_out)
     if constants == "others":
         return fitting.leave_each_out(tables.predicted)
-    return tables.predicted({} if constants == "none" else None)
+    return replace(tables.predicted({} if constants == "none" else None), constants=constants)
 
 
 class PublishedTables:

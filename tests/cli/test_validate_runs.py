@@ -188,3 +188,25 @@ def test_runs_are_judged_in_one_way_at_a_time(table):
 
     assert ended.code == 1
     assert "keep one of them" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "constants", "word"),
+    [
+        ((), "catalogue", "Fitted:"),
+        (("--leave-one-source-out",), "others", "Left out:"),
+        (("--no-constants",), "none", "Never fitted:"),
+    ],
+    ids=["catalogue", "others", "none"],
+)
+def test_every_form_says_by_which_constants_it_judges(table, tmp_path, options, constants, word):
+    page = tmp_path / "page.html"
+    text, markdown = (
+        flopcast("validate", "--runs", table, *options, *form).out for form in ((), ("--markdown",))
+    )
+    data = flopcast("validate", "--runs", table, "--json", "--report", page, *options).out
+
+    assert text.startswith(word)
+    assert f"**{word}" in markdown
+    assert json.loads(data)["published"]["constants"] == constants
+    assert f"<strong>{word}" in page.read_text(encoding="utf-8")

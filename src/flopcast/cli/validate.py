@@ -12,7 +12,7 @@ from flopcast.cli.asking import check_writable, print_json
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
-    from flopcast.api import Constants
+    from flopcast.validation.published import Constants
     from flopcast.validation.run import Run
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")

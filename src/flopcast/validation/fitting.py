@@ -90,7 +90,8 @@ def leave_out(
         The runs of these sources alone.
     """
     found = known or fit_runs(predict_runs, passes=1)
-    return predict_runs(found.without(sources).levels(), frozenset(sources))
+    judged = predict_runs(found.without(sources).levels(), frozenset(sources))
+    return replace(judged, constants="others")
 
 
 def leave_each_out(predict_runs: PredictRuns, known: FittedRuns | None = None) -> Published:
@@ -98,7 +99,9 @@ def leave_each_out(predict_runs: PredictRuns, known: FittedRuns | None = None) -
     found = known or fit_runs(predict_runs, passes=1)
     sources = list(dict.fromkeys(one.source for one in found.first.observed))
     parts = [leave_out(predict_runs, (source,), found) for source in sources]
-    return replace(found.first.published, rows=tuple(row for part in parts for row in part.rows))
+    return replace(
+        found.first.published, rows=tuple(row for part in parts for row in part.rows), constants="others"
+    )
 
 
 def _observed(row: ComparedRun) -> Observed:

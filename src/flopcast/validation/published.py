@@ -8,8 +8,9 @@ the peak of the plan's precision, stretched by the pipeline's bubble, over one e
 the very source that it is judged on. Nothing of a prediction is fitted here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from flopcast.errors import Problem, SpecError
 from flopcast.report.recomputed import recomputed_flop
@@ -21,6 +22,12 @@ from flopcast.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.validation.likely import Likely, likely
 from flopcast.validation.run import Run, counted_flop, measured_step_time_s
 
+Constants = Literal["catalogue", "others", "none"]
+JUDGED: Mapping[Constants, str] = {
+    "catalogue": "Fitted: constants are those of the catalogue, which runs gave, these among them.",
+    "others": "Left out: each source is judged by constants that the runs of all other sources gave.",
+    "none": "Never fitted: kernels, collectives and data sheets alone, no constant of any run.",
+}
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
@@ -109,11 +116,21 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """All rows of some tables: predicted, left out, seen twice (their ids)."""
+    """All rows of some tables: predicted, left out, seen twice (their ids).
+
+    `constants`: "catalogue", those of every prediction; "others", fitted again without the source that is
+    judged; "none".
+    """
 
     rows: tuple[ComparedRun, ...]
     left_out: tuple[LeftOut, ...]
     twice: tuple[str, ...]
+    constants: Constants = "catalogue"
+
+    @property
+    def told(self) -> str:
+        """What a reader must know of the constants before the first number."""
+        return JUDGED[self.constants]
 
 
 def compare_runs(

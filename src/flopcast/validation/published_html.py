@@ -48,6 +48,7 @@ def _body(published: Published) -> Iterator[str]:
     rows = published.rows
     sources = list(by_source(rows))
     if rows:
+        yield f"<p><strong>{published.told}</strong></p>"
         yield _answer(published)
         yield times_drawing(rows, sources)
         names = (f"<span>{_marked(name, sources)}</span>" for name in sources)

@@ -121,6 +121,7 @@ def runs_as_json(published: Published) -> dict[str, object]:
     full = [row for row in rows if row.run.fully_specified]
     return {
         "format_version": FORMAT_VERSION,
+        "constants": published.constants,
         "all": of_rows(rows) if rows else None,
         "fully_specified": of_rows(full) if full else None,
         "formulas": formulas(rows),

@@ -35,6 +35,7 @@ def runs_as_text(published: Published) -> str:
 def _lines(published: Published) -> Iterator[str]:
     rows = published.rows
     if rows:
+        yield published.told
         yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble"
         yield "over one efficiency fitted on the same rows; memory: median error of peaks, where printed"
         yield "once: mean where repeats of a configuration count once; repeat, release: the noise floor,"
