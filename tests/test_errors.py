@@ -59,6 +59,14 @@ def test_a_huge_value_does_not_bury_the_message(length):
     assert "…" in first
 
 
+def test_a_long_path_is_cut_in_the_middle_so_that_both_ends_can_be_told():
+    first = str(problem(value="/scratch/" + "run/" * 40 + "samples/gemm.csv")).splitlines()[0]
+
+    assert "= '/scratch/run/" in first
+    assert first.endswith("samples/gemm.csv' is not allowed")
+    assert len(first) == len("plan.tensor_parallel =  is not allowed") + 80
+
+
 def test_a_value_of_eighty_characters_is_shown_whole():
     value = "x" * 78
 

@@ -43,9 +43,9 @@ class Problem:
 
 
 def _shown(value: object, limit: int = 80) -> str:
-    """The value as Python writes it, cut where a whole document would bury the message."""
+    """The value as Python writes it; a long one without its middle, as paths end in the file's name."""
     text = repr(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 
 class FlopcastError(Exception):

@@ -3,9 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cases import BLOCKS, GPT, HEADS, HIDDEN, LENGTH, Kept, programs_of, stack_with, with_blocks
-
-from flopcast.memory.peak import chunks_in_flight
+from memory_cases import BLOCKS, GPT, HEADS, HIDDEN, LENGTH, Kept, stack_with, with_blocks
 
 LAWS = settings(max_examples=40, deadline=None)
 IDS = 8 * LENGTH  # 64-bit token ids of one sequence, which the embedding keeps
@@ -76,19 +74,6 @@ def test_partitioned_activations_are_divided_over_the_ranks(tensor):
     )
 
     assert cut - 2 * IDS == pytest.approx((whole - 2 * IDS) / tensor)  # arXiv:1910.02054, section 6.1
-
-
-@pytest.mark.parametrize(
-    ("micro", "flying"), [(1, [1, 1, 1, 1]), (2, [2, 2, 2, 1]), (3, [3, 3, 2, 1]), (64, [4, 3, 2, 1])]
-)
-def test_a_stage_keeps_no_more_micro_batches_than_follow_it_or_than_there_are(micro, flying):
-    programs = programs_of(f"pp=4 gbs={micro}")
-
-    (chunk,) = chunks_in_flight(programs)
-
-    classes = programs.stages.of(0).stage_class.tolist()
-    assert classes[1] == classes[2]  # equal stages count as the earliest, fullest of them
-    assert [chunk[0, classes[stage]] for stage in (0, 1, 3)] == [flying[stage] for stage in (0, 1, 3)]
 
 
 def test_more_micro_batches_in_a_step_need_no_more_memory_once_the_pipeline_is_full():

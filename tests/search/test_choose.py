@@ -8,7 +8,8 @@ from flopcast.io.curves import load_book
 from flopcast.io.jobs import job_of
 from flopcast.io.yaml_text import Document
 from flopcast.prediction import predict
-from flopcast.search.choose import candidates, choose, uneven_stages, usual_batch
+from flopcast.search.choose import candidates, choose, usual_batch
+from flopcast.spec.divisors import dealt_out
 from flopcast.workload.checks import check
 
 LARGE = {
@@ -163,7 +164,7 @@ def test_the_same_job_gets_the_same_plan():
 
 @pytest.mark.parametrize(("blocks", "stages"), [(126, 16), (61, 16), (7, 4), (9, 8), (80, 3), (13, 2)])
 def test_uneven_stages_hold_every_block_and_are_as_equal_as_can_be(blocks, stages):
-    listed = uneven_stages(blocks, stages)
+    listed = dealt_out(blocks, stages)
 
     full = [count + (stage in (0, stages - 1)) for stage, count in enumerate(listed)]  # ends count as one
     assert sum(listed) == blocks
@@ -176,7 +177,7 @@ def test_blocks_that_no_number_of_stages_divides_get_stages_all_the_same():
 
     job = make_job(model=model, cluster="dgx-a100:2", plan="auto gbs=64 pp=4")
 
-    assert job.plan.stage_layers == uneven_stages(47, 4)
+    assert job.plan.stage_layers == dealt_out(47, 4)
     assert check(job) == ()
 
 

@@ -120,14 +120,6 @@ def seen_bytes(memory: Memory, cluster: Cluster) -> Floats:
     return shown_bytes
 
 
-def chunks_in_flight(programs: Programs) -> list[Counts]:
-    """Micro-batches in flight at the fullest moment, for every chunk; (plans, stage classes) each.
-
-    Chunks that a plan does not have count 0.
-    """
-    return list(np.moveaxis(fullest_moment(programs).in_flight, 2, 0))
-
-
 def _working(programs: Programs) -> dict[str, Floats]:
     """What exists beside the standing categories at the fullest moment of forwards and backwards."""
     waiting, flying, work = (sizes(part, programs) for part in (WAITING, IN_FLIGHT, AT_WORK))
@@ -139,18 +131,13 @@ def _working(programs: Programs) -> dict[str, Floats]:
     return found
 
 
-def fullest_moment(programs: Programs) -> Held:
-    """The counts at the fullest moment of every stage class; 0 where a class pads the batch."""
-    return _fullest(programs, *(sizes(part, programs) for part in (IN_FLIGHT, WAITING, AT_WORK)))
-
-
 def _fullest(
     programs: Programs,
     flying: Mapping[str, Floats],
     waiting: Mapping[str, Floats],
     work: Mapping[str, Floats],
 ) -> Held:
-    """The same, of the categories' sizes.
+    """The counts at the fullest moment of every stage class; 0 where a class pads the batch.
 
     Plans that divide their layers alike and have equally many micro-batches share their moments.
     """

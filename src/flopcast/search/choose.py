@@ -22,7 +22,7 @@ from flopcast.errors import InfeasibleError
 from flopcast.layers.experts import Experts
 from flopcast.prediction import predict
 from flopcast.search.screen import Screened, screen
-from flopcast.spec.divisors import divisors
+from flopcast.spec.divisors import dealt_out, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.units import show
@@ -152,7 +152,7 @@ def candidates(job: Job, fixed: Mapping[str, object], zero: int | None = None) -
                     "zero": shared if data * context > 1 else 0,
                     "recompute": recompute,
                     "precision": precision,
-                    "stage_layers": uneven_stages(blocks, pipeline) if blocks % pipeline else (),
+                    "stage_layers": dealt_out(blocks, pipeline) if blocks % pipeline else (),
                     **experts,
                 }
                 if all(plan.get(name, value) == value for name, value in fixed.items() if name in SEARCHED):
@@ -169,28 +169,6 @@ SEARCHED = (
     "expert_parallel",
     "expert_tensor_parallel",
 )
-
-
-def uneven_stages(blocks: int, stages: int) -> tuple[int, ...]:
-    """Blocks of stages that do not divide them: embedding and head count as a block each.
-
-    What is left over stands late, before the head: earlier stages keep more micro-batches in flight.
-
-    Examples
-    --------
-    Llama 3 405B on 16 stages: one block less on the first and the last (arXiv:2407.21783, section 3.3.2).
-
-    >>> uneven_stages(126, 16)
-    (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
-    >>> uneven_stages(61, 16)
-    (2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3)
-    """
-    size, rest = divmod(blocks + 2, stages)
-    late = range(stages - 1 - rest, stages - 1) if rest < stages - 1 else range(stages - rest, stages)
-    held = [size + (stage in late) for stage in range(stages)]
-    held[0] -= 1
-    held[-1] -= 1
-    return tuple(held)
 
 
 def _virtual_stages(pipeline: int, blocks: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import dealt_out
 
 
 def _given(case: Case) -> tuple[int, ...]:
@@ -37,8 +38,7 @@ def _mended(case: Case) -> str:
             missing -= changed - layers[chunk]
             layers[chunk] = changed
     if len(layers) != chunks or sum(layers) != blocks or 0 in layers[1:-1]:
-        size, rest = divmod(blocks, chunks)
-        layers = [size + (chunk < rest) for chunk in range(chunks)]
+        layers = list(dealt_out(blocks, chunks))
     return ",".join(map(str, layers))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
+from flopcast.io.samples.pack_faults import bad_row
 from flopcast.io.samples.unpacked import read_unpacked
 
 MOST_BYTES = 1_000_000_000
@@ -90,7 +91,7 @@ def read_columns(path: Path) -> Measured:
     for line, row in rows:
         numbers, why = _numbers(row, words)
         if why:
-            problems.append(_bad_row(path, line, row, why))
+            problems.append(bad_row(path, line, row, why))
             continue
         for name, value in numbers.items():
             kept.setdefault(name, []).append(value)
@@ -141,16 +142,4 @@ def _unreadable(path: Path, why: str) -> Problem:
     """The fault of a file that is no table at all."""
     return Problem(
         field="file", value=str(path), allowed="a CSV file, plain or .gz", because=why, fix="check the file"
-    )
-
-
-def _bad_row(path: Path, line: int, row: dict[str, str], allowed: str) -> Problem:
-    """The fault of one row, with the file and line to mend."""
-    return Problem(
-        where=f"{path}:{line}",
-        field="row",
-        value=",".join(str(value) for value in row.values()),
-        allowed=allowed,
-        because="the row was left out, the others are kept",
-        fix="mend or remove the row",
     )

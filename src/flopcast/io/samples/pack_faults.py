@@ -1,7 +1,7 @@
-"""Faults of sample packs: what is told of a row, of a header, of a folder.
+"""Faults of measured rows and sample packs: what is told of a row, of a header, of a folder.
 
-Answers: which value is wrong in a pack, what would be right, and how is it mended?
-Elsewhere: how packs are read and written (packs.py), faults of measured tables (columns.py).
+Answers: which value is wrong in a pack or table, what would be right, and how is it mended?
+Elsewhere: how packs are read and written (packs.py), which rows of a table are bad (columns.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
         value=",".join(str(value) for value in row.values()),
         allowed=allowed,
         because="the row was left out, the others are kept",
-        fix="measure it again: rows that are left out are not taken as done",
+        fix="mend or remove the row, or measure it again: what is left out is not taken as done",
     )
 
 
