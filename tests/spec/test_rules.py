@@ -7,6 +7,7 @@ from flopcast.errors import Problem
 from flopcast.io import catalog
 from flopcast.workload.checks import RULES
 
+OVERLAPPED = {"base": "megatron-bridge", "experts": {"exchange_overlap": "other_micro_batch"}}
 ONE_NODE = {"node": {"device": "a100-sxm4-80gb", "devices": 8, "host": "epyc-7763"}, "count": 1}
 BFLOAT_ONLY = {
     "name": "bfloat-only",
@@ -473,6 +474,21 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         ),
         "chunks",
         "none without sequence_parallel",
+    ),
+    ("stack.experts.exchange_overlap", "exchanges run beside another micro-batch's kernels"): (
+        parts(stack=OVERLAPPED, model=mixture(), expert_parallel=8, global_batch=8, zero=1),
+        "other_micro_batch",
+        "none with one micro-batch",
+    ),
+    (
+        "stack.experts.exchange_overlap",
+        "two micro-batches run together part by part, not as whole layers that run again",
+    ): (
+        parts(
+            stack=OVERLAPPED, model=mixture(), expert_parallel=8, zero=1, recompute="full", global_batch=16
+        ),
+        "other_micro_batch",
+        "none with recompute: full",
     ),
     ("plan.zero", "this stack shards nothing else"): (parts(zero=3), 3, "0, 1"),
     (

@@ -158,4 +158,28 @@ RULES: tuple[Rule, ...] = (
         because="exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
         fix=lambda _: "set schedule to auto",
     ),
+    Rule(
+        field="stack.experts.exchange_overlap",
+        holds=lambda c: (
+            (c.stack.experts.exchange_overlap == "none")
+            | (c.plans.expert_parallel == 1)
+            | (c.plans.num_micro_batches > 1)
+        ),
+        value=lambda c: c.stack.experts.exchange_overlap,
+        allowed=lambda _: "none with one micro-batch",
+        because="exchanges run beside another micro-batch's kernels",
+        fix=lambda _: "change stack.experts.exchange_overlap to none, or lower micro_batch",
+    ),
+    Rule(
+        field="stack.experts.exchange_overlap",
+        holds=lambda c: (
+            c.stack.experts.exchange_overlap == "none"
+            or c.plans.structure.recompute != "full"
+            or not _experts(c)
+        ),
+        value=lambda c: c.stack.experts.exchange_overlap,
+        allowed=lambda _: "none with recompute: full",
+        because="two micro-batches run together part by part, not as whole layers that run again",
+        fix=lambda _: "change stack.experts.exchange_overlap to none, or recompute to none",
+    ),
 )
