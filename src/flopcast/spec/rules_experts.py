@@ -173,9 +173,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.experts.exchange_overlap",
         holds=lambda c: (
-            c.stack.experts.exchange_overlap == "none"
-            or c.plans.structure.recompute != "full"
-            or not _experts(c)
+            (c.stack.experts.exchange_overlap == "none")
+            | (c.plans.expert_parallel == 1)
+            | (c.plans.structure.recompute != "full")
         ),
         value=lambda c: c.stack.experts.exchange_overlap,
         allowed=lambda _: "none with recompute: full",
