@@ -18,6 +18,11 @@ from flopcast.validation.run import Observed, Run
 
 LEVELS = (1.1, 1.25)
 BATCHES = (8, 16, 32)
+LARGE = {  # matrix products are most of its step
+    "hidden": 8192,
+    "vocabulary": 50257,
+    "blocks": [{"count": 8, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
+}
 
 
 def derate_of(job):
@@ -28,7 +33,7 @@ def derate_of(job):
 @cache
 def jobs():
     """Jobs of two stacks, by the source that ran them: three batches each."""
-    first, second = make_job(), make_job()
+    first, second = (make_job(model=LARGE) for _ in range(2))
     stacks = [
         base.stack.model_copy(update={"name": name, "derate": Derate(ratio=1.0, log_sigma_factor=0.2)})
         for name, base in (("first", first), ("second", second))

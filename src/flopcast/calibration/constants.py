@@ -142,8 +142,11 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
     Returns
     -------
     Fitted
-        Constants that moved or grew surer than their prior; the others are what the catalogue says.
+        Constants that moved or grew surer than their prior; the others are what the catalogue says: all of
+        them, where nothing was observed.
     """
+    if not observed:
+        return Fitted((), {})
     design = _design(observed, priors, at)
     logs, covariance, noise = _solve(design, np.ones(len(observed)))
     sigmas = np.sqrt(np.diag(covariance))
