@@ -32,13 +32,15 @@ class Formula:
     algorithm bandwidth of nccl-tests. Between domains that bandwidth is `lanes(inside, nodes)` times
     that of one rank's links; 1 where the group stays inside one. Of what a block of domains sends then,
     the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
-    carry. Both are those of a ring unless given. All are functions of arrays, elementwise, so that one call
-    serves plans with groups of different sizes.
+    carry. Both are those of a ring unless given. `rings`: between domains there is no tree, so that
+    a message passes every rank, most of them inside their domains: NCCL gathers and scatters so. All are
+    functions of arrays, elementwise, so that one call serves plans with groups of different sizes.
 
     References
     ----------
-    nccl-tests, doc/PERFORMANCE.md: bus bandwidth factors. Thakur, Rabenseifner, Gropp, "Optimization
-    of collective communication operations in MPICH", IJHPCA 19(1), 2005: rings and trees.
+    nccl-tests, doc/PERFORMANCE.md: bus bandwidth factors. NCCL, src/graph/tuning.cc: which collectives have
+    which algorithms, and the steps of a ring inside and between nodes. Thakur, Rabenseifner, Gropp,
+    "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005: rings and trees.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Formula:
     hops: Callable[[Counts], Counts]
     lanes: Callable[[Counts, Counts], Counts] = _rails
     uplinked: Callable[[Counts, Counts], Counts] = _last_of_block
+    rings: bool = False
 
 
 def _to_other_blocks(nodes: Counts, blocks: Counts) -> Counts:
@@ -94,7 +97,10 @@ def _tree(n: Counts) -> Counts:
 
 
 def _chain(n: Counts) -> Counts:
-    """From rank to rank, all of them: NCCL broadcasts and reduces to one rank along a ring only."""
+    """From rank to rank, all of them: NCCL broadcasts and reduces to one rank along a ring only.
+
+    Its own model of time takes the network's latency for every rank (src/graph/tuning.cc, nsteps · lat).
+    """
     return n - 1
 
 
@@ -105,8 +111,8 @@ def _direct(n: Counts) -> Counts:
 
 FORMULAS: dict[str, Formula] = {
     "all_reduce": Formula(share=lambda n: 2 * (n - 1) / n, hops=lambda n: 2 * _tree(n)),
-    "all_gather": Formula(share=_others, hops=_tree),
-    "reduce_scatter": Formula(share=_others, hops=_tree),
+    "all_gather": Formula(share=_others, hops=_tree, rings=True),
+    "reduce_scatter": Formula(share=_others, hops=_tree, rings=True),
     "broadcast": Formula(share=_direct, hops=_chain),
     "reduce": Formula(share=_direct, hops=_chain),
     "all_to_all": Formula(share=_others, hops=_tree, lanes=_own_card, uplinked=_to_other_blocks),

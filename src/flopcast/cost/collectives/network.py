@@ -94,7 +94,7 @@ def message_seconds(
             curves.append(curve)
             extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
             borrowed[here] = curve.name != collective
-        inner = cluster.tiers[0].bytes_per_s if index else np.inf
+        inner = cluster.tiers[0] if index else None
         each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
         if index and domain_bytes is not None and collective in ONE_COPY_A_DOMAIN:
             domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
@@ -138,14 +138,14 @@ def _on_tier(
     nodes: Counts,
     link: Tier,
     own_bytes_per_s: Floats,
-    inner_bytes_per_s: float,
+    inner: Tier | None,
     curve: Curve | None,
 ) -> Floats:
     """Seconds of messages that all use `link`; flat arrays of equal length.
 
-    `own_bytes_per_s` is a device's share of the link, (rows,); `inner_bytes_per_s` what it may send inside
-    its domain, where the others' shares reach it: more network cards than that do not help. A transfer
-    between two ranks drives one card only.
+    `own_bytes_per_s` is a device's share of the link, (rows,); `inner` the tier inside of its domain, where
+    the others' shares reach it, None where `link` is that: more network cards than it has bandwidth for do
+    not help. A transfer between two ranks drives one card only.
 
     A curve with a launch of its own was measured down to messages of latency alone: no hops are counted
     beside it, and a smaller message takes as long as the smallest that was measured.
@@ -153,12 +153,16 @@ def _on_tier(
     ranks = np.rint(inside * nodes)
     formula = FORMULAS[collective]
     latency_s = formula.hops(ranks) * link.latency_s
+    if inner is not None and formula.rings:
+        latency_s = (nodes - 1.0) * link.latency_s + (ranks - nodes) * inner.latency_s
     attained = link.library_fraction.get(collective, link.attained_fraction)
     efficiency = np.full(size_bytes.shape, attained)
     if curve is not None and curve.launch_s > 0:
         size_bytes = np.maximum(size_bytes, 2.0 ** curve.axes[0][0])
         latency_s = np.full(size_bytes.shape, curve.launch_s)
-    bus_bytes_per_s = np.minimum(formula.lanes(inside, nodes) * own_bytes_per_s, inner_bytes_per_s)
+    bus_bytes_per_s = formula.lanes(inside, nodes) * own_bytes_per_s
+    if inner is not None:
+        bus_bytes_per_s = np.minimum(bus_bytes_per_s, inner.bytes_per_s)
     bound_s = formula.share(ranks) * size_bytes / bus_bytes_per_s
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
