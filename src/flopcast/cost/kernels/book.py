@@ -50,10 +50,18 @@ class CurveBook:
     curves: Mapping[tuple[str, str], Curve]
     levels: Mapping[str, Level] = field(default_factory=dict)
 
-    def find(self, owner: str, name: str, launch_s: float, cousins: tuple[str, ...] = ()) -> Found:
+    def find(
+        self,
+        owner: str,
+        name: str,
+        launch_s: float,
+        cousins: tuple[str, ...] = (),
+        engine_ratio: float = 1.0,
+    ) -> Found:
         """The curve for kernel class `name` on `owner`, or the nearest that exists.
 
-        `cousins` are devices whose curves may be borrowed, the nearest first. There is always an answer:
+        `cousins` are devices whose curves may be borrowed, the nearest first; `engine_ratio` is the peak
+        that bounds the class over that of 16 bits, which a relative may need. There is always an answer:
         without any curve, a data-sheet estimate with the launch time `launch_s`.
 
         Examples
@@ -71,7 +79,7 @@ class CurveBook:
                 borrowed = self.curves.get((place, relative.name))
                 if borrowed is not None:
                     return Found(
-                        curve=slower(borrowed, relative.time_ratio),
+                        curve=slower(borrowed, relative.time_ratio_of(engine_ratio)),
                         class_log_sigma_factor=relative.log_sigma_factor,
                         device_log_sigma_factor=foreign,
                     )
@@ -88,10 +96,11 @@ class CurveBook:
 
 def _chain(name: str) -> Iterator[Relative]:
     """The relative of a class, the relative's own, and so on: ratios multiply, sigmas add in quadrature."""
-    ratio, sigma = 1.0, 0.0
+    ratio, sigma, speed_up = 1.0, 0.0, None
     while (relative := RELATIVES.get(name)) is not None:
         ratio, sigma = ratio * relative.time_ratio, float(np.hypot(sigma, relative.log_sigma_factor))
-        yield Relative(name=relative.name, log_sigma_factor=sigma, time_ratio=ratio)
+        speed_up = relative.speed_up or speed_up
+        yield Relative(name=relative.name, log_sigma_factor=sigma, time_ratio=ratio, speed_up=speed_up)
         name = relative.name
 
 

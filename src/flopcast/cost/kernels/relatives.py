@@ -20,11 +20,23 @@ class Relative:
 
     It is added in quadrature to that of another device, where the relative is borrowed from there too.
     `time_ratio` is how much longer the class takes at the relative's efficiency: beyond its own bound.
+    `speed_up` says instead how many times as fast as the relative it is, whatever its own engine's peak.
     """
 
     name: str
     log_sigma_factor: float
     time_ratio: float = 1.0
+    speed_up: float | None = None
+
+    def time_ratio_of(self, engine_ratio: float) -> float:
+        """How much longer the class takes at the relative's efficiency.
+
+        `engine_ratio` is its own engine's peak over that of 16 bits.
+
+        >>> Relative(name="gemm", log_sigma_factor=0.1, speed_up=1.6).time_ratio_of(2.0)
+        1.25
+        """
+        return self.time_ratio if self.speed_up is None else engine_ratio / self.speed_up
 
 
 GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
@@ -40,19 +52,22 @@ CHAINS = (
 CHAIN = Relative(name="residual_add", log_sigma_factor=0.2)
 
 # Narrow products of training: no table has them (public ones are of serving kernels, slower than training
-# sustains), so they are as efficient as 16-bit products of the same shape, at the peak of their own engine,
-# times these. What each was fitted on and judged on: docs/accuracy/narrow.md.
-NARROW_RATIO = {  # format → time, and its log-sigma
-    "fp8": (1.12, 0.05),  # prior: a model of other structure, fitted on published runs of H100
-    "fp8_block": (1.2, 0.15),  # estimate: as MXFP8, whose blocks also run along the sum
-    "mxfp8": (1.2, 0.05),  # fitted on five pairs of published runs of B200 and GB200
-    "nvfp4": (1.6, 0.08),  # fitted on four pairs of published runs of GB200
+# sustains), so they are as many times as fast as 16-bit products of the same shape as those of Transformer
+# Engine on operands that were cast before: docs/examples/gemm_profiling/gemm_profiling.rst of
+# NVIDIA/TransformerEngine, the three products of all linear layers of a model of 5B. Peaks of engines do
+# not say it: the one of 4 bits is 6 times that of 16 bits on B300, 4 times on B200, and tables of serving
+# kernels are no more apart than those of 8 bits. What else is known of them: docs/accuracy/narrow.md.
+NARROW_SPEED_UP = {  # format → how many times as fast as 16 bits, and its log-sigma
+    "fp8": (1.91, 0.04),  # 13.102 ms / 6.812 ms on B300 SXM, 31.968 / 16.785 on H200 NVL
+    "fp8_block": (1.7, 0.12),  # estimate: H200's with casts, 22.9 ms against 20.3, and MXFP8 on Blackwell
+    "mxfp8": (1.83, 0.05),  # 13.102 ms / 7.161 ms on B300
+    "nvfp4": (3.48, 0.08),  # 13.102 ms / 3.764 ms on B300; serving tables let expect 3.1 to 3.35 on B200
 }
 
 RELATIVES: dict[str, Relative] = {
     **{
-        f"narrow_{base}.{name}": Relative(name=base, log_sigma_factor=sigma, time_ratio=ratio)
-        for name, (ratio, sigma) in NARROW_RATIO.items()
+        f"narrow_{base}.{name}": Relative(name=base, log_sigma_factor=sigma, speed_up=speed_up)
+        for name, (speed_up, sigma) in NARROW_SPEED_UP.items()
         for base in ("gemm", "expert_gemm", "grouped_gemm")
     },
     "quantise": Relative(name="residual_add", log_sigma_factor=0.2),
