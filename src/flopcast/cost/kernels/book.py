@@ -96,11 +96,13 @@ class CurveBook:
 
 def _chain(name: str) -> Iterator[Relative]:
     """The relative of a class, the relative's own, and so on: ratios multiply, sigmas add in quadrature."""
-    ratio, sigma, speed_up = 1.0, 0.0, None
+    ratio, sigma, speed_up_ratio = 1.0, 0.0, None
     while (relative := RELATIVES.get(name)) is not None:
         ratio, sigma = ratio * relative.time_ratio, float(np.hypot(sigma, relative.log_sigma_factor))
-        speed_up = relative.speed_up or speed_up
-        yield Relative(name=relative.name, log_sigma_factor=sigma, time_ratio=ratio, speed_up=speed_up)
+        speed_up_ratio = relative.speed_up_ratio or speed_up_ratio
+        yield Relative(
+            name=relative.name, log_sigma_factor=sigma, time_ratio=ratio, speed_up_ratio=speed_up_ratio
+        )
         name = relative.name
 
 

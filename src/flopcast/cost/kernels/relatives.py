@@ -20,23 +20,24 @@ class Relative:
 
     It is added in quadrature to that of another device, where the relative is borrowed from there too.
     `time_ratio` is how much longer the class takes at the relative's efficiency: beyond its own bound.
-    `speed_up` says instead how many times as fast as the relative it is, whatever its own engine's peak.
+    `speed_up_ratio` says instead how many times as fast as the relative it is, whatever its own engine's
+    peak.
     """
 
     name: str
     log_sigma_factor: float
     time_ratio: float = 1.0
-    speed_up: float | None = None
+    speed_up_ratio: float | None = None
 
     def time_ratio_of(self, engine_ratio: float) -> float:
         """How much longer the class takes at the relative's efficiency.
 
         `engine_ratio` is its own engine's peak over that of 16 bits.
 
-        >>> Relative(name="gemm", log_sigma_factor=0.1, speed_up=1.6).time_ratio_of(2.0)
+        >>> Relative(name="gemm", log_sigma_factor=0.1, speed_up_ratio=1.6).time_ratio_of(2.0)
         1.25
         """
-        return self.time_ratio if self.speed_up is None else engine_ratio / self.speed_up
+        return self.time_ratio if self.speed_up_ratio is None else engine_ratio / self.speed_up_ratio
 
 
 GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
@@ -66,8 +67,8 @@ NARROW_SPEED_UP = {  # format → how many times as fast as 16 bits, and its log
 
 RELATIVES: dict[str, Relative] = {
     **{
-        f"narrow_{base}.{name}": Relative(name=base, log_sigma_factor=sigma, speed_up=speed_up)
-        for name, (speed_up, sigma) in NARROW_SPEED_UP.items()
+        f"narrow_{base}.{name}": Relative(name=base, log_sigma_factor=sigma, speed_up_ratio=speed_up_ratio)
+        for name, (speed_up_ratio, sigma) in NARROW_SPEED_UP.items()
         for base in ("gemm", "expert_gemm", "grouped_gemm")
     },
     "quantise": Relative(name="residual_add", log_sigma_factor=0.2),
