@@ -1,0 +1,163 @@
+"""`flopcast calibrate constants`: what it prints of the shipped constants, and how a refit is written."""
+
+import json
+
+import pytest
+from command_line import flopcast
+
+from flopcast.calibration.constants import MEANINGS, Constant, Fitted
+from flopcast.cli.constants import as_json, as_markdown, as_text
+from flopcast.io.constants import read, shipped, write
+
+
+def constant(name="gemm_level[a]", **changes):
+    """A constant of two sources."""
+    fields = {
+        "name": name,
+        "ratio": 1.2,
+        "log_sigma_factor": 0.05,
+        "prior_log_sigma_factor": 0.1,
+        "rows": 7,
+        "sources": ("one", "two"),
+    }
+    return Constant(**(fields | changes))
+
+
+SITE = constant("fabric[b]", ratio=0.8, rows=3, sources=("one",))
+TWO = Fitted((constant(), SITE), {"dense": 0.05})
+NONE = Fitted((), {})
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_text_has_a_line_for_each_constant_with_its_numbers_in_order():
+    head, first, second = as_text(TWO).splitlines()
+
+    assert head.split() == ["constant", "ratio", "sigma", "before", "rows", "sources"]
+    assert first.split(maxsplit=5) == ["gemm_level[a]", "1.200", "0.050", "0.100", "7", "one, two"]
+    assert second.split(maxsplit=5) == ["fabric[b]", "0.800", "0.050", "0.100", "3", "one (site)"]
+
+
+def test_columns_of_the_text_stand_below_their_headings():
+    head, *lines = as_text(TWO).splitlines()
+
+    for word in ("ratio", "sigma", "before", "rows"):
+        end = head.index(word) + len(word)
+        assert all(line[end - 1].isdigit() and line[end] == " " for line in lines)
+
+
+def test_no_constants_are_told_as_what_predictions_then_use():
+    assert "kernels and data sheets alone" in as_text(NONE)
+
+
+def test_json_holds_every_field_by_its_name():
+    found = as_json(TWO)
+
+    assert (found["format_version"], found["noise_log_sigmas"]) == (1, {"dense": 0.05})
+    assert found["constants"][1] == {
+        "name": "fabric[b]",
+        "meaning": MEANINGS["fabric"],
+        "ratio": 0.8,
+        "log_sigma": 0.05,
+        "prior_log_sigma": 0.1,
+        "rows": 3,
+        "sources": ["one"],
+        "site": True,
+    }
+    assert found["constants"][0]["site"] is False
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_page_is_one_table_and_tells_each_kind_of_constant_once():
+    many = Fitted((*TWO.constants, constant("gemm_level[c]")), {})
+
+    page = as_markdown(many)
+
+    rows = [cells(line) for line in page.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows] == ["`gemm_level[a]`", "`fabric[b]`", "`gemm_level[c]`"]
+    assert rows[1] == ["`fabric[b]`", "0.800", "0.050", "0.100", "3", "one (site)"]
+    meanings = [line for line in page.splitlines() if line.startswith("- `")]
+    assert meanings == [f"- `{name}`: {MEANINGS[name]}." for name in ("gemm_level", "fabric")]
+
+
+def test_a_constant_of_a_kind_that_nobody_named_has_no_meaning_and_is_printed_all_the_same():
+    odd = constant("odd[x]")
+
+    assert odd.meaning == ""
+    assert "odd[x]" in as_text(Fitted((odd,), {}))
+
+
+def test_a_constant_without_any_source_is_no_claim_and_breaks_no_line():
+    alone = constant(sources=(), rows=0)
+
+    assert alone.of_one_source
+    assert as_text(Fitted((alone,), {})).splitlines()[1].split()[-1] == "0"
+
+
+@pytest.mark.parametrize("words", [(), ("--markdown",)], ids=["text", "page"])
+def test_the_command_prints_what_ships(words):
+    ended = flopcast("calibrate", "constants", *words)
+
+    form = as_markdown if words else as_text
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == form(shipped()) + "\n"
+
+
+def test_the_command_prints_json_of_what_ships():
+    ended = flopcast("calibrate", "constants", "--json")
+
+    assert json.loads(ended.out) == json.loads(json.dumps(as_json(shipped())))
+
+
+def test_what_ships_can_be_written_and_is_the_same_file(tmp_path):
+    path = tmp_path / "runs.json"
+
+    ended = flopcast("calibrate", "constants", "--out", path)
+
+    assert ended.code == 0
+    assert f"wrote {path}: {len(shipped().constants)} constants" in ended.err
+    found = read(path.read_text(encoding="utf-8"))
+    assert {one.name for one in found.constants} == {one.name for one in shipped().constants}
+    assert found.levels() == shipped().levels()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_fitted(tmp_path):
+    ended = flopcast("calibrate", "constants", "--out", tmp_path / "no" / "such" / "runs.json")
+
+    assert ended.code == 1
+    assert "--out" in ended.err
+    assert ended.out == ""
+
+
+def test_a_refit_of_a_table_says_how_many_rows_hang_on_each_constant(tmp_path):
+    header = "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch"
+    header += ",framework,year,gated_mlp,layers,hidden,heads,step_time_s"
+    row = "train,GPT,A100-80GB,8,2048,8,1,1,1,16,Megatron-LM,2022,False,24,2048,16"
+    table = tmp_path / "runs.csv"
+    lines = [f"r-{n},source-{n % 2},{row},{0.9 + n / 10}" for n in range(3)]
+    table.write_text("\n".join((header, *lines)) + "\n")
+
+    ended = flopcast("calibrate", "constants", "--runs", table, "--json")
+
+    found = json.loads(ended.out)["constants"]
+    assert ended.code == 0
+    noise = next(one for one in found if one["name"] == "unexplained[dense]")
+    assert (noise["rows"], noise["sources"], noise["ratio"]) == (3, ["source-0", "source-1"], 1.0)
+    assert all(one["rows"] <= 3 for one in found)
+
+
+def test_a_broken_off_write_leaves_the_old_file_whole(tmp_path, monkeypatch):
+    path = tmp_path / "runs.json"
+    write(path, TWO)
+    before = path.read_bytes()
+
+    def stop(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, NONE)
+
+    assert path.read_bytes() == before
