@@ -182,3 +182,27 @@ def test_formulas_that_agree_go_to_the_framework_that_prints(framework):
 
     assert framework in CONVENTIONS[match.name].frameworks
     assert match.mismatch_ratio == pytest.approx(0.0, abs=1e-12)
+
+
+def adapted(rank):
+    """Four blocks whose q, v and down projections have adapters."""
+    return job_of({"count": 4}, adapters={"rank": rank, "targets": ["q", "v", "down"]})
+
+
+@pytest.mark.parametrize("rank", [8, 64])
+def test_frozen_weights_spare_their_gradients_and_adapters_have_all_three_passes(rank):
+    """Two passes of a linear in place of three; of an adapter two narrow products; scores as ever."""
+    one, two = flop("megatron-core", adapted(rank)), flop("megatron-core", adapted(2 * rank))
+
+    narrow = 2 * rank * (2 * HIDDEN + 2 * HIDDEN + 2048 + HIDDEN)  # q, v and down: in and out
+    assert two - one == pytest.approx(3 * TOKENS * 4 * narrow, rel=1e-9)
+    frozen = TOKENS * (2 * (4 * LINEAR + HEAD) + 3 * 4 * SCORES)
+    assert one - (two - one) == pytest.approx(frozen, rel=1e-9)
+
+
+@pytest.mark.parametrize("causal", ["", "-causal"])
+def test_the_hardware_computes_no_more_of_a_window_than_the_window(causal):
+    narrow, wide, whole = (flop(f"hardware{causal}", windowed(window)) for window in (128, 1024, LENGTH))
+
+    assert narrow < wide < whole
+    assert whole == pytest.approx(flop(f"megatron-core{causal}", windowed(LENGTH)), rel=1e-12)

@@ -1,5 +1,6 @@
 """Statistics of published runs against the textbook's: numpy on the same numbers."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -10,13 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_runs import JOB, judged, run
 
+from flopcast.errors import Problem, SpecError
 from flopcast.validation.published import UNREADABLE, LeftOut
-from flopcast.validation.published_summary import WORST, by_source, grouped, of_rows, reasons, worst
+from flopcast.validation.published_summary import (
+    WORST,
+    by_source,
+    grouped,
+    of_rows,
+    reasons,
+    runs_as_json,
+    worst,
+)
 from flopcast.validation.repeats import clustered_errors, configuration, noise_floor
 from flopcast.validation.summary import errors
 
 (BASE,) = judged([run("base")]).rows
 OTHER = make_job(plan="dp=4 tp=2 mbs=2 gbs=16 precision=fp16")
+LARGE = make_job(
+    model={
+        "hidden": 8192,
+        "vocabulary": 51200,
+        "blocks": [{"count": 8, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
+    },
+    plan="dp=8 mbs=4 gbs=64 precision=fp16",
+)  # on devices that cannot hold it
 RATIOS = st.lists(st.floats(0.2, 5.0), min_size=1, max_size=12)
 LAWS = settings(max_examples=60)
 
@@ -206,3 +224,48 @@ def test_reasons_are_counted_by_source_most_first_and_by_file_where_no_source_is
         (("s", "tp: no; pp: no"), 1),
         (("x.csv:5", "hidden: 3.5"), 1),
     ]
+
+
+PROMISED = {  # of the JSON of published runs: keys may be added, never renamed
+    "": "format_version all fully_specified formulas sources kinds rows does_not_fit left_out twice",
+    "all": "rows mape median p90 worst bias fully_specified coverage do_not_fit memory_rows trivial_mape"
+    " trivial_efficiency configurations clustered_median clustered_mape clustered_p90 noise_within_rows"
+    " noise_across_rows",
+    "rows": "id source where fully_specified plan stack cluster measured_step_time_s predicted_step_time_s"
+    " low_s high_s measured_memory_bytes predicted_memory_bytes used_fraction assumptions likely"
+    " flop_audit",
+    "likely": "factor share log_sigma_factor needed_ratio component component_share surprise_ratio"
+    " extrapolated phrase",
+    "left_out": "id source where reasons",
+    "does_not_fit": "id used_fraction largest_categories",
+}
+
+
+def test_every_key_that_was_ever_printed_is_still_there():
+    refused = SpecError([Problem(field="tp", value=3, allowed="", because="no", fix="")])
+    data = runs_as_json(
+        judged([run("a"), run("too large", job=LARGE, step_time_s=10.0), run("c", job=refused)])
+    )
+
+    parts = {
+        "": data,
+        "all": data["all"],
+        "rows": data["rows"][0],
+        "likely": data["rows"][0]["likely"],
+        "left_out": data["left_out"][0],
+        "does_not_fit": data["does_not_fit"][0],
+    }
+    missing = {name: set(PROMISED[name].split()) - set(part) for name, part in parts.items()}
+    assert not any(missing.values()), missing
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_json_groups_rows_by_what_their_jobs_are():
+    data = runs_as_json(judged([run("a"), run("b", job=OTHER), run("c", source="another")]))
+
+    assert {name: found["rows"] for name, found in data["sources"].items()} == {"made-up": 2, "another": 1}
+    kinds = data["kinds"]
+    assert set(kinds) == {"device", "family", "precision", "devices", "stack"}
+    assert all(sum(group["rows"] for group in groups.values()) == 3 for groups in kinds.values())
+    assert list(kinds["precision"]) == ["fp16"]
+    assert list(kinds["devices"]) == ["8"]
