@@ -195,3 +195,34 @@ def test_predictions_made_with_the_shared_level_ask_for_as_much_as_those_made_wi
     )
 
     assert [(c.name, c.ratio) for c in stood.constants] == [(c.name, c.ratio) for c in without.constants]
+
+
+def test_a_devices_level_and_what_stacks_share_are_told_apart():
+    """Products of every run hang on both; the device's runs differ in their share of it."""
+    priors = derates("a", "b") | {NAME: Prior(log_sigma_factor=0.2)}
+    levels = {f"{SHARED_DERATE}[a]": 1.15, f"{SHARED_DERATE}[b]": 1.15, NAME: 1.3}
+    runs = []
+    for number, part in enumerate(np.linspace(0.1, 0.9, 60)):
+        shares = {f"{SHARED_DERATE}[{'ab'[number % 2]}]": 0.6, NAME: float(part)}
+        runs.append(run(number, sum(share * math.log(levels[n]) for n, share in shares.items()), shares))
+
+    found = fit(runs, priors, {})
+
+    assert named(found, NAME).ratio == pytest.approx(1.3, abs=0.02)
+    assert 1.05 < named(found, SHARED_DERATE).ratio <= 1.15
+    assert named(found, f"{SHARED_DERATE}[a]").ratio == pytest.approx(1.15, abs=0.02)
+    assert [c.name for c in found.constants].count(SHARED_DERATE) == 1
+
+
+def test_a_level_of_no_stacks_own_takes_no_part_in_what_stacks_share():
+    """The same device beside stacks that nobody slowed: what they share stays at 1."""
+    priors = derates("a", "b") | {NAME: Prior(log_sigma_factor=0.2)}
+    runs = [
+        run(n, share * math.log(1.3), {NAME: share, f"{SHARED_DERATE}[{'ab'[n % 2]}]": 0.6})
+        for n, share in enumerate(np.linspace(0.05, 0.95, 60).tolist())
+    ]
+
+    found = fit(runs, priors, {})
+
+    assert named(found, SHARED_DERATE).ratio == pytest.approx(1.0, abs=0.02)
+    assert named(found, NAME).ratio == pytest.approx(1.3, abs=0.02)
