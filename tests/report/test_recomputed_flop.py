@@ -56,9 +56,9 @@ def test_the_core_of_attention_repeats_its_two_products(causal, share):
     assert recomputed_flop(job, causal) == pytest.approx(share * products, rel=1e-12)
 
 
-@pytest.mark.parametrize(("early", "linears"), [(False, 2), (True, 1)])
-def test_a_recomputed_mlp_repeats_its_linears_the_second_only_without_early_stop(early, linears):
-    job = gpt3("selective:mlp", recompute_stops_early=early)
+@pytest.mark.parametrize(("until", "linears"), [("end", 2), ("kept", 1), ("read", 1)])
+def test_a_recomputed_mlp_repeats_its_linears_the_second_only_where_it_runs_to_the_end(until, linears):
+    job = gpt3("selective:mlp", recompute_until=until)
 
     each = 2 * LENGTH * HIDDEN * 4 * HIDDEN * LAYERS * job.plan.global_batch
     assert recomputed_flop(job, causal=False) == pytest.approx(linears * each, rel=1e-12)

@@ -24,7 +24,7 @@ from flopcast.memory.peak import peak_memory
 from flopcast.workload.checkpoints import Checkpoints
 
 INPUT_BYTES = 2 * LENGTH * HIDDEN  # 2 s b h of one sequence: arXiv:2205.05198, table 2
-EARLY = stack_with(MEGATRON, recompute_stops_early=True)
+EARLY = stack_with(MEGATRON, recompute_until="kept")
 BLOCKS = 8  # of every model here
 
 
@@ -238,7 +238,7 @@ def test_early_stop_spares_a_block_its_last_gemm_and_its_last_sum_over_ranks():
 
 def test_early_stop_runs_up_to_the_last_mask_where_there_is_dropout():
     """The mask is what dropout makes: it is there only once dropout has run again."""
-    early = blocks(realised(GPT, stack_with(BARE, recompute_stops_early=True), "recompute=full"))[0]
+    early = blocks(realised(GPT, stack_with(BARE, recompute_until="kept"), "recompute=full"))[0]
 
     again = [item.name for item in early.backward if item.phase == "recompute"]
     assert again[-1] == "mlp.drop"

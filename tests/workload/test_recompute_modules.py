@@ -18,6 +18,7 @@ from workload_cases import (
     stack_with,
 )
 
+from flopcast.layers.adapters import Adapters
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
@@ -148,11 +149,58 @@ def test_a_recomputed_mlp_adds_its_forward_flop(words):
 
 
 def test_early_stop_spares_a_recomputed_mlp_its_second_linear():
-    early = stack_with(FLASH, recompute_stops_early=True)
+    early = stack_with(FLASH, recompute_until="kept")
 
     layer = block(LLAMA, "recompute=selective:mlp", early)
 
     assert again(layer) == ["mlp.enter", "mlp.up", "mlp.activation"]
+
+
+def test_a_recomputed_mixer_runs_all_but_norm_and_residual_again():
+    layer = block(LLAMA, "tp=4 sp recompute=selective:attention", FLASH)
+
+    forward = [item.name for item in layer.forward if item.name.startswith("attention.")]
+    assert again(layer) == [name for name in forward if not name.endswith((".norm", ".residual"))]
+
+
+@pytest.mark.parametrize("words", ["full", "selective:attention,mlp", "selective:mlp,layernorm"])
+@pytest.mark.parametrize("model", [GPT, LLAMA])
+def test_what_gradients_read_stands_before_the_last_kept_tensor_of_sequential_halves(model, words):
+    kept, read = (
+        again(block(model, f"recompute={words}", stack_with(FLASH, recompute_until=until)))
+        for until in ("kept", "read")
+    )
+
+    assert read == kept
+
+
+def test_no_gradient_reads_a_frozen_product_beside_an_adapter_at_a_checkpoint_s_end():
+    model = LLAMA.model_copy(update={"adapters": Adapters(rank=16, targets=("out", "down"))})
+    words = "tp=2 recompute=selective:attention,mlp"
+    kept, read = (
+        again(block(model, words, stack_with(FLASH, recompute_until=until))) for until in ("kept", "read")
+    )
+
+    dropped = [name for name in kept if name not in read]
+    assert dropped == ["mlp.down", "mlp.leave", "attention.out", "attention.leave"]
+    assert {"mlp.down.down.a", "attention.out.out.a"} <= set(read)  # the gradient of B reads what A makes
+
+
+def test_of_parallel_halves_no_gradient_reads_the_mixer_s_result():
+    blocks = tuple(part.model_copy(update={"residual": "parallel"}) for part in LLAMA.blocks)
+    model = LLAMA.model_copy(update={"blocks": blocks})
+
+    layer = block(model, "recompute=full", stack_with(FLASH, recompute_until="read"))
+
+    assert not {"attention.out", "mlp.down"} & set(again(layer))
+
+
+@pytest.mark.parametrize("words", ["full", "selective:moe"])
+def test_what_gradients_of_a_mixture_read_includes_the_choice_of_experts(words):
+    layer = block(MIXTURE, f"recompute={words}", stack_with(FLASH, recompute_until="read"))
+
+    assert {"experts.router", "experts.pick", "experts.permute", "experts.up"} <= set(again(layer))
+    assert "experts.loss" not in again(layer)
 
 
 def test_a_recomputed_mixture_runs_all_but_norm_and_residual_again_and_keeps_its_input():

@@ -266,7 +266,10 @@ class Experts(AbstractLayer):
         """
         sent = self._picks(split) * hidden
         return [
-            _item("permute", _pass("permute", sent, split), "mlp.in", "experts.sent"),
+            replace(
+                _item("permute", _pass("permute", sent, split), "mlp.in", "experts.sent"),
+                inputs=("mlp.in", "experts.picks"),
+            ),
             self._travel("dispatch", Dispatch, "sent", "received", hidden, split),
             self._among_columns("gather", AllGather, "received", "gathered", hidden, split),
             _item("sort", self._sorted(hidden, split), "experts.gathered", "experts.rows"),

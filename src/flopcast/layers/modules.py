@@ -11,7 +11,8 @@ what it made. Items are found by what layers name them, before and after a stack
 References
 ----------
 Names and both kinds: `recompute_modules` of Megatron-Core's TransformerConfig ("core_attn" there is
-"core_attention" here). The core of attention: arXiv:2205.05198, section 5.
+"core_attention" here). The core of attention: arXiv:2205.05198, section 5. "attention" is the whole mixer,
+as a `checkpoint_wrapper` of PyTorch around `self_attn` has it.
 """
 
 import re
@@ -44,9 +45,16 @@ def _name(item: Item) -> str:
     return _PREDICTION.sub("", item.name)
 
 
+def _is_attention(item: Item) -> bool:
+    """The mixer with its messages: neither its norms nor what adds its result to the residual stream."""
+    outside = item.component == "norm" or _name(item) in ("attention.residual", "attention.dropout")
+    return _name(item).startswith("attention.") and not outside
+
+
 def _is_mlp(item: Item) -> bool:
-    """Both linears and what stands between them, with the messages before and after; experts are none."""
-    return item.component == "mlp" or _name(item) in ("mlp.enter", "mlp.leave")
+    """Both linears and what stands between them, with all their messages; experts are none."""
+    sent = _name(item) in ("mlp.enter", "mlp.leave") or _name(item).startswith(("mlp.up.", "mlp.down."))
+    return item.component == "mlp" or sent
 
 
 def _is_shared(item: Item) -> bool:
@@ -74,6 +82,7 @@ def _is_latent_up(item: Item) -> bool:
 
 
 MODULES: dict[str, Module] = {  # what holds more stands first
+    "attention": Module(holds=_is_attention),
     "moe": Module(holds=_is_moe),
     "mlp": Module(holds=_is_mlp),
     "shared_experts": Module(holds=_is_shared),

@@ -62,7 +62,7 @@ def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
     scale = _pass("scale_rows", hidden, split)
     return (
         replace(kernel("shared.gate", number, ("mlp.in",), "shared.gate", component="experts"), wide=True),
-        kernel("shared.scale", scale, ("shared.sum",), "shared.sum", component="experts"),
+        kernel("shared.scale", scale, ("shared.sum", "shared.gate"), "shared.sum", component="experts"),
     )
 
 

@@ -18,6 +18,7 @@ from flopcast.workload.backward import derive_backward
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.lower import lower
 from flopcast.workload.recompute import kinds_of_layers, recomputed_modules
+from flopcast.workload.reruns import Until
 from flopcast.workload.stages import divide_all
 
 
@@ -46,10 +47,10 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     total_flop, shares = 0.0, job.batch.shares
     for layer, count in zip(layers, held.tolist(), strict=True):
         modules = recomputed_modules(layer, workload, job.stack)
-        again = _again(layer.forward, modules, early=False)
-        if job.stack.recompute_stops_early and layer.checkpoint != INNER:
+        again = _again(layer.forward, modules, "end")
+        if layer.checkpoint != INNER:
             fused = job.stack.attention_kernel == "flash"
-            short = {item.name for item in _again(layer.forward, modules, early=True)}
+            short = {item.name for item in _again(layer.forward, modules, job.stack.recompute_until)}
             again = [
                 item
                 for item in again
@@ -59,9 +60,9 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     return job.plan.global_batch * total_flop
 
 
-def _again(forward: tuple[Item, ...], modules: frozenset[str], early: bool) -> list[Item]:
+def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> list[Item]:
     """Items of a layer that run a second time."""
-    return [item for item in derive_backward(forward, modules, early) if item.phase == "recompute"]
+    return [item for item in derive_backward(forward, modules, until) if item.phase == "recompute"]
 
 
 def _flop(item: Item, causal: bool, shares: tuple[float, ...]) -> float:

@@ -294,9 +294,11 @@ class Stack(Noun):
         belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
     selective_groups : tuple of str
         Modules that `recompute: selective` runs again where the plan names none (layers/modules.py).
-    recompute_stops_early : bool
-        Whether a second forward ends once all tensors that the backward needs are there, as PyTorch's
-        non-reentrant checkpoint does; Megatron-LM's and DeepSpeed's own run to the end.
+    recompute_until : str
+        How far a second forward goes: to its "end" (Megatron-LM's and DeepSpeed's own); until all tensors
+        that were "kept" the first time are there again (PyTorch's non-reentrant checkpoint); or only what
+        gradients will have "read" (compiled blocks, whose graph holds nothing else). The last two differ
+        beside adapters, and in parallel halves.
 
     Examples
     --------
@@ -314,8 +316,8 @@ class Stack(Noun):
         default=False, description="the device is drained around every recomputed layer"
     )
     selective_groups: tuple[str, ...] = ("core_attention",)
-    recompute_stops_early: bool = Field(
-        default=False, description="the last GEMM of a checkpoint does not run again"
+    recompute_until: Literal["end", "kept", "read"] = Field(
+        default="end", description="kept, read: the last GEMM of a checkpoint does not run again"
     )
     fused_loss: bool = Field(default=False, description="uncut logits: cross entropy in one kernel")
     tensor_overlap: Literal["none", "chunks"] = Field(

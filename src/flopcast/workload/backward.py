@@ -23,13 +23,13 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllGather, RingPass
 from flopcast.workload.beside import launched_before
-from flopcast.workload.reruns import reruns, run_again
+from flopcast.workload.reruns import Until, reruns, run_again
 
 WHOLE_LAYER = "layer"  # the recompute group that holds everything
 
 
 def derive_backward(
-    forward: tuple[Item, ...], recomputed: frozenset[str], stops_early: bool = False
+    forward: tuple[Item, ...], recomputed: frozenset[str], until: Until = "end"
 ) -> tuple[Item, ...]:
     """Backward items of one layer, recomputed modules first run again.
 
@@ -44,8 +44,8 @@ def derive_backward(
         Items as the stack runs them, in order.
     recomputed
         Names of modules (layers/modules.py), or WHOLE_LAYER.
-    stops_early
-        Whether a run ends as soon as every tensor that was kept the first time is there again.
+    until
+        How far a run goes (reruns.py).
 
     Returns
     -------
@@ -70,13 +70,13 @@ def derive_backward(
     items: list[Item] = []
     gathers = {item.output: item for item in forward if item.kept_bytes is not None}
     if WHOLE_LAYER in recomputed:
-        items += run_again(forward, stops_early)
+        items += run_again(forward, until)
     chosen, started = reruns(forward, recomputed), set[str]()
     for item in reversed(forward):
         for run in chosen.before(item):
             if run not in started:
                 started.add(run)
-                items += chosen.again(run, stops_early)
+                items += chosen.again(run, until)
         items += _gradient_items(item, gathers)
     return launched_before(tuple(items))
 

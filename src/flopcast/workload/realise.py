@@ -166,7 +166,7 @@ def _layer(
     cut = whole and workload.plans.structure.partition_activations
     kept = total_bytes(kept_tensors(forward, recomputed))
     ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
-    backward = derive_backward(forward, recomputed, stack.recompute_stops_early and ends_a_run)
+    backward = derive_backward(forward, recomputed, stack.recompute_until if ends_a_run else "end")
     if whole:
         kept = checkpoint_bytes(logical, workload)
         peak = peak + activation_bytes(workload.model.hidden, workload.split)  # autograd holds the output

@@ -9,10 +9,13 @@ A *run* is what is run again in one piece: a module, or each norm by itself (lay
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from flopcast.layers.modules import run_of, thrown_away
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
+
+Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -42,9 +45,9 @@ class Reruns:
             found += [*filter(None, reads), run]
         return tuple(dict.fromkeys(found))
 
-    def again(self, run: str, stops_early: bool) -> list[Item]:
+    def again(self, run: str, until: Until) -> list[Item]:
         """The items of a run, as they run again; one that discards its output runs to its end."""
-        return run_again(self.runs[run], stops_early and run not in self.makers.values())
+        return run_again(self.runs[run], "end" if run in self.makers.values() else until)
 
 
 def reruns(forward: tuple[Item, ...], modules: frozenset[str]) -> Reruns:
@@ -78,20 +81,46 @@ def reruns(forward: tuple[Item, ...], modules: frozenset[str]) -> Reruns:
     )
 
 
-def run_again(run: tuple[Item, ...], stops_early: bool) -> list[Item]:
-    """The items of a run as they run again: all, or those until its last kept tensor is there.
+def run_again(run: tuple[Item, ...], until: Until) -> list[Item]:
+    """The items of a run as they run again.
 
-    What an operator keeps of its inputs is there before it starts: it does not run a second time, nor does
-    what follows. A block without dropout is so spared its last GEMM and the message behind it.
+    Parameters
+    ----------
+    until
+        "end": all of them. "kept": those until the last tensor is there that was kept the first time; what
+        an operator keeps of its inputs is there before it starts, so that it does not run a second time,
+        nor does what follows: a block without dropout is spared its last GEMM and the message behind it.
+        "read": those alone whose results a gradient reads, at once or by what is made of them. Beside an
+        adapter a frozen product stands before the last kept tensor, but nothing in the backward reads it.
 
     References
     ----------
-    `torch.utils.checkpoint`, `set_checkpoint_early_stop`.
+    "kept": `torch.utils.checkpoint`, `set_checkpoint_early_stop`. "read": dead code of a compiled graph.
     """
-    end = len(run)
+    chosen = run if until == "end" else _until_kept(run) if until == "kept" else _read(run)
+    return [item.again() for item in chosen]
+
+
+def _until_kept(run: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items of a run until its last kept tensor is there; all of one that keeps nothing."""
     keeping = [place for place, item in enumerate(run) if item.saved()]
-    if stops_early and keeping:
-        last = run[keeping[-1]].work
-        saved = last.saves() if isinstance(last, AbstractOperator) else ()
-        end = keeping[-1] + any(not kept.role.startswith("input:") for kept in saved)
-    return [item.again() for item in run[:end]]
+    if not keeping:
+        return run
+    return run[: keeping[-1] + _keeps_own(run[keeping[-1]])]
+
+
+def _read(run: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items of a run that make what is kept, and those that these need."""
+    wanted = {tensor for item in run for tensor, _ in item.saved()}
+    found: list[Item] = []
+    for item in reversed(run):
+        if item.output in wanted or _keeps_own(item):
+            found.append(item)
+            wanted.update(item.inputs)
+    return tuple(reversed(found))
+
+
+def _keeps_own(item: Item) -> bool:
+    """Whether an operator keeps something that is not there before it has run."""
+    saved = item.work.saves() if isinstance(item.work, AbstractOperator) else ()
+    return any(not kept.role.startswith("input:") for kept in saved)
