@@ -33,6 +33,8 @@ TRAFFIC = {
     "relu2": ACTIVATION,
     "swiglu": GATED,
     "geglu": GATED,
+    "clamped_swiglu": GATED,
+    "clamped_geglu": GATED,
     "dropout": IN_PLACE,
     "residual_add": ("x branch -> y", "dy1 dy2 -> dx"),
     "bias_add": ("x -> y", "dy ->"),
@@ -40,6 +42,7 @@ TRAFFIC = {
     "copy": IN_PLACE,
     "cast_to_fp32": ("x -> high low", "dhigh dlow -> dx"),
     "rope": IN_PLACE,
+    "scaled_rope": IN_PLACE,
     "sigmoid": FROM_OUTPUT,
     "add_adapter": ("x adapter -> y", ""),
     "fork": ("->", "dx1 dx2 -> dx"),
@@ -91,6 +94,12 @@ CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forwa
     "wide_softmax": "x -> wide wide ; wide wide -> softmax softmax ; softmax softmax -> y",
     "unfused_swiglu": "gate -> activated ; activated value -> y",
     "unfused_geglu": "gate -> activated ; activated value -> y",
+    # experts of Megatron-Core: halves clamped, joined, gated; bias times probability, added, joined, cast
+    "chunked_swiglu": "gate -> cut ; value -> cut ; cut cut -> clamped clamped ; gate value -> y",
+    "chunked_geglu": "gate -> cut ; value -> cut ; cut cut -> clamped clamped ; gate value -> y",
+    "weighed_bias": (
+        "-> weighed weighed ; x weighed weighed -> sum sum ; sum sum -> joined joined ; joined joined -> y"
+    ),
     "unfused_gelu": (  # half; cube; times 0.045; x added; times √(2/π); tanh; 1 added; product
         "x -> half ; x -> cube ; cube -> small ; x small -> sum ; sum -> scaled ; scaled -> tanh ;"
         " tanh -> above ; half above -> y"
@@ -103,6 +112,7 @@ MASKED = {
 }  # one byte per element, written forward and read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
+    "scaled_rope", "weighed_bias",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
     "permute", "unpermute_sum", "merge_gradients",
 }  # fmt: skip
@@ -118,6 +128,9 @@ FUSIONS = {  # one kernel, and those that it stands for
     "rmsnorm": ("unfused_rmsnorm",),
     "rope": ("unfused_rope",),
     "swiglu": ("unfused_swiglu",),
+    "clamped_swiglu": ("chunked_swiglu",),
+    "clamped_geglu": ("chunked_geglu",),
+    "scaled_rope": ("unfused_rope",),
     "geglu": ("unfused_geglu",),
     "gelu": ("unfused_gelu",),
     "softmax": ("wide_softmax",),
@@ -204,11 +217,25 @@ def test_a_derivative_that_the_output_tells_keeps_the_output(kind):
     assert kept == [("output", 2 * ELEMENTS)]
 
 
-@pytest.mark.parametrize("kind", ["swiglu", "geglu"])
+@pytest.mark.parametrize("kind", ["swiglu", "geglu", "clamped_swiglu", "clamped_geglu"])
 def test_a_gated_activation_keeps_gate_and_value(kind):
     kept = [(tensor.role, tensor.size_bytes.item()) for tensor in operator(kind).saves()]
 
     assert kept == [("input:0", 2 * 2 * ELEMENTS)]
+
+
+def test_a_clamp_before_a_gate_s_kernel_keeps_both_halves_once_more():
+    """What is cut, whose mask the gradient needs, and what is left, which the gate's gradient needs."""
+    assert kept_bytes("chunked_swiglu") == 2 * kept_bytes("swiglu")
+
+
+def test_gradients_of_a_weighed_bias_are_those_of_a_sum_a_product_and_a_cast():
+    """Casts to fp32 and back; parts joined; gradient times bias, times probability, and both sums."""
+    wide, narrow = 4, 2
+    casts, joined = 2 * (narrow + wide), 2 * narrow
+    each = wide + wide + wide  # gradient read, product written, product read
+
+    assert backward_bytes("weighed_bias") == ELEMENTS * (casts + joined + 2 * each)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp8"])

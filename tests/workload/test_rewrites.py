@@ -66,7 +66,20 @@ MIXTURE, SHARED = (
     )
     for shared in (0, 1)
 )
-ARCHITECTURES = MODELS | {"mixture": MIXTURE, "shared": SHARED}
+SCALED = MIXTURE.model_copy(
+    update={
+        "blocks": tuple(
+            block.model_copy(
+                update={
+                    "mixer": block.mixer.model_copy(update={"rotary_scaled": True}),
+                    "feed_forward": block.feed_forward.model_copy(update={"gate_clamp": True}),
+                }
+            )
+            for block in MIXTURE.blocks
+        )
+    }
+)
+ARCHITECTURES = MODELS | {"mixture": MIXTURE, "shared": SHARED, "scaled": SCALED}
 EACH_MODEL = pytest.mark.parametrize("model", ARCHITECTURES)
 EACH_REWRITE = pytest.mark.parametrize("name", REWRITES)
 
@@ -218,7 +231,7 @@ def test_every_rewrite_leaves_messages_as_they_are(name, model):
 
 
 @EACH_REWRITE
-def test_every_rewrite_leaves_some_trace_on_one_of_five_architectures(name):
+def test_every_rewrite_leaves_some_trace_on_one_of_six_architectures(name):
     changed = [shown(REWRITES[name](prepared(name, m))) != shown(prepared(name, m)) for m in ARCHITECTURES]
 
     assert any(changed)
@@ -389,6 +402,22 @@ def test_rotary_embedding_of_whole_heads_needs_nothing_joined():
     after = REWRITES["unfused_rope"](logical_block(LLAMA, "gbs=1"))
 
     assert [kind_of(item) for item in after if "rope" in kind_of(item)] == ["unfused_rope"]
+
+
+def test_only_scaled_rotary_positions_lack_a_fused_kernel_of_transformer_engine():
+    plain, scaled = (
+        [kind_of(i) for i in REWRITES["unfused_scaled_rope"](logical_block(m, "gbs=1")) if "rope" in i.name]
+        for m in (MIXTURE, SCALED)
+    )
+
+    assert (plain, scaled) == (["rope"], ["unfused_rope"])
+
+
+@pytest.mark.parametrize("name", ["unfused_gate", "chunked_gate", "fused_experts"])
+def test_a_clamp_stays_with_its_gate_in_whatever_kernel(name):
+    kinds = {kind_of(item) for item in REWRITES[name](logical_block(SCALED, "gbs=1"))}
+
+    assert not [kind for kind in kinds if kind.startswith("clamped")]
 
 
 def test_a_quarter_of_each_head_is_turned_and_joined_with_the_rest():

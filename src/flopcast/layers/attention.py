@@ -38,8 +38,9 @@ class Attention(AbstractMixer):
 
     `head_size` frees the inner width, heads · head size, from the hidden width (Gemma: 16 · 256 inside
     3072). `rotary_fraction` is the part of each head that rotary positions turn: 1 for Llama, 0.25 for
-    GPT-NeoX, 0 for learned or no positions. `dropout` acts on the softmax output; dropout on the
-    layer's result belongs to the block, as does the add of `out_bias`: both follow the sum over ranks.
+    GPT-NeoX, 0 for learned or no positions; `rotary_scaled` scales what is turned (YaRN). `dropout` acts
+    on the softmax output; dropout on the layer's result belongs to the block, as does the add of
+    `out_bias`: both follow the sum over ranks.
 
     `qk_norm` puts root-mean-square norms on queries and keys, before rotary positions: over each head
     with one scale for all heads (Qwen3, Gemma 3) or with none ("unscaled": Llama 4), or over the whole
@@ -56,7 +57,8 @@ class Attention(AbstractMixer):
     ----------
     Cut by heads: arXiv:1909.08053, section 3. What is kept: arXiv:2205.05198, section 4.1. Norms of
     queries and keys: arXiv:2302.05442, section 2. ALiBi: arXiv:2108.12409. Caps: arXiv:2408.00118,
-    section 2. Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2.
+    section 2. Windows: arXiv:2310.06825, section 2. Sinks: arXiv:2508.10925, section 2. Scaled rotary
+    positions: arXiv:2309.00071, section 3.4.
     """
 
     kind: Literal["attention"] = "attention"
@@ -67,6 +69,7 @@ class Attention(AbstractMixer):
     qkv_bias: bool = False
     out_bias: bool = False
     rotary_fraction: float = Field(default=1.0, ge=0, le=1, description="of each head; 0: none")
+    rotary_scaled: bool = Field(default=False, description="turned heads are scaled by one number")
     causal: bool = True
     dropout: Probability = 0.0
     qk_norm: Literal["none", "per_head", "unscaled", "whole"] = "none"
@@ -212,7 +215,8 @@ class Attention(AbstractMixer):
         items += self._norm_queries_and_keys(hidden, split)
         if self.rotary_fraction:
             turned = tokens * (heads + groups) * size * self.rotary_fraction
-            rope = MemoryBound(kind="rope", elements=turned, dtype=dtype)
+            kind = "scaled_rope" if self.rotary_scaled else "rope"
+            rope = MemoryBound(kind=kind, elements=turned, dtype=dtype)
             items.append(_item("rope", rope, ("q",), "q"))
         return items
 

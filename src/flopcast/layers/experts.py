@@ -48,7 +48,8 @@ class Experts(AbstractLayer):
     together they are one dense MLP. `shared_gate` scales its result by a sigmoid of one number a token
     (Qwen1.5-MoE). The router is one product to as many scores as there are experts, then `router`,
     "softmax" or "sigmoid", in `router_dtype`: the model's, or "fp32". `auxiliary_loss` is the pass that
-    keeps loads even. `router_bias` and `expert_bias` (of both linears of every expert) are GPT-OSS's.
+    keeps loads even. `router_bias` and `expert_bias` (of both linears of every expert) are GPT-OSS's;
+    so is `gate_clamp`, which cuts both halves of a gate's input at a bound.
     `selection_bias` adds a number to each expert's score before the choice, one that follows the loads and
     no gradient (arXiv:2412.19437, section 2.1.2). With `expert_groups`, a token chooses its experts among
     those of `top_groups` groups of neighbours, so that it goes to fewer ranks.
@@ -86,6 +87,7 @@ class Experts(AbstractLayer):
     auxiliary_loss: bool = True
     router_bias: bool = False
     expert_bias: bool = False
+    gate_clamp: bool = Field(default=False, description="a gate's inputs are cut at a bound")
     capacity_factor: float = Field(default=0.0, ge=0, description="0: no token is dropped")
     pads_to_capacity: bool = Field(default=False, description="every expert gets as many rows")
     load_imbalance_ratio: float | None = Field(default=None, ge=1, description="fullest expert over mean")
@@ -287,7 +289,8 @@ class Experts(AbstractLayer):
             dtype=split.dtype,
         )
         down = replace(up, n=constant(hidden), k=inner)
-        act = _pass(self.activation, rows * inner, split)
+        clamps = self.gate_clamp and self.activation in GATED
+        act = _pass(f"clamped_{self.activation}" if clamps else self.activation, rows * inner, split)
         return [
             _item("up", up, "experts.rows", "experts.up"),
             *self._bias("up", rows * up.n, split),

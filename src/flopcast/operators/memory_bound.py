@@ -50,6 +50,8 @@ KINDS: dict[str, Kind] = {
     "relu2": Kind(forward=2, backward=3, saves=X),  # max(x, 0)²: its slope is twice the kept input
     "swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
     "geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
+    "clamped_swiglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),  # both halves cut at a bound
+    "clamped_geglu": Kind(forward=3, backward=5, saves=(("input:0", 2),)),
     "dropout": Kind(forward=2, backward=2, mask_passes=1),
     "residual_add": Kind(forward=3, backward=3),  # backward: the gradients of the two uses are added
     "bias_add": Kind(forward=2, backward=1),  # backward: the bias gradient sums over tokens
@@ -57,6 +59,7 @@ KINDS: dict[str, Kind] = {
     "copy": Kind(forward=2, backward=2),
     "cast_to_fp32": Kind(forward=3, backward=3),
     "rope": Kind(forward=2, backward=2),
+    "scaled_rope": Kind(forward=2, backward=2),  # turned, and scaled by one number
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
     "add_adapter": Kind(forward=3),  # its gradient passes unchanged
     "fork": Kind(forward=0, backward=3),  # a tensor with two readers: their gradients are added
@@ -90,6 +93,9 @@ KINDS: dict[str, Kind] = {
     "wide_softmax": Kind(forward=10, backward=12, saves=(("wide", 2), *OUT)),
     "unfused_swiglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
     "unfused_geglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
+    "chunked_swiglu": Kind(forward=11, backward=15, saves=(("input:0", 2), ("clamped", 2))),
+    "chunked_geglu": Kind(forward=11, backward=15, saves=(("input:0", 2), ("clamped", 2))),
+    "weighed_bias": Kind(forward=14, backward=20),  # in fp32 between casts: counted in 16-bit passes
     "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
     "rope_join": Kind(forward=2, backward=7),  # turned and kept parts: joined; cut, padded, added
     # gradients and parameters of a whole rank

@@ -40,7 +40,10 @@ class Relative:
         return self.time_ratio if self.speed_up_ratio is None else engine_ratio / self.speed_up_ratio
 
 
-GELU_LIKE = ("silu", "relu", "relu2", "swiglu", "geglu", "softcap", "sigmoid")  # an elementwise function
+GELU_LIKE = (  # an elementwise function
+    *("silu", "relu", "relu2", "softcap", "sigmoid"),
+    *("swiglu", "geglu", "clamped_swiglu", "clamped_geglu"),
+)
 STREAMING = Relative(name="residual_add", log_sigma_factor=0.08)
 CHAINS = (
     "wide_rmsnorm",
@@ -49,6 +52,9 @@ CHAINS = (
     "unfused_swiglu",
     "unfused_geglu",
     "unfused_gelu",
+    "chunked_swiglu",
+    "chunked_geglu",
+    "weighed_bias",
 )
 CHAIN = Relative(name="residual_add", log_sigma_factor=0.2)
 
@@ -89,6 +95,7 @@ RELATIVES: dict[str, Relative] = {
             "bias_add_residual",
             "fused_layernorm",
             "rope",
+            "scaled_rope",
             "alibi",
             "add_adapter",
             "fork",
@@ -105,6 +112,7 @@ RELATIVES: dict[str, Relative] = {
             "bias_add_residual.backward",
             "fused_layernorm.backward",
             "rope.backward",
+            "scaled_rope.backward",
             "rope_join.backward",
             "scale_rows.backward",
             "split_heads.backward",

@@ -87,6 +87,7 @@ class Architecture:
     local: tuple[int, ...] | None = None
     unturned: tuple[int, ...] = ()
     sinks: bool = False
+    rotary_scaled: bool = False
     experts: dict[str, object] | None = None
     dense_layers: tuple[int, ...] = ()
     latent: dict[str, object] | None = None
@@ -351,6 +352,7 @@ def _mixer(found: Architecture, kind: LayerKind) -> dict[str, object]:
         "window": found.window if kind.local else None,
         "window_kind": found.window_kind if kind.local else "sliding",
         "sinks": found.sinks,
+        "rotary_scaled": found.rotary_scaled,
     }
 
 

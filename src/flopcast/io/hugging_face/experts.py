@@ -62,12 +62,13 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
 
 
 def gpt_oss_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`; they and the router have biases; defaults of gpt-oss-120b."""
+    """Experts as wide as `intermediate_size`, with biases and clamped gates; defaults of gpt-oss-120b."""
     return {
         "num_experts": read.count("num_local_experts", 128),
         "top_k": read.count("num_experts_per_tok", 4),
         "expert_hidden": read.size("ffn_hidden", 2880),
         "expert_bias": True,
+        "gate_clamp": True,
         "router_bias": True,
         "auxiliary_loss": _has_loss(read),
     }

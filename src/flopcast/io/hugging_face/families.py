@@ -297,7 +297,7 @@ NEMOTRON: dict[str, Rule] = LLAMA | _sizes(6144, 32, 48, 24576, 256000, 4096) | 
     "rotary_fraction": _given(0.5, "partial_rotary_factor", "partial_rotary_percent", "rope_percent"),
 }  # fmt: skip
 GPT_OSS: dict[str, Rule] = LLAMA | _sizes(2880, 36, 64, 2880, 201088, 131072) | {
-    "kv_heads": _given(8), "head_size": _given(64), "mlp_bias": False, "sinks": True,
+    "kv_heads": _given(8), "head_size": _given(64), "mlp_bias": False, "sinks": True, "rotary_scaled": True,
     "qkv_bias": _given(True, "attention_bias"), "out_bias": _given(True, "attention_bias"),
     "window": _given(128), "local": local_layers(every_other), "experts": gpt_oss_experts,
 }  # fmt: skip

@@ -26,8 +26,8 @@ from flopcast.workload.rewrites.loss_metrics import loss_metrics
 from flopcast.workload.rewrites.separate_experts import separate_experts
 from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
-from flopcast.workload.rewrites.unfused_rope import unfused_rope
-from flopcast.workload.rewrites.weighted_experts import weighted_experts
+from flopcast.workload.rewrites.unfused_rope import unfused_rope, unfused_scaled_rope
+from flopcast.workload.rewrites.weighted_experts import chunked_gate, weighted_experts
 
 REWRITES: dict[str, Rewrite] = {
     "flash_attention": flash_attention,
@@ -41,6 +41,7 @@ REWRITES: dict[str, Rewrite] = {
     "loss_metrics": loss_metrics,
     "unfused_rmsnorm": unfused_rmsnorm,
     "unfused_rope": unfused_rope,
+    "unfused_scaled_rope": unfused_scaled_rope,
     "layout_copies": layout_copies,
     "shared_expert_overlap": shared_expert_overlap,
     "wide_rmsnorm": wide_rmsnorm,
@@ -49,6 +50,7 @@ REWRITES: dict[str, Rewrite] = {
     "unfused_gate": unfused_gate,
     "unfused_gelu": unfused_gelu,
     "weighted_experts": weighted_experts,
+    "chunked_gate": chunked_gate,
     "separate_experts": separate_experts,
     "fused_experts": fused_experts,
 }

@@ -37,8 +37,11 @@ def wide_softmax(items: Items) -> Items:
 
 
 def unfused_gate(items: Items) -> Items:
-    """`swiglu`, `geglu` → activation, product: keeps the activated half too."""
-    return change_kind(change_kind(items, "swiglu", "unfused_swiglu"), "geglu", "unfused_geglu")
+    """`swiglu`, `geglu` → activation, product: keeps the activated half too. A clamp costs nothing more."""
+    for gate in ("swiglu", "geglu"):
+        for kind in (gate, f"clamped_{gate}"):
+            items = change_kind(items, kind, f"unfused_{gate}")
+    return items
 
 
 def unfused_gelu(items: Items) -> Items:

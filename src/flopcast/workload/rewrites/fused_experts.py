@@ -14,7 +14,10 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.workload.rewrites.base import Items
 
-GATES = {"swiglu": "epilogue_gate", "geglu": "epilogue_gate", "bias_add": "epilogue_bias"}
+GATES = {
+    **dict.fromkeys(("swiglu", "geglu", "clamped_swiglu", "clamped_geglu"), "epilogue_gate"),
+    **dict.fromkeys(("bias_add", "weighed_bias"), "epilogue_bias"),
+}
 
 
 def fused_experts(items: Items) -> Items:

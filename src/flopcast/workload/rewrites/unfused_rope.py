@@ -16,8 +16,19 @@ def unfused_rope(items: Items) -> Items:
     """
     result: list[Item] = []
     for item in items:
-        result += _unfused(item, items) if kind_of(item) == "rope" else (item,)
+        result += _unfused(item, items) if kind_of(item) in ("rope", "scaled_rope") else (item,)
     return tuple(result)
+
+
+def unfused_scaled_rope(items: Items) -> Items:
+    """`scaled_rope` → `unfused_rope`: the fused kernel of Transformer Engine scales by nothing but one.
+
+    References
+    ----------
+    megatron/core/models/common/embeddings/rope_utils.py: `apply_rotary_pos_emb` warns, and runs its own
+    chain, where `mscale` is not 1.
+    """
+    return change_kind(items, "scaled_rope", "unfused_rope")
 
 
 def _unfused(rope: Item, items: Items) -> Items:
@@ -25,7 +36,7 @@ def _unfused(rope: Item, items: Items) -> Items:
 
     How many elements whole heads have is read off the layer's attention product or kernel.
     """
-    (item,) = change_kind((rope,), "rope", "unfused_rope")
+    (item,) = change_kind((rope,), kind_of(rope), "unfused_rope")
     turned = item.work
     if not isinstance(turned, MemoryBound):
         return (item,)
