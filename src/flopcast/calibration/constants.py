@@ -18,6 +18,7 @@ Shares hold for small changes, so predictions are made again with the levels fou
 """
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,10 +31,10 @@ from flopcast.dtypes import Counts, Logs
 SHARED_LOG_SIGMA = 0.1  # prior of what all derates share: 1.15, between 1 and 1.3
 DEGREES_OF_FREEDOM = 4.0
 EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
-ROUNDS = 50  # of weights and noise; they settle within ten
+ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
 FOLDS = 5  # by configuration, for what nothing explains
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
-LEAST_MOVE = 0.003  # of a ratio: less is no constant worth a line
+LEAST_MOVE = 0.02  # of a ratio: less is no constant worth a line
 SURER = 0.8  # sigma after over before
 INSIDE = 0.9
 NINETY_PERCENT = 1.6449
@@ -160,7 +161,7 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
     kept = [c for c in found if c.rows and (abs(math.log(c.ratio)) > LEAST_MOVE or _surer(c))]
     kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
     if design.has_shared:
-        spread = max(p.log_sigma_factor for p in priors.values() if p.shared)
+        spread = statistics.median(p.log_sigma_factor for p in priors.values() if p.shared)
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
         sigma = math.hypot(float(sigmas[-1]), spread)
         kept.insert(0, _constant(SHARED_DERATE, (float(logs[-1]), sigma), SHARED_LOG_SIGMA, observed, rows))
@@ -248,11 +249,13 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     trust = np.ones(len(design.gaps))
     logs: Logs = np.zeros(len(precision))
     covariance: Logs = np.diag(design.prior_log_sigmas**2)
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         each = weights * trust / noise**2
         known = design.shares.T @ (design.shares * each[:, None]) + precision
         covariance = np.linalg.inv(known).astype(np.float64)
-        logs = covariance @ (design.shares.T @ (each * design.gaps))
+        before, logs = logs, covariance @ (design.shares.T @ (each * design.gaps))
+        if number and np.abs(logs - before).max(initial=0.0) < SETTLED:
+            break
         left = design.gaps - design.shares @ logs
         for rows in members.values():
             if rows.any():
