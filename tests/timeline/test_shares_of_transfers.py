@@ -101,3 +101,52 @@ def test_shares_of_transfers_never_exceed_the_gaps_that_they_fill(micro_batches)
     assert found["mlp.up"] + found["mlp.up.dgrad"] == pytest.approx(work_s)
     assert hops_s <= timeline.step_time_s - work_s
     assert hops_s + work_s + timeline.bottleneck_waits_s == pytest.approx(timeline.step_time_s)
+
+
+BLOCKING = {
+    "batched": ("megatron-2022", "dp=4 pp=2 gbs=4 precision=fp16", "dgx-a100:1"),
+    "sequential": ("gpt-neox-deepspeed", "dp=4 pp=2 gbs=4 zero=1 precision=fp16", "dgx-a100:1"),
+}
+
+
+@pytest.mark.parametrize("style", BLOCKING)
+def test_transfers_that_block_stand_on_the_path_whole_and_in_a_stages_gap_no_longer_than_they_take(style):
+    """One micro-batch over two stages: sent on, worked on by the other, and its gradient sent back."""
+    stack, plan, cluster = BLOCKING[style]
+    job = make_job(stack=stack, plan=plan, cluster=cluster)
+    seconds = {
+        ("mlp.up", "forward"): FORWARD_S,
+        ("mlp.up.dgrad", "backward"): BACKWARD_S,
+        ("hop.activation", "forward"): ON_S,
+        ("hop.gradient", "backward"): BACK_S,
+    }
+
+    timeline = run_step(repriced(priced_job(job), lambda i: seconds.get((i.name, i.phase), 0.0)))
+
+    each_s = 4 * (FORWARD_S + BACKWARD_S)  # of four blocks
+    found = told(timeline.bottleneck_shares)
+    assert timeline.step_time_s == pytest.approx(2 * each_s + ON_S + BACK_S)
+    hops_s = found["hop.activation"] + found["hop.gradient"]
+    assert 0 < hops_s <= ON_S + BACK_S
+    own_s = found["mlp.up"] + found["mlp.up.dgrad"]
+    assert own_s >= each_s  # DeepSpeed's stages hold five blocks and three
+    assert timeline.bottleneck_waits_s == pytest.approx(timeline.step_time_s - own_s - hops_s)
+    path = told(timeline.shares)
+    assert (path["hop.activation"], path["hop.gradient"]) == pytest.approx((ON_S, BACK_S))
+
+
+@pytest.mark.parametrize("stage", [0, STAGES - 1])
+def test_a_stage_whose_reduction_is_longest_is_the_busiest(stage):
+    job = make_job(stack="megatron-2022", plan=f"dp=2 pp={STAGES} gbs=8 precision=fp16")
+    passes = {("mlp.up", "forward"): FORWARD_S, ("mlp.up.dgrad", "backward"): BACKWARD_S}
+    equal = repriced(priced_job(job), lambda i: passes.get((i.name, i.phase), 0.0))
+
+    (reduction,) = (item for item in equal.programs.reduce if item.name == "gradients.reduce")
+    buckets = reduction.count[0, equal.programs.stages.of(0).stage_class[stage]]
+
+    timeline = run_step(on_stage(equal, stage, 5.0 / buckets, name="gradients.reduce"))
+
+    assert told(timeline.bottleneck_shares)["gradients.reduce"] == pytest.approx(5.0)
+    # the last stage's last backward ends three stages before the first's: its reduction is not waited for
+    on_path_s = told(timeline.shares)["gradients.reduce"]
+    assert on_path_s == pytest.approx(5.0 if stage == 0 else 0.0, abs=1e-9)
