@@ -3,7 +3,7 @@
 from math import comb, prod
 
 import pytest
-from combination_cases import LENGTH, MODELS, at, plan_of, programs_of, runs
+from combination_cases import LENGTH, MODELS, at, plan_of, programs_of, runs, stack
 
 BF16, FP32 = 2, 4
 HIDDEN = 256
@@ -112,22 +112,38 @@ def test_a_block_gathers_and_scatters_its_tokens_twice_in_each_pass(cp, tensor, 
     assert sent == pytest.approx(8 * passes * tokens_bytes, rel=1e-9)
 
 
+def exchanges(spread, cp, dispatcher):
+    """Bytes of each exchange of a step on one rank, and of its tokens once, in six blocks of experts."""
+    fields = {"data_parallel": 8, "context_parallel": cp, "expert_parallel": spread}
+    plan = plan_of(MODELS["experts"], fields, {"global_batch": 8})
+    software = stack(experts=stack().experts.model_copy(update={"dispatcher": dispatcher}))
+    programs = programs_of(MODELS["experts"], plan, software=software)
+    sent = [times * at(item.work.message_bytes) for item, times in of_axis(programs, "ep")]
+    return sent, 6 * BF16 * HIDDEN * LENGTH / cp
+
+
 @pytest.mark.parametrize("spread", [2, 4, 8])
 @pytest.mark.parametrize("cp", [1, 2])
 def test_every_token_travels_to_each_of_its_experts_and_back_in_both_passes(spread, cp):
-    fields = {"data_parallel": 8, "context_parallel": cp, "expert_parallel": spread}
-    plan = plan_of(MODELS["experts"], fields, {"global_batch": 8})
+    """NCCL exchanges rows that the host has put in order: one for each of a token's two experts."""
+    sent, once_bytes = exchanges(spread, cp, "all_to_all")
 
-    programs = programs_of(MODELS["experts"], plan)
+    # out and back, forward and backward
+    assert sent == pytest.approx([2 * once_bytes] * 4, rel=1e-9)
 
-    # a token goes once to each rank that holds any of its two experts: of all ways to draw two out of
-    # eight, those that miss a rank are the draws from the others' experts
+
+@pytest.mark.parametrize("spread", [2, 4, 8])
+@pytest.mark.parametrize("cp", [1, 2])
+@pytest.mark.parametrize("dispatcher", ["deepep", "hybridep"])
+def test_a_library_of_experts_sends_a_token_once_to_each_rank_that_holds_any_of_its_experts(
+    spread, cp, dispatcher
+):
+    sent, once_bytes = exchanges(spread, cp, dispatcher)
+
+    # of all ways to draw two experts out of eight, those that miss a rank are the draws from the others'
     missed = comb(8 - 8 // spread, 2) / comb(8, 2)
     ranks_of_token = spread * (1 - missed)
-    sent = [times * at(item.work.message_bytes) for item, times in of_axis(programs, "ep")]
-    assert len(sent) == 4  # out and back, forward and backward, in each of six blocks
-    once_bytes = BF16 * HIDDEN * LENGTH / cp
-    assert sent == pytest.approx([6 * ranks_of_token * once_bytes] * 4, rel=1e-9)
+    assert sent == pytest.approx([ranks_of_token * once_bytes] * 4, rel=1e-9)
 
 
 @pytest.mark.parametrize("virtual", [1, 2, 4])

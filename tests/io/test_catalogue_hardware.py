@@ -68,6 +68,7 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     "a100-pcie-80gb": (2048, 128, 1410, 1410, 108),
     # NVIDIA H100 white paper, tables 2 and 3: matrices run at a lower boost clock than vectors
     "h100-sxm5-80gb": (4096, 256, 1830, 1980, 132),
+    "h100-sxm5-96gb": (4096, 256, 1830, 1980, 132),
     "h800-sxm-80gb": (4096, 256, 1830, 1980, 132),
     "h200-sxm-141gb": (4096, 256, 1830, 1980, 132),
     "gh200-96gb": (4096, 256, 1830, 1980, 132),
@@ -116,6 +117,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "a100-sxm4-80gb": (5120, 3.186),
     "a100-pcie-80gb": (5120, 3.024),
     "h100-sxm5-80gb": (5120, 5.234),
+    "h100-sxm5-96gb": (6144, 3.186),  # the memory of H100 PCIe, in six stacks
     "h800-sxm-80gb": (5120, 5.234),
     "h100-pcie-80gb": (5120, 3.186),
     "h200-sxm-141gb": (6144, 6.25),
@@ -163,6 +165,7 @@ SPARSE = {  # TFLOP/s that data sheets print in large type: bf16, fp8
     "a100-pcie-40gb": (624, None),
     "a100-pcie-80gb": (624, None),
     "h100-sxm5-80gb": (1979, 3958),
+    "h100-sxm5-96gb": (1979, 3958),
     "h200-sxm-141gb": (1979, 3958),
     "gh200-96gb": (1979, 3958),
     "gh200-144gb": (1979, 3958),
@@ -234,6 +237,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "a100-sxm4-40gb": (12, 25),  # NVLink 3
     "a100-sxm4-80gb": (12, 25),
     "h100-sxm5-80gb": (18, 25),  # NVLink 4
+    "h100-sxm5-96gb": (18, 25),
     "h200-sxm-141gb": (18, 25),
     "gh200-96gb": (18, 25),
     "gh200-144gb": (18, 25),
@@ -273,7 +277,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
         ("dgx-h100", "dgx-h200", "dgx-b200", "eos", "hgx-h100", "hgx-h800", "hgx-h20", "meta-24k-roce"),
         (8, 400),
     ),
-    "simumax-b200": (8, 400),
+    **dict.fromkeys(("simumax-b200", "grand-teton-h100"), (8, 400)),
     **dict.fromkeys(("azure-nd-h100-v5", "azure-nd-h200-v5", "azure-nd-mi300x-v5"), (8, 400)),
     **dict.fromkeys(("azure-nd-a100-v4", "azure-ndm-a100-v4", "dgx-a100", "selene"), (8, 200)),
     **dict.fromkeys(("mi300x-8", "mi355x-8", "gcp-a3-ultra", "gcp-a4", "aws-p6-b200"), (8, 400)),

@@ -20,11 +20,13 @@ TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZ
 
 
 def test_every_collective_of_torch_that_is_priced_is_measured():
-    """The exchange of experts' tokens is another library's (DeepEP), and asks for its own buffers.
+    """Libraries of experts, DeepEP and its branch HybridEP, exchange tokens through buffers of their own.
 
     A pass around a ring is made of transfers between neighbours, which are measured.
     """
-    assert set(COLLECTIVES) | {"dispatch", "combine", "ring_pass"} == set(FORMULAS)
+    of_other_libraries = {"dispatch", "combine", "hybrid_dispatch", "hybrid_combine"}
+
+    assert set(COLLECTIVES) | of_other_libraries | {"ring_pass"} == set(FORMULAS)
 
 
 def test_one_process_has_no_peers():

@@ -328,6 +328,18 @@ def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
     return lambda: scatter(shard, full, group=group)
 
 
+def _broadcast(entry: Entry, peers: Peers) -> Run:
+    """`message_bytes` is the array of the group's first rank, which all others get."""
+    array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
+    return lambda: peers.torch.distributed.broadcast(array, ranks[0], group=peers.handles[ranks])
+
+
+def _reduce(entry: Entry, peers: Peers) -> Run:
+    """`message_bytes` is each rank's summand; the group's first rank gets the sum."""
+    array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
+    return lambda: peers.torch.distributed.reduce(array, ranks[0], group=peers.handles[ranks])
+
+
 def _all_to_all(entry: Entry, peers: Peers) -> Run:
     """`message_bytes` is the full input of one rank, one part of it for each."""
     ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
@@ -350,6 +362,8 @@ COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
     "all_to_all": _all_to_all,
     "send_receive": _send_receive,
 }
