@@ -46,6 +46,7 @@ TRAFFIC = {
     "sigmoid": FROM_OUTPUT,
     "add_adapter": ("x adapter -> y", ""),
     "fork": ("->", "dx1 dx2 -> dx"),
+    "fork_of_three": ("->", "dx1 dx2 dx3 -> dx"),
     "scale_rows": ACTIVATION,  # y = scale · x: the scale's gradient needs x
     "top_k": ("scores ->", "-> dscores"),
     "router_loss": ("scores ->", "scores -> dscores"),

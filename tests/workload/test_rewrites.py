@@ -47,7 +47,12 @@ FUSIONS = [
     "fused_softmax_dropout",
 ]
 OF_THE_LOSS = ["loss_metrics"]
-INSERTING = ["layout_copies", "loss_metrics"]  # kernels in front of one that stays: asked twice, twice
+INSERTING = [  # kernels in front of one that stays: asked twice, twice
+    "layout_copies",
+    "loss_metrics",
+    "separate_projections",
+    "compiled_projections",
+]
 RUNS = {row.job.model.name: row.job for row in load_suite("paper").rows}  # runs of one model share a stack
 MIXTURE, SHARED = (
     LLAMA.model_copy(
@@ -95,9 +100,11 @@ def head_of(model, text="gbs=1"):
 
 
 def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
-    """Forward items that the rewrite may meet: fused attention, or the loss, where it works on them."""
+    """Forward items that the rewrite may meet: fused attention, the loss or gathers where it needs them."""
     if name in OF_THE_LOSS:
         return head_of(ARCHITECTURES[model], text)
+    if name == "compiled_projections":
+        text = f"{text} sp"
     items = logical_block(ARCHITECTURES[model], text)
     return REWRITES["flash_attention"](items) if name == "layout_copies" else items
 
@@ -328,6 +335,53 @@ def test_metrics_of_training_cost_two_more_losses_forward_and_none_backward():
     assert [item.name for item in metrics] == ["head.metric_cross_entropy", "head.metric_perplexity"]
     assert all(at(item.work.work().moved_bytes) == (2 + 4 + 4 + 4) * logits for item in metrics)
     assert all(item.work.gradients() == () for item in metrics)
+
+
+def forks(name, model, text):
+    """Sums of gradients that a rewrite adds: passes over the input of a block, by the sum."""
+    items = REWRITES[name](logical_block(model, text))
+    sequences = 2 if "mbs=2" in text else 1
+    found = {}
+    for item in items:
+        if kind_of(item).startswith("fork"):
+            ((_, gradient),) = item.work.gradients()
+            assert at(item.work.work().moved_bytes) == 0
+            moved = at(item.count) * at(gradient.work().moved_bytes)
+            found[item.name] = moved / (2 * sequences * LENGTH * HIDDEN)
+    return found
+
+
+@pytest.mark.parametrize("text", ["gbs=1", "tp=2 sp mbs=2 gbs=2"])
+def test_gradients_of_linears_that_read_one_input_are_added_pair_by_pair_in_eager_code(text):
+    found = forks("separate_projections", LLAMA, text)
+
+    # of q, k and v two sums, of gate and value one: two tensors are read for each, and one is written
+    assert found == {"attention.qkv_fork": 6, "mlp.up_fork": 3}
+
+
+def test_compiled_code_adds_them_at_once_where_the_sum_is_scattered_and_in_the_norm_elsewhere():
+    assert forks("compiled_projections", LLAMA, "tp=2 sp mbs=2 gbs=2") == {
+        "attention.qkv_fork": 4,
+        "mlp.up_fork": 3,
+    }
+    assert forks("compiled_projections", LLAMA, "gbs=1") == {}
+
+
+def test_a_plain_linear_has_one_gradient_to_its_input():
+    assert set(forks("separate_projections", GPT, "gbs=1")) == {"attention.qkv_fork"}
+
+
+def test_a_sum_of_gradients_is_done_between_its_products_and_the_scatter():
+    items = REWRITES["compiled_projections"](logical_block(LLAMA, "tp=2 sp mbs=2 gbs=2"))
+
+    names = [item.name for item in derive_backward(items, frozenset())]
+
+    for part, product in (("attention", "qkv"), ("mlp", "up")):
+        sum_of, product_of = (
+            names.index(f"{part}.{product}_fork.dgrad"),
+            names.index(f"{part}.{product}.dgrad"),
+        )
+        assert product_of < sum_of < names.index(f"{part}.norm.dgrad")
 
 
 def test_every_bias_of_a_linear_joins_its_product():

@@ -63,6 +63,7 @@ KINDS: dict[str, Kind] = {
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
     "add_adapter": Kind(forward=3),  # its gradient passes unchanged
     "fork": Kind(forward=0, backward=3),  # a tensor with two readers: their gradients are added
+    "fork_of_three": Kind(forward=0, backward=4),
     "scale_rows": Kind(forward=2, backward=3, saves=X),  # by one number a row
     "top_k": Kind(forward=1, backward=1, reduces=True),  # what it picks is small beside what it reads
     "router_loss": Kind(forward=1, backward=2),

@@ -50,6 +50,7 @@ PASSES_ON = (  # kinds whose gradient is that of their output, for every input o
     "mask_fill",
     "add_adapter",
     "fork",
+    "fork_of_three",
 )
 PASSES_ON_RESIDUAL = ("bias_dropout_add",)
 CHAINS: dict[str, int] = {  # kinds made of several kernels → tensors between these, beside the gradient

@@ -100,6 +100,8 @@ RELATIVES: dict[str, Relative] = {
             "add_adapter",
             "fork",
             "fork.backward",
+            "fork_of_three",
+            "fork_of_three.backward",
             "rope_join",
             "scale_rows",
             "split_heads",

@@ -24,6 +24,7 @@ from flopcast.workload.rewrites.layout_copies import layout_copies
 from flopcast.workload.rewrites.linear_bias import linear_bias
 from flopcast.workload.rewrites.loss_metrics import loss_metrics
 from flopcast.workload.rewrites.separate_experts import separate_experts
+from flopcast.workload.rewrites.separate_projections import compiled_projections, separate_projections
 from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
 from flopcast.workload.rewrites.unfused_rope import unfused_rope, unfused_scaled_rope
@@ -53,4 +54,6 @@ REWRITES: dict[str, Rewrite] = {
     "chunked_gate": chunked_gate,
     "separate_experts": separate_experts,
     "fused_experts": fused_experts,
+    "separate_projections": separate_projections,
+    "compiled_projections": compiled_projections,
 }

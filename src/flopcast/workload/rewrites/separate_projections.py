@@ -1,0 +1,72 @@
+"""Queries, keys and values, and both halves of a gated layer, as linears of their own.
+
+Models of PyTorch have a matrix for each (`wq`, `wk`, `wv`; `w1`, `w3`), where a layer states one product.
+What their input gets back is a sum then: each gives a gradient as wide as the input, however few of its
+columns a rank holds. The products stay one each, as if their columns lay side by side. Tensor parallelism
+is taken to divide sequences too, as TorchTitan's always does.
+
+References
+----------
+pytorch/torchtitan: torchtitan/models/llama/model.py (the matrices), torchtitan/parallelisms/
+parallelize_llama.py (`PrepareModuleInput`: gathered once for all, so that gradients are added before
+they are scattered).
+"""
+
+from dataclasses import replace
+
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.operators.messages import AllGather
+from flopcast.workload.rewrites.base import Items, beside, kind_of
+
+HALVES = ("swiglu", "geglu")
+
+
+def separate_projections(items: Items) -> Items:
+    """Eager: gradients are added one after the other, each by a kernel."""
+    return _forked(items, compiled=False)
+
+
+def compiled_projections(items: Items) -> Items:
+    """Compiled: by one kernel before a reduce-scatter; without one, in the norm's own gradient kernel."""
+    return _forked(items, compiled=True)
+
+
+def _forked(items: Items, compiled: bool) -> Items:
+    """What adds gradients stands ahead of the gather, so that nothing is between it and its products."""
+    gathers = {item.output: item for item in items if _gathers(item)}
+    forks: dict[int, list[Item]] = {}
+    for item in items:
+        parts = _parts(item, items)
+        gather = gathers.get(item.inputs[0]) if item.inputs else None
+        if parts > 1 and (gather is not None or not compiled):
+            forks.setdefault(id(gather or item), []).append(_fork(item, parts, compiled))
+    return tuple(each for item in items for each in (*forks.get(id(item), ()), item))
+
+
+def _gathers(item: Item) -> bool:
+    """Whether tokens of all tensor-parallel ranks come together."""
+    return isinstance(item.work, AllGather) and item.work.axis == "tp"
+
+
+def _parts(item: Item, items: Items) -> int:
+    """How many matrices a product has in such a model: by what reads its result."""
+    if not isinstance(item.work, Matmul):
+        return 1
+    readers = [kind_of(other) for other in items if item.output in other.inputs]
+    if "split_heads" in readers:
+        return 3
+    return 2 if any(kind.endswith(HALVES) for kind in readers) else 1
+
+
+def _fork(product: Item, parts: int, compiled: bool) -> Item:
+    """Backward, the gradients of so many products to their common input, added up."""
+    work = product.work
+    if not isinstance(work, Matmul):
+        return product
+    kind = "fork_of_three" if compiled and parts == 3 else "fork"
+    adding = MemoryBound(kind=kind, elements=work.m * work.k, dtype=work.dtype)
+    name = beside(product, f"{product.name.rpartition('.')[2]}_fork")
+    times = 1.0 if compiled else parts - 1.0
+    return replace(product, name=name, work=adding, inputs=(), output=name, count=product.count * times)
