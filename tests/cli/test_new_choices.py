@@ -152,7 +152,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "recompute=full:blocks:2": ("recompute_method", "'uniform', 'block' or 'every'"),
     "recompute=full:block:0": ("recompute_layers", "greater than or equal to 1"),
     "recompute=full:block:9": ("plan.recompute_layers", "1 to 8, the blocks of a chunk"),
-    "recompute=selective:attention": ("plan.recompute_modules", "core_attention"),
+    "recompute=selective:norm": ("plan.recompute_modules", "core_attention"),
     "optimizer=lion": ("optimizer", "'adamw_8bit'"),
     "optimizer=adafactor zero=1": ("plan.optimizer", "set zero to 0"),
     "precision=fp4": ("precision", "'nvfp4'"),

@@ -133,17 +133,22 @@ def test_a_source_of_no_run_cannot_be_left_out(table):
     assert "allowed: source-a" in ended.err
 
 
-def test_constants_are_fitted_written_and_printed(table, tmp_path):
-    out = tmp_path / "constants.json"
-    ended = flopcast("calibrate", "constants", "--runs", table, "--out", out, "--json")
-    found = json.loads(ended.out)["constants"]
+def test_constants_are_fitted_written_and_printed(tmp_path):
+    """Of a run that is a third slower than predicted; one beyond reason would teach nothing."""
+    table, out = tmp_path / "runs.csv", tmp_path / "constants.json"
+    table.write_text("\n".join((HEADER, RUN.replace(",0.9", ",0.47"))) + "\n")
 
+    ended = flopcast("calibrate", "constants", "--runs", table, "--out", out, "--json")
+
+    found = json.loads(ended.out)["constants"]
+    text = flopcast("calibrate", "constants", "--runs", table).out
     assert ended.code == 0
     assert {entry["name"] for entry in found} == {
         entry["name"] for entry in json.loads(out.read_text())["constants"]
     }
     assert all(entry["site"] and entry["sources"] == ["source-a"] for entry in found)
-    assert "in_training_derate" in flopcast("calibrate", "constants", "--runs", table).out
+    assert {"memory_level[a100-sxm4-80gb]", "unexplained[dense]"} <= {entry["name"] for entry in found}
+    assert all(entry["name"] in text for entry in found)
 
 
 def test_the_constants_in_use_are_printed_without_a_fit():
