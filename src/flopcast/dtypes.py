@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]  # a quantity with a unit: seconds, bytes, FLOP, ra
 Counts = NDArray[np.float64]  # a shape, a degree, a number of things: dimensionless
 Logs = NDArray[np.float64]  # a logarithm
 Integers = NDArray[np.intp]  # positions in other arrays
+Flags = NDArray[np.bool_]  # what holds where
 Probability = Annotated[float, Ge(0), Lt(1)]
 
 ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int64": 8.0, "bool": 1.0}

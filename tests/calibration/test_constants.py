@@ -69,7 +69,7 @@ def test_a_fit_does_not_depend_on_the_levels_that_runs_were_predicted_with(at):
 
 @pytest.mark.parametrize("sigma", [0.01, 0.03, 0.1])
 def test_a_surer_prior_holds_a_level_back(sigma):
-    few = runs({PRODUCTS: 1.3}, rows=4, noise=0.02)
+    few = runs({PRODUCTS: 1.3}, rows=10, noise=0.02)
     priors = PRIORS | {PRODUCTS: Prior(log_sigma_factor=sigma)}
     free = ratio(fit(few, PRIORS, {}), PRODUCTS)
 
@@ -173,8 +173,14 @@ def test_a_factor_of_one_source_is_told_as_a_sites():
 def test_factors_without_a_prior_are_no_constants():
     rows = [
         Observed(
-            id="a", source="a", configuration=1, family="dense", log_gap_factor=0.2, shares={"jitter": 1.0}
+            id=str(n),
+            source="a",
+            configuration=n,
+            family="dense",
+            log_gap_factor=0.2,
+            shares={"jitter": 1.0},
         )
+        for n in range(10)
     ]
 
     assert [one.name for one in fit(rows, {}, {}).constants] == ["unexplained[dense]"]

@@ -136,7 +136,7 @@ def test_a_refit_of_a_table_says_how_many_rows_hang_on_each_constant(tmp_path):
     header += ",framework,year,gated_mlp,layers,hidden,heads,step_time_s"
     row = "train,GPT,A100-80GB,8,2048,8,1,1,1,16,Megatron-LM,2022,False,24,2048,16"
     table = tmp_path / "runs.csv"
-    lines = [f"r-{n},source-{n % 2},{row},{0.9 + n / 10}" for n in range(3)]
+    lines = [f"r-{n},source-{n % 2},{row},{0.9 + n / 10}" for n in range(16)]
     table.write_text("\n".join((header, *lines)) + "\n")
 
     ended = flopcast("calibrate", "constants", "--runs", table, "--json")
@@ -144,8 +144,8 @@ def test_a_refit_of_a_table_says_how_many_rows_hang_on_each_constant(tmp_path):
     found = json.loads(ended.out)["constants"]
     assert ended.code == 0
     noise = next(one for one in found if one["name"] == "unexplained[dense]")
-    assert (noise["rows"], noise["sources"], noise["ratio"]) == (3, ["source-0", "source-1"], 1.0)
-    assert all(one["rows"] <= 3 for one in found)
+    assert (noise["rows"], noise["sources"], noise["ratio"]) == (16, ["source-0", "source-1"], 1.0)
+    assert all(one["rows"] <= 16 for one in found)
 
 
 def test_a_broken_off_write_leaves_the_old_file_whole(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from flopcast.validation.published import compare_runs
 from flopcast.validation.run import Observed, Run
 
 LEVELS = (1.1, 1.25)
-BATCHES = (8, 16, 32)
+BATCHES = tuple(range(8, 72, 8))
 LARGE = {  # matrix products are most of its step
     "hidden": 8192,
     "vocabulary": 50257,

@@ -21,21 +21,21 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.factors import FAMILIES, SHARED_DERATE, Level, unexplained
-from flopcast.dtypes import Counts, Logs
+from flopcast.dtypes import Counts, Flags, Logs
 
 SHARED_LOG_SIGMA = 0.1  # prior of what all derates share: 1.15, between 1 and 1.3
 DEGREES_OF_FREEDOM = 4.0
 EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
 ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
 FOLDS = 5  # by configuration, for what nothing explains
+FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
-LEAST_MOVE = 0.02  # of a ratio: less is no constant worth a line
-SURER = 0.8  # sigma after over before
+SURER = 0.8  # sigma after over before: factors above are not fitted
 INSIDE = 0.9
 NINETY_PERCENT = 1.6449
 
@@ -49,6 +49,7 @@ MEANINGS: Mapping[str, str] = {
     "borrowed": "a kernel or collective without a curve, over the one whose curve it borrows",
     "uncalibrated": "kernels of a kind on a device without measurements, over a relative's or a data sheet",
     "extrapolated": "kernels or messages outside of their measured range",
+    "attention_generation": "an earlier attention kernel, over the papers' ratio to the measured one",
     "exchange": "the exchange of experts' tokens",
     "host": "launches and waits of the host",
     "host_step": "fixed work of the framework in a step",
@@ -136,19 +137,21 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
 
     Parameters
     ----------
-    observed : runs, predicted with the levels `at`
+    observed : runs, predicted with the levels `at`; sources of fewer than eight have no say
     priors : of every factor that shares name
     at : levels that the predictions were made with; none: all ratios are 1
 
     Returns
     -------
     Fitted
-        Constants that moved or grew surer than their prior; the others are what the catalogue says: all of
-        them, where nothing was observed.
+        Constants of which runs took a fifth of the doubt; all others are what the catalogue says, and are
+        held there while these are fitted: otherwise every small factor would carry some of the noise.
     """
+    rows_of = Counter(one.source for one in observed)
+    observed = [one for one in observed if rows_of[one.source] >= FEWEST_ROWS]
     if not observed:
         return Fitted((), {})
-    design = _design(observed, priors, at)
+    design = _informed(_design(observed, priors, at))
     logs, covariance, noise = _solve(design, np.ones(len(observed)))
     sigmas = np.sqrt(np.diag(covariance))
     support = [np.abs(column) >= LEAST_SHARE for column in design.told.T]
@@ -158,9 +161,9 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
             design.told_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
         )
     ]
-    kept = [c for c in found if c.rows and (abs(math.log(c.ratio)) > LEAST_MOVE or _surer(c))]
+    kept = [constant for constant in found if constant.rows]
     kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
-    if design.has_shared:
+    if design.shared.any():
         spread = statistics.median(p.log_sigma_factor for p in priors.values() if p.shared)
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
         sigma = math.hypot(float(sigmas[-1]), spread)
@@ -180,11 +183,6 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
     return Fitted(constants=tuple(kept), noise_log_sigmas=noise)
 
 
-def _surer(constant: Constant) -> bool:
-    """Whether runs took a good part of the doubt, though the level stayed."""
-    return constant.log_sigma_factor < SURER * constant.prior_log_sigma_factor
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Design:
     """Gaps where all levels are 1, (rows,), shares (rows, unknowns), and what the unknowns are.
@@ -202,7 +200,7 @@ class _Design:
     told_names: tuple[str, ...]
     told: Counts
     mix: Counts
-    has_shared: bool
+    shared: Flags  # whether a factor is a derate of no stack's own
 
 
 def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[str, Level]) -> _Design:
@@ -214,23 +212,50 @@ def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mappi
         for name, share in one.shares.items():
             if name in place:
                 told[row, place[name]] = share
-    shared = np.array([priors[name].shared for name in names], dtype=float)
     stands = np.array([_stands(name, priors[name], at) for name in names])
-    mix = np.hstack([np.eye(len(names)), shared[:, None]]) if shared.any() else np.eye(len(names))
-    sigmas = [priors[name].log_sigma_factor for name in names] + [SHARED_LOG_SIGMA] * bool(shared.any())
     repeats = Counter(one.configuration for one in observed)
     order = {key: number for number, key in enumerate(dict.fromkeys(one.configuration for one in observed))}
+    shared = np.array([priors[name].shared for name in names], dtype=bool)
+    mix, sigmas = _unknowns(np.array([priors[name].log_sigma_factor for name in names]), shared)
     return _Design(
         gaps=np.array([one.log_gap_factor for one in observed]) + told @ stands,
         shares=told @ mix,
-        prior_log_sigmas=np.array(sigmas),
+        prior_log_sigmas=sigmas,
         weights=np.array([1.0 / repeats[one.configuration] for one in observed]),
         folds=np.array([order[one.configuration] % FOLDS for one in observed]),
         families=[one.family for one in observed],
         told_names=names,
         told=told,
         mix=mix,
-        has_shared=bool(shared.any()),
+        shared=shared,
+    )
+
+
+def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
+    """What makes the factors' logarithms out of the unknowns', and the priors of these."""
+    if not shared.any():
+        return np.eye(len(log_sigmas)), log_sigmas
+    mix = np.hstack([np.eye(len(log_sigmas)), shared[:, None].astype(float)])
+    return mix, np.append(log_sigmas, SHARED_LOG_SIGMA)
+
+
+def _informed(design: _Design) -> _Design:
+    """Only the factors whose sigma the runs make smaller by a fifth; the others keep a level of 1."""
+    _, covariance, _ = _solve(design, np.ones(len(design.gaps)))
+    before = _mixed(design, np.diag(design.prior_log_sigmas**2))
+    kept = _mixed(design, covariance) < SURER * before
+    own = design.prior_log_sigmas[: len(kept)][kept]
+    mix, sigmas = _unknowns(own, design.shared[kept])
+    told = design.told[:, kept]
+    names = tuple(name for name, holds in zip(design.told_names, kept, strict=True) if holds)
+    return replace(
+        design,
+        shares=told @ mix,
+        prior_log_sigmas=sigmas,
+        told_names=names,
+        told=told,
+        mix=mix,
+        shared=design.shared[kept],
     )
 
 
