@@ -15,6 +15,7 @@ from flopcast.io.curves import load_book
 from flopcast.io.jobs import load_job as read_job
 from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
 from flopcast.io.runs.job import reproduce
+from flopcast.io.runs.known import judged_only
 from flopcast.io.runs.table import read_tables
 from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.report import Report
@@ -164,7 +165,10 @@ class PublishedTables:
     def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
         """Read the files."""
         self._watched = watched
-        self._tables = read_tables([Path(path) for path in paths])
+        self._tables = [
+            replace(table, runs=tuple(_marked(run) for run in table.runs))
+            for table in read_tables([Path(path) for path in paths])
+        ]
 
     def check_sources(self, sources: Sequence[str]) -> None:
         """Refuse sources of no run.
@@ -199,6 +203,12 @@ class PublishedTables:
             for table in self._tables
         ]
         return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
+
+
+def _marked(run: Run) -> Run:
+    """The run, with why no constant may be fitted on it, if there is a reason."""
+    because = judged_only(run)
+    return run.model_copy(update={"judged_only": because}) if because else run
 
 
 def predict_with(job: Job, levels: Mapping[str, Level] | None) -> Report:

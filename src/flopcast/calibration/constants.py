@@ -35,7 +35,7 @@ ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any
 FOLDS = 5  # by configuration, for what nothing explains
 FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
-SURER = 0.8  # sigma after over before: factors above are not fitted
+SURER = 0.9  # sigma after over before: factors above are not fitted
 INSIDE = 0.9
 NINETY_PERCENT = 1.6449
 
@@ -144,7 +144,7 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
     Returns
     -------
     Fitted
-        Constants of which runs took a fifth of the doubt; all others are what the catalogue says, and are
+        Constants of which runs took a tenth of the doubt; all others are what the catalogue says, and are
         held there while these are fitted: otherwise every small factor would carry some of the noise.
     """
     rows_of = Counter(one.source for one in observed)
@@ -240,7 +240,7 @@ def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
 
 
 def _informed(design: _Design) -> _Design:
-    """Only the factors whose sigma the runs make smaller by a fifth; the others keep a level of 1."""
+    """Only the factors whose sigma the runs make smaller by a tenth; the others keep a level of 1."""
     _, covariance, _ = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
     kept = _mixed(design, covariance) < SURER * before

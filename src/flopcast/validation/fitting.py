@@ -25,7 +25,8 @@ from flopcast.validation.repeats import configuration
 Levels = Mapping[str, Level]
 PredictRuns = Callable[[Levels, frozenset[str]], Published]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
-NOT_FITTED = frozenset({JITTER, unexplained("dense"), unexplained("experts")})
+# The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
+NOT_FITTED = frozenset({"host", "host_step", JITTER, unexplained("dense"), unexplained("experts")})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +73,8 @@ def fit_runs(predict_runs: PredictRuns, passes: int = PASSES) -> FittedRuns:
 def _predicted(predict_runs: PredictRuns, at: Levels) -> Pass:
     """All runs with some levels."""
     published = predict_runs(at, frozenset())
-    return Pass(published=published, observed=tuple(_observed(row) for row in published.rows), at=at)
+    observed = tuple(_observed(row) for row in published.rows if not row.run.judged_only)
+    return Pass(published=published, observed=observed, at=at)
 
 
 def leave_out(
@@ -97,7 +99,7 @@ def leave_out(
 def leave_each_out(predict_runs: PredictRuns, known: FittedRuns | None = None) -> Published:
     """Every source's runs, each predicted with constants that all other sources gave."""
     found = known or fit_runs(predict_runs, passes=1)
-    sources = list(dict.fromkeys(one.source for one in found.first.observed))
+    sources = list(dict.fromkeys(row.run.source for row in found.first.published.rows))
     parts = [leave_out(predict_runs, (source,), found) for source in sources]
     return replace(
         found.first.published, rows=tuple(row for part in parts for row in part.rows), constants="others"

@@ -92,6 +92,8 @@ class Run(Noun):
         File and line.
     refused : str
         Why no run of this table may be judged by; empty where there is no reason.
+    judged_only : str
+        Why no constant may be fitted on it, though it is judged; empty where there is no reason.
     notes : str
         The table's remarks: tasks (LoRA, packed sequences), what of the row is not its source's own word.
     """
@@ -109,6 +111,7 @@ class Run(Noun):
     observed: Observed = Observed()
     notes: str = ""
     refused: str = ""
+    judged_only: str = ""
 
     @property
     def fully_specified(self) -> bool:

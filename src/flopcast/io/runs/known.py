@@ -80,6 +80,14 @@ class KnownSoftware(Noun):
     defaults: tuple[Default, ...] = ()
 
 
+class Unfitted(Noun):
+    """Runs that are judged and teach no constant: what they lack would bend what others share."""
+
+    source: str = Field(description="a regular expression")
+    model: str = Field(description="a regular expression, against small letters and digits")
+    because: str
+
+
 @lru_cache(maxsize=8)
 def _entries(name: str, noun: type[Entry]) -> tuple[Entry, ...]:
     """A table of the catalogue; texts with units stay as they are, for the job to parse."""
@@ -101,6 +109,18 @@ def models() -> tuple[KnownModel, ...]:
 def software() -> tuple[KnownSoftware, ...]:
     """Software that is known; the last entry matches everything."""
     return _entries("stacks", KnownSoftware)
+
+
+def unfitted() -> tuple[Unfitted, ...]:
+    """Runs that no constant is fitted on."""
+    return _entries("unfitted", Unfitted)
+
+
+def judged_only(run: Run) -> str:
+    """Why no constant may be fitted on a run; empty where there is no reason."""
+    name = re.sub(r"[^a-z0-9]", "", run.model.lower())
+    matching = (known for known in unfitted() if re.search(known.source, run.source))
+    return next((known.because for known in matching if re.search(known.model, name)), "")
 
 
 def cluster_of(run: Run) -> KnownCluster | None:
