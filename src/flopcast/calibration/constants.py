@@ -35,7 +35,8 @@ ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any
 FOLDS = 5  # by configuration, for what nothing explains
 FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
-SURER = 0.9  # sigma after over before: factors above are not fitted
+SURER, TOLD_APART = 0.9, 1.5  # over its prior at most; sigmas from 1 at least
+OWNED = ("gemm_level", "attention_level", "memory_level", "in_training_derate", "fabric", "uncalibrated")
 INSIDE = 0.9
 NINETY_PERCENT = 1.6449
 
@@ -240,22 +241,25 @@ def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
 
 
 def _informed(design: _Design) -> _Design:
-    """Only the factors whose sigma the runs make smaller by a tenth; the others keep a level of 1."""
-    _, covariance, _ = _solve(design, np.ones(len(design.gaps)))
+    """Only factors that runs know better than before; the others keep a level of 1.
+
+    A factor of no device, fabric or stack must also be told from 1: it would carry what one machine lacks to
+    all others. A derate that is no stack's own and is not among them keeps what all derates share.
+    """
+    logs, covariance, _ = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
-    kept = _mixed(design, covariance) < SURER * before
-    own = design.prior_log_sigmas[: len(kept)][kept]
-    mix, sigmas = _unknowns(own, design.shared[kept])
-    told = design.told[:, kept]
-    names = tuple(name for name, holds in zip(design.told_names, kept, strict=True) if holds)
+    after = _mixed(design, covariance)
+    owned = np.array([name.startswith(OWNED) for name in design.told_names])
+    told_apart = owned | (np.abs(design.mix @ logs) >= TOLD_APART * after)
+    kept = np.flatnonzero((after < SURER * before) & told_apart)
+    columns = [*kept, *([design.mix.shape[1] - 1] if design.shared.any() else [])]
     return replace(
         design,
-        shares=told @ mix,
-        prior_log_sigmas=sigmas,
-        told_names=names,
-        told=told,
-        mix=mix,
-        shared=design.shared[kept],
+        shares=design.shares[:, columns],
+        prior_log_sigmas=design.prior_log_sigmas[columns],
+        told_names=tuple(design.told_names[number] for number in kept),
+        told=design.told[:, kept],
+        mix=design.mix[np.ix_(kept, columns)],
     )
 
 
