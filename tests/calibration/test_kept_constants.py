@@ -96,7 +96,7 @@ def test_only_runs_in_which_a_factor_counts_are_counted_as_its_support():
 
 def test_a_level_that_stayed_is_kept_where_runs_made_it_surer_and_dropped_where_not():
     still = [run(number, 0.0, {NAME: 0.9}) for number in range(60)]
-    sure, unsure = ({NAME: Prior(log_sigma_factor=sigma)} for sigma in (0.2, 0.001))
+    sure, unsure = ({NAME: Prior(log_sigma_factor=sigma)} for sigma in (0.2, 0.0003))
 
     kept, dropped = (named(fit(still, priors, {}), NAME) for priors in (sure, unsure))
 

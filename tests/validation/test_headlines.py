@@ -11,7 +11,8 @@ import pytest
 import yaml
 from conftest import SHARED
 
-from flopcast.api import predict, validate_suite
+from flopcast.api import predict_unfitted as predict
+from flopcast.api import validate_suite
 from flopcast.io.suites import load_suite
 
 PEAK_TFLOPS = 989.5  # of H100 in bf16, as arXiv:2504.14960 counts it

@@ -5,7 +5,7 @@ import math
 import pytest
 from made_up_runs import JOB, judged, run
 
-from flopcast.api import predict
+from flopcast.api import predict_unfitted as predict
 from flopcast.validation.likely import likely
 from flopcast.validation.published_page import runs_as_markdown
 from flopcast.validation.published_summary import runs_as_json

@@ -3,7 +3,7 @@
 import pytest
 from conftest import make_job
 
-from flopcast.api import predict
+from flopcast.api import predict_unfitted as predict
 from flopcast.report.as_json import as_json
 
 NEMOTRON_340B = {

@@ -5,7 +5,7 @@ import math
 import pytest
 from conftest import make_job
 
-from flopcast.api import predict
+from flopcast.api import predict_unfitted as predict
 from flopcast.io.suites import load_suite
 from flopcast.validation.compare import compare
 from flopcast.validation.components import COMPONENTS, component_seconds, sums_in_layer

@@ -14,7 +14,7 @@ from functools import cache
 
 import pytest
 
-from flopcast.api import predict
+from flopcast.api import predict_unfitted as predict
 from flopcast.io.jobs import job_of
 from flopcast.io.sources import Document
 

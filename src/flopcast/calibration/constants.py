@@ -243,13 +243,13 @@ def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
 def _informed(design: _Design) -> _Design:
     """Only factors that runs know better than before; the others keep a level of 1.
 
-    A factor of no device, fabric or stack must also be told from 1: it would carry what one machine lacks to
-    all others. A derate that is no stack's own and is not among them keeps what all derates share.
+    A factor of no device, fabric or stack must also be told from 1: it would carry what one machine lacks
+    to all others. A derate that is no stack's own and is not among them keeps what all derates share.
     """
     logs, covariance, _ = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
     after = _mixed(design, covariance)
-    owned = np.array([name.startswith(OWNED) for name in design.told_names])
+    owned = np.array([name.startswith(OWNED) for name in design.told_names], dtype=bool)
     told_apart = owned | (np.abs(design.mix @ logs) >= TOLD_APART * after)
     kept = np.flatnonzero((after < SURER * before) & told_apart)
     columns = [*kept, *([design.mix.shape[1] - 1] if design.shared.any() else [])]

@@ -58,11 +58,11 @@ def derate(suite: str) -> None:
     \b
     flopcast calibrate derate --suite sc21
     """
-    from flopcast.api import predict
+    from flopcast.api import predict_unfitted
     from flopcast.io.suites import load_suite
     from flopcast.validation.derate import fit_derate
 
-    found = fit_derate(load_suite(suite), predict)
+    found = fit_derate(load_suite(suite), predict_unfitted)
     click.echo(
         f"derate {found.ratio:.2f}: mean absolute error {found.mean_error:.1%} on {suite}, fitted on it"
     )
