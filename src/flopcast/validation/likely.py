@@ -58,7 +58,8 @@ class Likely:
 
 def likely(report: Report, measured_step_time_s: float) -> Likely:
     """The first suspect of a prediction's error; factors are sorted by share times sigma already."""
-    first = report.factors[0]
+    named = (factor for factor in report.factors if not factor.name.startswith("unexplained"))
+    first = next(named, report.factors[0])
     component = max(report.breakdown, key=lambda name: report.breakdown[name])
     needed_ratio = 1.0 + (measured_step_time_s / report.step_time_s - 1.0) / first.share
     return Likely(
