@@ -1,6 +1,6 @@
 """What the README says of published runs: never fitted, left out, fitted; three ways that are never mixed.
 
-Limits are for all sources whose software and machine are described: with the constants of their stacks, with
+Limits are for all sources whose software and machine are described: with constants of their stacks, with
 those of the other sources, without any.
 """
 
