@@ -34,7 +34,7 @@ from flopcast.layers.mlp import GATED, Mlp
 from flopcast.layers.router import router_items
 from flopcast.layers.shared_experts import shared_items, shared_weights
 from flopcast.operators.base import AbstractMessage, AbstractOperator
-from flopcast.operators.exchanges import Combine, Dispatch, Routing
+from flopcast.operators.exchanges import AbstractExchange, Combine, Dispatch, Routing
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import MemoryBound
@@ -319,7 +319,7 @@ class Experts(AbstractLayer):
     def _travel(
         self,
         name: str,
-        message: type[Dispatch] | type[Combine],
+        message: type[AbstractExchange],
         source: str,
         output: str,
         hidden: int,

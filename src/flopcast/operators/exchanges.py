@@ -6,6 +6,7 @@ Elsewhere: all other messages and their conventions (messages.py), which library
 """
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,8 +35,8 @@ class Routing:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Dispatch(AbstractMessage):
-    """Every token goes to the ranks that hold its experts: once to each, however many it uses there.
+class AbstractExchange(AbstractMessage):
+    """Tokens on their way to the ranks that hold their experts, or back: once for each of these ranks.
 
     `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`, `rows_bytes` the same with a
     row for each pick: what travels where a library does not know which rows are copies. Tokens may have
@@ -49,18 +50,18 @@ class Dispatch(AbstractMessage):
     routing: Routing | None = None
     library: str = "deepep"
 
-    @property
-    def collective(self) -> str:
-        """Priced as its library's dispatch."""
-        return DISPATCH[self.library]
-
     def bytes_to_domains(self, domains: Counts) -> Floats:
-        """Of one copy for each domain, where the library sends no more; of all copies otherwise."""
-        return _to_domains(self, domains)
+        """Of one copy for each domain, where the library sends no more; of all copies otherwise.
 
-    def dual(self) -> "Combine":
-        """Gradients of the copies come home and are summed."""
-        return Combine(
+        DeepEP and HybridEP send a token over the network once for each domain, and on from there.
+        """
+        if self.routing is None or self.library == "all_to_all":
+            return self.message_bytes
+        return np.minimum(self.routing.bytes_to(domains), self.message_bytes)
+
+    def _other_way(self, way: "type[Way]") -> "Way":
+        """The same tokens, out where they come back and back where they go out."""
+        return way(
             axis=self.axis,
             message_bytes=self.message_bytes,
             rows_bytes=self.rows_bytes,
@@ -69,37 +70,35 @@ class Dispatch(AbstractMessage):
         )
 
 
+Way = TypeVar("Way", bound=AbstractExchange)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Combine(AbstractMessage):
-    """What the ranks made of a token's copies comes back to its own rank, and is summed there.
+class Dispatch(AbstractExchange):
+    """Every token goes to the ranks that hold its experts: once to each, however many it uses there."""
 
-    Fields are those of a `Dispatch`.
-    """
+    @property
+    def collective(self) -> str:
+        """Priced as its library's dispatch."""
+        return DISPATCH[self.library]
 
-    axis: str
-    message_bytes: Floats
-    rows_bytes: Floats = field(default_factory=lambda: ZERO)
-    routing: Routing | None = None
-    library: str = "deepep"
+    def dual(self) -> "Combine":
+        """Gradients of the copies come home and are summed."""
+        return self._other_way(Combine)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Combine(AbstractExchange):
+    """What the ranks made of a token's copies comes back to its own rank, and is summed there."""
 
     @property
     def collective(self) -> str:
         """Priced as its library's combine."""
         return COMBINE[self.library]
 
-    def bytes_to_domains(self, domains: Counts) -> Floats:
-        """Of one copy for each domain, where the library sends no more; of all copies otherwise."""
-        return _to_domains(self, domains)
-
     def dual(self) -> Dispatch:
         """The gradient of the sum goes to every rank that gave a summand."""
-        return Dispatch(
-            axis=self.axis,
-            message_bytes=self.message_bytes,
-            rows_bytes=self.rows_bytes,
-            routing=self.routing,
-            library=self.library,
-        )
+        return self._other_way(Dispatch)
 
 
 def expected_copies(
@@ -162,10 +161,3 @@ def _drawn_here(here: Counts, groups: int, drawn: int) -> list[Counts]:
             hits = odds[number - 1] * np.maximum(here - (number - 1), 0.0) / left if number else 0.0
             odds[number] = misses + hits
     return odds
-
-
-def _to_domains(message: Dispatch | Combine, domains: Counts) -> Floats:
-    """DeepEP and HybridEP send a token over the network once for each domain, and on from there."""
-    if message.routing is None or message.library == "all_to_all":
-        return message.message_bytes
-    return np.minimum(message.routing.bytes_to(domains), message.message_bytes)

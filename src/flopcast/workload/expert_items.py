@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.operators.exchanges import Combine, Dispatch
+from flopcast.operators.exchanges import AbstractExchange, Dispatch
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
@@ -46,7 +46,7 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
 def _every_row(item: Item) -> Item:
     """Copies of a token for one rank travel too."""
     work = item.work
-    if not isinstance(work, Dispatch | Combine):
+    if not isinstance(work, AbstractExchange):
         return item
     return replace(item, work=replace(work, library="all_to_all", message_bytes=work.rows_bytes))
 
@@ -57,7 +57,7 @@ def _without_home(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
 
     def without(item: Item) -> Item:
         work = item.work
-        if isinstance(work, Dispatch | Combine):
+        if isinstance(work, AbstractExchange):
             return replace(item, work=replace(work, library=library))
         if (
             isinstance(work, MemoryBound)
