@@ -15,14 +15,13 @@ from flopcast.calibration.constants import (
     FEWEST_ROWS,
     INSIDE,
     LEAST_SHARE,
-    NINETY_PERCENT,
     SHARED_LOG_SIGMA,
     SURER,
     Observed,
     Prior,
     fit,
 )
-from flopcast.cost.factors import SHARED_DERATE, Level, unexplained
+from flopcast.cost.factors import NINETY_PERCENT, SHARED_DERATE, Level, unexplained
 
 NAME, OTHER = "gemm_level[a]", "fabric[b]"
 WIDE = {NAME: Prior(log_sigma_factor=0.2), OTHER: Prior(log_sigma_factor=0.2)}

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import PARTS, report_of, sample_report, with_site
 
-from flopcast.report.uncertainty import NINETY_PERCENT, Sensitivity, difference, interval, log_sigma
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.report.uncertainty import Sensitivity, difference, interval, log_sigma
 
 LAWS = settings(max_examples=50, deadline=None)
 NUDGE_RATIO = 1.001

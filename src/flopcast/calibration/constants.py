@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.factors import FAMILIES, SHARED_DERATE, Level, unexplained
+from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, Level, unexplained
 from flopcast.dtypes import Counts, Flags, Logs
 
 SHARED_LOG_SIGMA = 0.1  # prior of what all derates share: 1.15, between 1 and 1.3
@@ -38,7 +38,6 @@ LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
 SURER, TOLD_APART = 0.9, 1.5  # over its prior at most; sigmas from 1 at least
 OWNED = ("gemm_level", "attention_level", "memory_level", "in_training_derate", "fabric", "uncalibrated")
 INSIDE = 0.9
-NINETY_PERCENT = 1.6449
 
 MEANINGS: Mapping[str, str] = {
     "gemm_level": "matrix products of a device in training, over those that its curves were measured on",

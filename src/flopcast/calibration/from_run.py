@@ -30,6 +30,7 @@ from typing import Protocol
 import numpy as np
 
 from flopcast.calibration.kernel_names import COMMUNICATION, kind_of
+from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Counts, Logs
 from flopcast.errors import Problem, SpecError
@@ -42,7 +43,6 @@ STEP, HOST = "step", "host"
 NOISE_LOG_SIGMA = 0.02  # estimate: means of quiet runs of one job repeat within one to three per cent
 SURPRISING_SIGMAS = 3.0
 LEAST_MOVE = 0.001  # of a ratio: smaller moves are not worth a line of a site file
-NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
 class Sensitive(Protocol):

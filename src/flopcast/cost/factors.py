@@ -16,6 +16,7 @@ from flopcast.spec.stack import Stack
 
 SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
 FAMILIES = ("dense", "experts")  # of models
+NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
 def unexplained(family: str) -> str:

@@ -11,11 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flopcast.cost.factors import Factor
+from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.price import Priced
 from flopcast.timeline.step import Timeline
-
-NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.memory.peak import peak_memory
 from flopcast.report.report import Report
-from flopcast.report.uncertainty import NINETY_PERCENT, log_sigma
+from flopcast.report.uncertainty import log_sigma
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.validation.components import component_seconds, sums_in_layer
