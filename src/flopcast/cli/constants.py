@@ -53,7 +53,7 @@ def _fitted(paths: tuple[str, ...]) -> "Fitted":
     from flopcast.api import PublishedTables
     from flopcast.validation.fitting import fit_runs
 
-    return fit_runs(PublishedTables(paths).predicted).fitted
+    return fit_runs(PublishedTables(paths).predicted)
 
 
 def as_json(fitted: "Fitted") -> dict[str, object]:

@@ -30,80 +30,73 @@ NOT_FITTED = frozenset({"host", "host_step", JITTER, unexplained("dense"), unexp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pass:
-    """Runs as they are predicted with some levels, as a fit sees them."""
+class FirstPass:
+    """Runs as they are predicted without any level, as a fit sees them, and what is known before it."""
 
     published: Published
     observed: tuple[Observed, ...]
-    at: Levels
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FittedRuns:
-    """Constants that runs ask for; `first` has the runs predicted without any."""
-
-    fitted: Fitted
-    first: Pass
     priors: Mapping[str, Prior]
 
     def without(self, sources: Collection[str]) -> Fitted:
         """The constants that all other sources ask for."""
-        others = [one for one in self.first.observed if one.source not in sources]
-        return fit(others, self.priors, self.first.at)
+        others = [one for one in self.observed if one.source not in sources]
+        return fit(others, self.priors, {})
 
 
-def fit_runs(predict_runs: PredictRuns, passes: int = PASSES) -> FittedRuns:
+def first_pass(predict_runs: PredictRuns) -> FirstPass:
+    """The runs predicted once, by kernels alone: all that a fit without some source needs."""
+    published = predict_runs({}, frozenset())
+    return FirstPass(published=published, observed=_seen(published), priors=_priors(published.rows))
+
+
+def fit_runs(predict_runs: PredictRuns) -> Fitted:
     """The constants that runs ask for.
 
     Parameters
     ----------
     predict_runs : callable
         Levels, and the sources that are asked for (none: all) → the runs with their predictions.
-    passes : how often everything is predicted
     """
-    first = _predicted(predict_runs, {})
-    priors = _priors(first.published.rows)
-    fitted = fit(first.observed, priors, first.at)
-    for _ in range(passes - 1):
-        again = _predicted(predict_runs, fitted.levels())
-        fitted = fit(again.observed, priors, again.at)
-    return FittedRuns(fitted=fitted, first=first, priors=priors)
-
-
-def _predicted(predict_runs: PredictRuns, at: Levels) -> Pass:
-    """All runs with some levels."""
-    published = predict_runs(at, frozenset())
-    observed = tuple(_observed(row) for row in published.rows if not row.run.judged_only)
-    return Pass(published=published, observed=observed, at=at)
+    first = first_pass(predict_runs)
+    fitted = first.without(())
+    for _ in range(PASSES - 1):
+        levels = fitted.levels()
+        fitted = fit(_seen(predict_runs(levels, frozenset())), first.priors, levels)
+    return fitted
 
 
 def leave_out(
-    predict_runs: PredictRuns, sources: Collection[str], known: FittedRuns | None = None
+    predict_runs: PredictRuns, sources: Collection[str], known: FirstPass | None = None
 ) -> Published:
     """The runs of some sources, predicted with constants that all others gave.
 
     Parameters
     ----------
-    known : a fit of all runs, made here where there is none: of one pass
+    known : the first pass over all runs, made here where there is none
 
     Returns
     -------
     Published
         The runs of these sources alone.
     """
-    found = known or fit_runs(predict_runs, passes=1)
+    found = known or first_pass(predict_runs)
     judged = predict_runs(found.without(sources).levels(), frozenset(sources))
     return replace(judged, constants="others")
 
 
-def leave_each_out(predict_runs: PredictRuns, known: FittedRuns | None = None) -> Published:
+def leave_each_out(predict_runs: PredictRuns, known: FirstPass | None = None) -> Published:
     """Every source's runs, each predicted with constants that all other sources gave."""
-    found = known or fit_runs(predict_runs, passes=1)
-    sources = list(dict.fromkeys(row.run.source for row in found.first.published.rows))
+    found = known or first_pass(predict_runs)
+    sources = list(dict.fromkeys(row.run.source for row in found.published.rows))
     parts = [leave_out(predict_runs, (source,), found) for source in sources]
     return replace(
-        found.first.published, rows=tuple(row for part in parts for row in part.rows), constants="others"
+        found.published, rows=tuple(row for part in parts for row in part.rows), constants="others"
     )
+
+
+def _seen(published: Published) -> tuple[Observed, ...]:
+    """Runs on which constants may be fitted, as the fit sees them."""
+    return tuple(_observed(row) for row in published.rows if not row.run.judged_only)
 
 
 def _observed(row: ComparedRun) -> Observed:
