@@ -3,7 +3,7 @@
 Answers: by how much does each named factor differ from what kernels alone say, how sure is that, and how
 many sources say so?
 Elsewhere: one run of one's own (from_run.py), which runs are fitted on and which are left out
-(validation/protocols.py), the file of the catalogue (io/constants.py), what a factor is (cost/factors.py).
+(validation/fitting.py), the file of the catalogue (io/constants.py), what a factor is (cost/factors.py).
 
 The model is that of from_run.py over many runs: log(measured / predicted) = sum of share · log(level) +
 noise, where a share is d log(step) / d log(factor). A priori log(level) is normal with mean 0 and the sigma
@@ -43,16 +43,13 @@ MEANINGS: Mapping[str, str] = {
     "gemm_level": "matrix products of a device in training, over those that its curves were measured on",
     "attention_level": "attention kernels of a device, likewise",
     "memory_level": "memory-bound kernels of a device, likewise",
-    "grouped_level": "products of experts of a device, likewise",
-    "in_training_derate": "products and attention under a stack: clocks, cold caches, its kernels",
+    "in_training_derate": "products under a stack, of attention that writes its scores too: clocks, cold caches",
     "fabric": "collectives on a fabric: what a job attains over what was measured, or the data sheet",
     "borrowed": "a kernel or collective without a curve, over the one whose curve it borrows",
     "uncalibrated": "kernels of a kind on a device without measurements, over a relative's or a data sheet",
     "extrapolated": "kernels or messages outside of their measured range",
     "attention_generation": "an earlier attention kernel, over the papers' ratio to the measured one",
     "exchange": "the exchange of experts' tokens",
-    "host": "launches and waits of the host",
-    "host_step": "fixed work of the framework in a step",
     "unexplained": "by how much whole steps differ that no factor tells apart: widens the interval only",
 }
 

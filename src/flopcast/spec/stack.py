@@ -257,7 +257,7 @@ class Derate(Noun):
     """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
 
     Clocks fall under a full load, caches are cold, other streams share the memory. `own` is false for
-    stacks whose ratio is a prior: what all fitted stacks share scales it (catalog/constants.json).
+    stacks whose ratio is a prior: what all fitted stacks share scales it (catalog/constants/runs.json).
     `fitted_on` tells the stack's reader which runs it was fitted on, or that it is a prior; nothing is
     computed from it. What a table of errors says of its rows is the suite's own `fitted`
     (validation/suite.py).
