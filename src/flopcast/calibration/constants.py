@@ -43,7 +43,7 @@ MEANINGS: Mapping[str, str] = {
     "gemm_level": "matrix products of a device in training, over those that its curves were measured on",
     "attention_level": "attention kernels of a device, likewise",
     "memory_level": "memory-bound kernels of a device, likewise",
-    "in_training_derate": "products under a stack, of attention that writes its scores too: clocks, cold caches",
+    "in_training_derate": "products of a stack, unfused attention too: clocks, cold caches, its kernels",
     "fabric": "collectives on a fabric: what a job attains over what was measured, or the data sheet",
     "borrowed": "a kernel or collective without a curve, over the one whose curve it borrows",
     "uncalibrated": "kernels of a kind on a device without measurements, over a relative's or a data sheet",
