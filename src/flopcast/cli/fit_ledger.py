@@ -16,6 +16,7 @@ from pathlib import Path
 import flopcast
 from flopcast.cost.kernels.curve import Curve
 from flopcast.io.curves import read_owner, write_owner
+from flopcast.io.whole_files import write_whole
 
 NAME = "unfinished-fit.json"
 
@@ -48,9 +49,7 @@ class Ledger:
         write_owner(self.folder / f"{owner}.json", owner, list(curves.values()))
         self.done.append(owner)
         entries = {"digest": self.digest, "version": flopcast.__version__, "done": self.done}
-        partial = self.folder / f"{NAME}.partial"
-        partial.write_text(json.dumps(entries), encoding="utf-8")
-        partial.replace(self.folder / NAME)
+        write_whole(self.folder / NAME, json.dumps(entries))
         return self.finished(owner) or {}
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from flopcast.calibration.constants import Constant, Fitted
 from flopcast.cost.factors import Level
 from flopcast.io.catalog import folder
+from flopcast.io.whole_files import write_whole
 
 FORMAT_VERSION = 1
 NAME = "runs.json"
@@ -55,7 +56,4 @@ def write(path: Path, fitted: Fitted) -> None:
     lines = ",\n  ".join(json.dumps(entry) for entry in entries)
     noise = json.dumps({name: round(value, 4) for name, value in fitted.noise_log_sigmas.items()})
     head = f'"format_version": {FORMAT_VERSION}, "noise_log_sigmas": {noise}'
-    text = f'{{{head}, "constants": [\n  {lines}\n]}}\n'
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, f'{{{head}, "constants": [\n  {lines}\n]}}\n')

@@ -19,6 +19,7 @@ from flopcast.cost.kernels.curve import Curve, Evidence
 from flopcast.dtypes import Counts
 from flopcast.io.catalog import folder
 from flopcast.io.constants import shipped_levels
+from flopcast.io.whole_files import write_whole
 from flopcast.spec.cluster import Cluster
 
 DECIMALS = 4
@@ -68,15 +69,12 @@ def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
 def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
     """Write all curves of one owner; equal curves give equal bytes.
 
-    The text is written beside the file and then takes its place, so that a fit that is broken off leaves
-    the old curves whole.
+    A fit that is broken off leaves the old file whole.
     """
     entries = [entry_of(curve) for curve in sorted(curves, key=lambda c: c.name)]
     lines = ",\n  ".join(json.dumps(entry, separators=(",", ":")) for entry in entries)
     text = f'{{"format_version": 1, "owner": {json.dumps(owner)}, "curves": [\n  {lines}\n]}}\n'
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, text)
 
 
 def entry_of(curve: Curve) -> dict[str, object]:

@@ -21,6 +21,7 @@ from typing import TypeVar
 from flopcast.errors import Problem, SpecError
 from flopcast.io.jobs import read_file
 from flopcast.io.samples.pack_faults import bad_header, bad_row, no_folder, not_a_pack, other_device
+from flopcast.io.whole_files import PARTIAL, write_whole
 from flopcast.measure.pack import (
     FORMAT_VERSION,
     MESSAGE_COLUMNS,
@@ -106,10 +107,8 @@ class PackWriter:
         rows.clear()
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        """Written beside the old one, whose place it then takes."""
-        partial = self.folder / f"{MANIFEST}.partial"
-        partial.write_text(json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        partial.replace(self.folder / MANIFEST)
+        """In place of the old one."""
+        write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
 
 
 def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
@@ -130,7 +129,7 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     except OSError as error:
         raise SpecError([no_folder(folder, error.strerror or str(error))]) from None
     if not (folder / MANIFEST).exists():
-        if others - {f"{MANIFEST}.partial"}:
+        if others - {MANIFEST + PARTIAL}:
             raise SpecError([no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
         return PackWriter(folder, manifest, frozenset())
     device = _manifest(folder / MANIFEST).device
