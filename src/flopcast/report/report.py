@@ -235,8 +235,8 @@ def _stage_memory(programs: Programs, memory: Memory, seen_bytes: Floats, stage:
     at = int(programs.stages.of(0).stage_class[stage])
     classes = range(len(programs.workload.rows) or 1)
     curves = [memory_curve(programs, stage, rank_class) for rank_class in classes]
-    curve = max(curves, key=lambda each: peak_of(each).allocated_bytes)
-    peak = peak_of(curve)
+    peaks = [(peak_of(curve), curve) for curve in curves]
+    peak, curve = max(peaks, key=lambda pair: pair[0].allocated_bytes)
     cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]
     beside = memory.device_used_bytes[0, at] - memory.reserved_bytes[0, at]
     return StageMemory(

@@ -86,7 +86,8 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     InternalError
         The schedule deadlocks with the stack's transfers (spec/checks.py refuses such plans).
     """
-    runs = [_run(priced, plan, rows) for rows in priced.programs.workload.rows or ((),)]
+    passes = tuple(simulate(segments, priced, attribute=True) for segments in priced.programs.passes)
+    runs = [_run(priced, passes, plan, rows) for rows in priced.programs.workload.rows or ((),)]
     slowest = int(np.argmax([run.step_time_s for run in runs]))
     run = runs[slowest]
     g = run.played.graph
@@ -116,8 +117,8 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     )
 
 
-def _run(priced: Priced, plan: int, kinds: Rows) -> Run:
-    """The programs simulated, the pipeline played, its ends added: everything but what it is made of.
+def _run(priced: Priced, passes: tuple[Simulated, ...], plan: int, kinds: Rows) -> Run:
+    """The pipeline of simulated programs played, its ends added: everything but what it is made of.
 
     `kinds` are those of its micro-batches, in order; empty where they are alike.
     """
@@ -126,7 +127,6 @@ def _run(priced: Priced, plan: int, kinds: Rows) -> Run:
     division = programs.stages.of(plan)
     stages, virtual = division.chunk_class.shape
     micro = int(programs.plans.num_micro_batches[plan, 0])
-    passes = tuple(simulate(segments, priced, attribute=True) for segments in programs.passes)
     pipeline = graph(structure.pipeline_schedule, stages, virtual, micro, programs.transfers)
     update_s = serial_seconds(programs.update, priced)[plan, division.stage_class]
     programs_of_tasks = _rows(pipeline, division.chunk_class, micro, kinds, plan)
