@@ -1,12 +1,14 @@
 """`flopcast calibrate constants`: what it prints of the shipped constants, and how a refit is written."""
 
+import io
 import json
+from contextlib import redirect_stdout
 
 import pytest
 from command_line import flopcast
 
 from flopcast.calibration.constants import MEANINGS, Constant, Fitted
-from flopcast.cli.constants import as_json, as_markdown, as_text
+from flopcast.cli.constants import as_json, as_markdown, as_text, constants
 from flopcast.io.constants import read, shipped, write
 
 
@@ -131,14 +133,19 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_fitted(tmp
     assert ended.out == ""
 
 
-def test_a_refit_of_a_table_says_how_many_rows_hang_on_each_constant(tmp_path):
+@pytest.fixture
+def table(tmp_path):
+    """Sixteen runs of two sources."""
     header = "id,source_key,kind,model_name,gpu_model,num_gpus,seq_len,dp,tp,pp,micro_batch,global_batch"
     header += ",framework,year,gated_mlp,layers,hidden,heads,step_time_s"
     row = "train,GPT,A100-80GB,8,2048,8,1,1,1,16,Megatron-LM,2022,False,24,2048,16"
-    table = tmp_path / "runs.csv"
+    path = tmp_path / "runs.csv"
     lines = [f"r-{n},source-{n % 2},{row},{0.9 + n / 10}" for n in range(16)]
-    table.write_text("\n".join((header, *lines)) + "\n")
+    path.write_text("\n".join((header, *lines)) + "\n")
+    return path
 
+
+def test_a_refit_of_a_table_says_how_many_rows_hang_on_each_constant(table):
     ended = flopcast("calibrate", "constants", "--runs", table, "--json")
 
     found = json.loads(ended.out)["constants"]
@@ -146,6 +153,40 @@ def test_a_refit_of_a_table_says_how_many_rows_hang_on_each_constant(tmp_path):
     noise = next(one for one in found if one["name"] == "unexplained[dense]")
     assert (noise["rows"], noise["sources"], noise["ratio"]) == (16, ["source-0", "source-1"], 1.0)
     assert all(one["rows"] <= 16 for one in found)
+
+
+class Terminal(io.StringIO):
+    """What a terminal would be shown."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_told_how_far_a_refit_is(table, monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr("flopcast.cli.asking.sys.stderr", shown)
+
+    with redirect_stdout(io.StringIO()):
+        constants.main(["--runs", str(table)], standalone_mode=False)
+
+    assert shown.getvalue().count("16/16") >= 3  # each time that all runs are predicted
+
+
+def test_a_refit_that_is_interrupted_leaves_the_file_and_says_so(table, tmp_path, monkeypatch):
+    out = tmp_path / "constants.json"
+    write(out, TWO)
+    before = out.read_bytes()
+
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flopcast.validation.fitting.fit", stop)
+    ended = flopcast("calibrate", "constants", "--runs", table, "--out", out)
+
+    assert (ended.code, ended.out) == (130, "")
+    assert f"{out} is as it was" in ended.err
+    assert "wrote" not in ended.err
+    assert out.read_bytes() == before
 
 
 def test_a_broken_off_write_leaves_the_old_file_whole(tmp_path, monkeypatch):

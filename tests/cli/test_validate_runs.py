@@ -8,7 +8,7 @@ import pytest
 from command_line import flopcast
 
 from flopcast.api import predict, predict_with
-from flopcast.cli.validate import with_progress
+from flopcast.cli.asking import with_progress
 from flopcast.io.runs.job import reproduce
 from flopcast.io.runs.table import read_table
 

@@ -7,10 +7,11 @@ cluster, whoever named it.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -22,6 +23,9 @@ from flopcast.io.sources import assuming, exists, is_path, read_source, with_mod
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
+
+if TYPE_CHECKING:
+    from flopcast.validation.run import Run
 
 USUAL_STACK = "megatron-core"
 LONGEST_USUAL = 8192  # tokens
@@ -213,6 +217,15 @@ def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
     return Problem(
         field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"
     )
+
+
+def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
+    """The runs of a table; a terminal is told how many of them are done, on stderr."""
+    if not sys.stderr.isatty():
+        yield from runs
+        return
+    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as told:
+        yield from told
 
 
 def print_json(data: object) -> None:

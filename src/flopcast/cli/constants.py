@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json
+from flopcast.cli.asking import check_writable, print_json, with_progress
 
 if TYPE_CHECKING:
     from flopcast.calibration.constants import Constant, Fitted
@@ -29,7 +29,8 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
     """Print every free constant that whole runs taught, or fit them again.
 
     A constant is the level of a named factor: time over what kernels alone say. Without --runs these are
-    the ones that predictions use. "site": only one source has runs that hang on it.
+    the ones that predictions use. "site": only one source has runs that hang on it. A fit takes minutes;
+    one that is interrupted leaves the file of --out as it was.
 
     \b
     flopcast calibrate constants
@@ -38,14 +39,19 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
     from flopcast.io.constants import shipped, write
 
     check_writable("--out", out)
-    found = _fitted(runs) if runs else shipped()
+    try:
+        found = _fitted(runs) if runs else shipped()
+    except KeyboardInterrupt:
+        if out is not None:
+            click.echo(f"\nthe fit was broken off: {out} is as it was", err=True)
+        raise
+    if out is not None:  # before anything is printed: a pipe may close, and minutes would be lost
+        write(out, found)
+        click.echo(f"wrote {out}: {len(found.constants)} constants", err=True)
     if wants_json:
         print_json(as_json(found))
     else:
         click.echo(as_markdown(found) if wants_markdown else as_text(found))
-    if out is not None:
-        write(out, found)
-        click.echo(f"wrote {out}: {len(found.constants)} constants", err=True)
 
 
 def _fitted(paths: tuple[str, ...]) -> "Fitted":
@@ -53,7 +59,7 @@ def _fitted(paths: tuple[str, ...]) -> "Fitted":
     from flopcast.api import PublishedTables
     from flopcast.validation.fitting import fit_runs
 
-    return fit_runs(PublishedTables(paths).predicted)
+    return fit_runs(PublishedTables(paths, with_progress).predicted)
 
 
 def as_json(fitted: "Fitted") -> dict[str, object]:

@@ -1,19 +1,16 @@
 """`flopcast validate`."""
 
-import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json
+from flopcast.cli.asking import check_writable, print_json, with_progress
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
     from flopcast.validation.published import Constants
-    from flopcast.validation.run import Run
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -157,15 +154,6 @@ class Judging:
         ]
         if problems:
             raise SpecError(problems)
-
-
-def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
-    """The runs of a table; a terminal is told how many of them are done, on stderr."""
-    if not sys.stderr.isatty():
-        yield from runs
-        return
-    with click.progressbar(runs, file=sys.stderr, label="runs", show_pos=True) as told:
-        yield from told
 
 
 def published_runs(
