@@ -1,7 +1,6 @@
 """Two predictions side by side: ratios, intervals that share their unknowns, and the words."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from conftest import make_job
@@ -12,9 +11,9 @@ from flopcast.report.versus import as_json, as_text, versus
 
 
 def reported(**parts):
-    """The report of a small job, by kernels alone: what no factor explains has one name on all machines."""
+    """The report of a small job."""
     job = make_job(**parts)
-    return predict(job, replace(load_book(job.cluster), levels={}))
+    return predict(job, load_book(job.cluster))
 
 
 def test_a_job_against_itself_differs_by_nothing_and_settles_nothing():
@@ -65,6 +64,21 @@ def test_machines_that_share_nothing_are_as_unsure_together_as_squares_add():
     width = math.log(compared.high_ratio / compared.low_ratio)
     alone = [math.log(r.step_time_high_s / r.step_time_low_s) for r in (one, two)]
     assert max(alone) * 0.5 < width < math.hypot(*alone)
+
+
+def test_what_no_factor_explains_is_common_to_the_plans_of_one_machine_only():
+    here, replanned, elsewhere = (
+        [factor.name for factor in report.factors if factor.name.startswith("unexplained[dense")]
+        for report in (
+            reported(),
+            reported(plan="dp=4 tp=2 mbs=1 gbs=16 precision=fp16"),
+            reported(cluster="vista:8"),
+        )
+    )
+
+    assert here == replanned
+    assert len(here) == len(elsewhere) == 1
+    assert here != elsewhere
 
 
 def test_the_text_names_both_jobs_what_is_the_same_and_the_verdict():

@@ -11,6 +11,7 @@ predictions that share a name share the error, which cancels in their difference
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
@@ -20,8 +21,13 @@ NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
 def unexplained(family: str) -> str:
-    """The factor by which whole steps of a family of models differ, that no other factor tells apart."""
+    """By how much whole steps of a family of models differ that no other factor tells apart, anywhere."""
     return f"unexplained[{family}]"
+
+
+def unexplained_on(family: str, stack: Stack, cluster: Cluster) -> str:
+    """The same of one stack on one cluster: what is unexplained there says nothing of another machine."""
+    return f"unexplained[{family}: {stack.label}, {cluster.name}]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,11 +105,13 @@ class FactorBook:
         own, shared = stack.derate, "" if stack.derate.own else SHARED_DERATE
         return self.get(f"{SHARED_DERATE}[{stack.label}]", own.log_sigma_factor, own.ratio, shared)
 
-    def ask_unexplained(self) -> None:
+    def ask_unexplained(self, stack: Stack, cluster: Cluster) -> None:
         """Make the factors of whole steps, where runs have shown how far those lie apart."""
-        for name in map(unexplained, FAMILIES):
-            if name in self.levels:
-                self.get(name, self.levels[name].log_sigma_factor)
+        for family in FAMILIES:
+            shared = unexplained(family)
+            if shared in self.levels:
+                sigma = self.levels[shared].log_sigma_factor
+                self.get(unexplained_on(family, stack, cluster), sigma, shared=shared)
 
     def all(self) -> Mapping[str, Factor]:
         """Every factor that was used, in the order of first use; a copy."""

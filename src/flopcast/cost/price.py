@@ -162,7 +162,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         _price_messages(collective, group, messages, state)
     for single in singles:
         state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
-    factors.ask_unexplained()
+    factors.ask_unexplained(programs.stack, cluster)
     used = tuple(state.used.values())
     return Priced(
         programs=programs,

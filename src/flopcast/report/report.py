@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.factors import Factor, FactorBook, unexplained
+from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats
 from flopcast.layers.experts import Experts
@@ -158,7 +158,7 @@ def _whole(job: Job, priced: Priced) -> dict[str, Factor]:
     """What scales the whole step: jitter, and by how much runs differ that nothing else tells apart."""
     known = job.cluster.jitter
     jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
-    name = unexplained(family_of(job.model))
+    name = unexplained_on(family_of(job.model), job.stack, job.cluster)
     return {JITTER: jitter} | ({name: priced.factors[name]} if name in priced.factors else {})
 
 

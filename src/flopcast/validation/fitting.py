@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flopcast.calibration.constants import Fitted, Observed, Prior, fit
-from flopcast.cost.factors import SHARED_DERATE, Level, unexplained
+from flopcast.cost.factors import SHARED_DERATE, Level
 from flopcast.report.report import JITTER
 from flopcast.report.uncertainty import Sensitivity
 from flopcast.spec.job import Job
@@ -26,7 +26,7 @@ Levels = Mapping[str, Level]
 PredictRuns = Callable[[Levels, frozenset[str]], Published]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
 # The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
-NOT_FITTED = frozenset({"host", "host_step", JITTER, unexplained("dense"), unexplained("experts")})
+NOT_FITTED = ("host", "host_step", JITTER, "unexplained")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,8 +107,13 @@ def _observed(row: ComparedRun) -> Observed:
         configuration=configuration(row),
         family=row.family,
         log_gap_factor=-math.log1p(row.relative_error),
-        shares={factor.name: factor.share for factor in row.factors if factor.name not in NOT_FITTED},
+        shares={factor.name: factor.share for factor in row.factors if _fitted(factor)},
     )
+
+
+def _fitted(factor: Sensitivity) -> bool:
+    """Whether runs have a say in the level of a factor."""
+    return factor.name.partition("[")[0] not in NOT_FITTED
 
 
 def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
@@ -116,7 +121,7 @@ def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
     found: dict[str, Prior] = {}
     for row in rows:
         for factor in row.factors:
-            if factor.name not in NOT_FITTED:
+            if _fitted(factor):
                 found[factor.name] = _wider(found.get(factor.name), factor, row.job)
     return found
 
