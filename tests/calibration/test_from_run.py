@@ -36,8 +36,8 @@ from flopcast.io.validate import build
 from flopcast.io.yaml_text import read_yaml
 from flopcast.operators.item import HostWork, Item, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.report.uncertainty import Sensitivity
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.timeline.uncertainty import Sensitivity
 
 STEP_S = 10.0
 GEMM = "gemm_level[a100-sxm4-80gb]"

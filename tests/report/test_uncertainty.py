@@ -1,4 +1,4 @@
-"""report/uncertainty.py against normal distributions, sums of squares and finite differences."""
+"""timeline/uncertainty.py against normal distributions, sums of squares and finite differences."""
 
 import math
 from statistics import NormalDist
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sample_reports import PARTS, report_of, sample_report, with_site
 
 from flopcast.cost.factors import NINETY_PERCENT
-from flopcast.report.uncertainty import Sensitivity, difference, interval, log_sigma
+from flopcast.timeline.uncertainty import Sensitivity, difference, interval, log_sigma
 
 LAWS = settings(max_examples=50, deadline=None)
 NUDGE_RATIO = 1.001

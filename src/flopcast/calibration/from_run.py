@@ -3,7 +3,7 @@
 Answers: which factors does this run move, by how much, how sure are they then, and is the run so far off
 that wrong inputs are likelier than a slow machine?
 Elsewhere: how a run is read (io/logs, io/traces), factors (cost/factors.py), their shares of a step
-(report/uncertainty.py), the file that is written (cli/observing.py).
+(timeline/uncertainty.py), the file that is written (cli/observing.py).
 
 The model is linear and Gaussian in logarithms. A priori the logarithms of the factors are independent,
 with mean 0 (the prediction as it stands) and sigma `log_sigma_factor`. An observation is
@@ -46,7 +46,7 @@ LEAST_MOVE = 0.001  # of a ratio: smaller moves are not worth a line of a site f
 
 
 class Sensitive(Protocol):
-    """A factor of a report: report.uncertainty.Sensitivity."""
+    """A factor of a report: timeline.uncertainty.Sensitivity."""
 
     @property
     def name(self) -> str:

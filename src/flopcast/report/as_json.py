@@ -1,7 +1,7 @@
 """A report as plain data for JSON: keys may be added, never renamed. Numbers have nine digits.
 
 Answers: what may a program that reads reports rely on?
-Elsewhere: what the numbers mean (report.py, metrics.py, uncertainty.py).
+Elsewhere: what the numbers mean (report.py, metrics.py, timeline/uncertainty.py).
 Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps the field's prefix, and is
 a rate. A change of meaning raises FORMAT_VERSION.
 """

@@ -18,10 +18,10 @@ from flopcast.layers.experts import Experts
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, fits, seen_bytes
 from flopcast.report.metrics import Metrics, measure
-from flopcast.report.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.timeline.step import Timeline
+from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.units import show
 from flopcast.workload.program import Programs
 

@@ -1,7 +1,7 @@
 """Two predictions side by side, and how sure their difference is.
 
 Answers: which of two jobs is faster, by how much, and could the order be the other way round?
-Elsewhere: the interval of a ratio (uncertainty.py).
+Elsewhere: the interval of a ratio (timeline/uncertainty.py).
 
 Steps of different batches are not comparable, so jobs are compared by seconds per token. What is unknown
 to both (the level of a device's kernels, a fabric) cancels in the ratio, which makes it surer than
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from flopcast.report.as_json import FORMAT_VERSION, nine_digits
 from flopcast.report.as_json import as_json as report_as_json
 from flopcast.report.report import Report
-from flopcast.report.uncertainty import difference
+from flopcast.timeline.uncertainty import difference
 from flopcast.units import show, show_seconds
 
 LABELS = ("A", "B")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.memory.peak import peak_memory
 from flopcast.report.report import Report
-from flopcast.report.uncertainty import log_sigma
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.timeline.uncertainty import log_sigma
 from flopcast.validation.components import component_seconds, sums_in_layer
 from flopcast.validation.conventions import step_time_of_rate
 from flopcast.validation.suite import Suite, SuiteRow

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from flopcast.calibration.constants import Fitted, Observed, Prior, fit
 from flopcast.cost.factors import SHARED_DERATE, Level
 from flopcast.report.report import JITTER
-from flopcast.report.uncertainty import Sensitivity
 from flopcast.spec.job import Job
+from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.validation.published import ComparedRun, Published
 from flopcast.validation.repeats import configuration
 

@@ -1,7 +1,7 @@
 """What an error hangs on: the factor that most likely is off, and the component that the step is made of.
 
 Answers: which one thing would have to be how much longer or shorter for a prediction to be right?
-Elsewhere: factors and how the step reacts to them (report/uncertainty.py).
+Elsewhere: factors and how the step reacts to them (timeline/uncertainty.py).
 It is a first guess from the prediction's own factors: what no factor stands for is in none of them.
 """
 
@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from flopcast.report.report import Report
-from flopcast.report.uncertainty import log_sigma
+from flopcast.timeline.uncertainty import log_sigma
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

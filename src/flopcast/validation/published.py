@@ -15,9 +15,9 @@ from typing import Literal
 from flopcast.errors import Problem, SpecError
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.report.report import Report, family_of
-from flopcast.report.uncertainty import Sensitivity
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
+from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.validation.likely import Likely, likely
 from flopcast.validation.run import Run, counted_flop, measured_step_time_s
