@@ -71,6 +71,21 @@ WRONG = {  # the end of the field, words of the answer, the parts of a job that 
     "no head": ("mixer.heads", AT_LEAST, blocks("attention", heads=0)),
     "heads of no element": ("mixer.head_size", AT_LEAST, blocks("attention", head_size=0)),
     "more rotary than head": ("mixer.rotary_fraction", "1", blocks("attention", rotary_fraction=2)),
+    "scaled positions that turn nothing": (
+        "mixer",
+        "rotary_fraction above 0",
+        blocks("attention", rotary_fraction=0, rotary_scaled=True),
+    ),
+    "a clamp of no gate": (
+        "feed_forward",
+        "activation one of swiglu, geglu",
+        blocks("experts", activation="gelu", gate_clamp=True),
+    ),
+    "a library's share of a collective that it has not": (
+        "tiers[1]",
+        "library_fraction of dispatch, hybrid_dispatch, combine, hybrid_combine",
+        tier(library_fraction={"dispach": 0.8}),
+    ),
     "a latent of nothing": ("mixer.kv_lora_rank", AT_LEAST, blocks("latent", kv_lora_rank=0)),
     "queries out of nothing": ("mixer.q_lora_rank", AT_LEAST, blocks("latent", q_lora_rank=0)),
     "values of no width": ("mixer.value_head_size", AT_LEAST, blocks("latent", value_head_size=0)),

@@ -85,6 +85,12 @@ class Attention(AbstractMixer):
             raise ValueError(f"causal true, where window is {self.window}")
         return self
 
+    @model_validator(mode="after")
+    def _what_is_scaled_is_turned(self) -> "Attention":
+        if self.rotary_scaled and not self.rotary_fraction:
+            raise ValueError(f"rotary_fraction above 0, where rotary_scaled is {self.rotary_scaled}")
+        return self
+
     @property
     def groups(self) -> int:
         """Key/value heads of the whole layer: each serves heads / groups query heads.

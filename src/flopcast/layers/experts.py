@@ -114,6 +114,12 @@ class Experts(AbstractLayer):
             raise ValueError(f"capacity_factor above 0, where pads_to_capacity is {self.pads_to_capacity}")
         return self
 
+    @model_validator(mode="after")
+    def _only_gates_are_clamped(self) -> "Experts":
+        if self.gate_clamp and self.activation not in GATED:
+            raise ValueError(f"activation one of {', '.join(GATED)}, where gate_clamp is {self.gate_clamp}")
+        return self
+
     @property
     def bias(self) -> bool:
         """Whether the block adds a bias after the sum: experts have none."""
@@ -289,8 +295,7 @@ class Experts(AbstractLayer):
             dtype=split.dtype,
         )
         down = replace(up, n=constant(hidden), k=inner)
-        clamps = self.gate_clamp and self.activation in GATED
-        act = _pass(f"clamped_{self.activation}" if clamps else self.activation, rows * inner, split)
+        act = _pass(f"clamped_{self.activation}" if self.gate_clamp else self.activation, rows * inner, split)
         return [
             _item("up", up, "experts.rows", "experts.up"),
             *self._bias("up", rows * up.n, split),

@@ -15,6 +15,9 @@ from flopcast.operators.base import AbstractMessage
 
 DISPATCH = {"all_to_all": "all_to_all", "deepep": "dispatch", "hybridep": "hybrid_dispatch"}
 COMBINE = {"all_to_all": "all_to_all", "deepep": "combine", "hybridep": "hybrid_combine"}
+OF_LIBRARIES = tuple(  # collectives that are a library's own, and not NCCL's
+    name for names in (DISPATCH, COMBINE) for name in names.values() if name != "all_to_all"
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

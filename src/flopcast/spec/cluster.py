@@ -5,9 +5,10 @@ Elsewhere: how fast kernels and collectives really run (catalog/curves, cost/), 
 machine sustains (spec/site.py). Bandwidths count one direction per device; peaks are dense.
 """
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from flopcast.nouns import FractionByName, Noun, PositiveByName, nameable
+from flopcast.operators.exchanges import OF_LIBRARIES
 from flopcast.spec.model import Source
 
 
@@ -98,8 +99,8 @@ class Tier(Noun):
     attained_fraction : float
         Of `bytes_per_s`, for large messages where the fabric has no measured curve.
     library_fraction : mapping of float
-        The same of single collectives of libraries that publish their own measurements, by collective; it
-        comes before any curve.
+        The same of single collectives of libraries that publish their own measurements, by collective, one
+        of OF_LIBRARIES; it comes before any curve.
     fabric : str
         Whose collective curves are used. Two clusters of equal hardware may run over different fabrics:
         the transport of the library belongs to the fabric.
@@ -117,6 +118,13 @@ class Tier(Noun):
         default_factory=dict, validate_default=True, description="attained, by a library's collective"
     )
     source: tuple[Source, ...] = ()
+
+    @model_validator(mode="after")
+    def _libraries_measured_their_own_collectives(self) -> "Tier":
+        unknown = [name for name in self.library_fraction if name not in OF_LIBRARIES]
+        if unknown:
+            raise ValueError(f"library_fraction of {', '.join(OF_LIBRARIES)}, not of {', '.join(unknown)}")
+        return self
 
 
 class Node(Noun):
