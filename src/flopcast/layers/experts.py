@@ -295,7 +295,8 @@ class Experts(AbstractLayer):
             dtype=split.dtype,
         )
         down = replace(up, n=constant(hidden), k=inner)
-        act = _pass(f"clamped_{self.activation}" if self.gate_clamp else self.activation, rows * inner, split)
+        prefix = "clamped_" if self.gate_clamp else ""
+        act = _pass(prefix + self.activation, rows * inner, split)
         return [
             _item("up", up, "experts.rows", "experts.up"),
             *self._bias("up", rows * up.n, split),
