@@ -3,6 +3,7 @@
 import csv
 
 from flopcast.io.runs.headers import PUBLISHED as HEADER
+from flopcast.io.runs.table import read_table
 
 PUBLISHED = [*HEADER.columns, *HEADER.derived, "peak_mem_unit", "full_config"]
 VTRAIN = "params_b,num_gpus,global_batch,micro_batch,hidden,heads,layers,seq_len,tp,dp,pp,iteration_ms"
@@ -46,3 +47,8 @@ def written(folder, rows, name="runs.csv"):
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+def run_in(folder, **changes):
+    """The row with some of its cells changed, written into a folder and read back as a run."""
+    return read_table(written(folder, [row_of(**changes)])).runs[0]

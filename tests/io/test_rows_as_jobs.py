@@ -1,15 +1,16 @@
 """What remarks and defaults make of a row: adapters, even routing, packing, shards, dealt-out blocks."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_tables import row_of, written
+from run_tables import run_in
 
 from flopcast.errors import SpecError
 from flopcast.io.runs import job as jobs
 from flopcast.io.runs.job import chunk_layers, reproduce
 from flopcast.io.runs.known import Default, KnownSoftware
-from flopcast.io.runs.table import read_table
 
 LLAMA = {
     "model_name": "Llama 2 7B",
@@ -41,10 +42,7 @@ MIXTRAL = LLAMA | {
 
 @pytest.fixture
 def run_of(tmp_path):
-    def run(**changes):
-        return read_table(written(tmp_path, [row_of(**changes)])).runs[0]
-
-    return run
+    return partial(run_in, tmp_path)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Jobs of published runs: what rows say, what software does where they are silent, what is missing."""
 
 import re
+from functools import partial
 
 import pytest
-from run_tables import row_of, written
+from run_tables import run_in
 
 from flopcast.api import predict
 from flopcast.errors import SpecError
@@ -11,7 +12,6 @@ from flopcast.io import catalog
 from flopcast.io.runs.audit import packed_documents, trains_mtp
 from flopcast.io.runs.job import chunk_layers, reproduce
 from flopcast.io.runs.known import clusters, model_of, models, software
-from flopcast.io.runs.table import read_table
 
 BRIDGE = {"framework": "Megatron-Bridge/Megatron-Core", "software_version": "NeMo 26.04", "year": "2026"}
 LLAMA = {
@@ -49,10 +49,7 @@ DEEPSEEK = {
 
 @pytest.fixture
 def run_of(tmp_path):
-    def run(**changes):
-        return read_table(written(tmp_path, [row_of(**changes)])).runs[0]
-
-    return run
+    return partial(run_in, tmp_path)
 
 
 @pytest.fixture
