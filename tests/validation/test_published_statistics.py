@@ -22,6 +22,7 @@ from flopcast.validation.published_summary import (
     runs_as_json,
     worst,
 )
+from flopcast.validation.published_tables import tables
 from flopcast.validation.repeats import clustered_errors, configuration, noise_floor
 from flopcast.validation.summary import errors
 
@@ -35,6 +36,19 @@ LARGE = make_job(
     },
     plan="dp=8 mbs=4 gbs=64 precision=fp16",
 )  # on devices that cannot hold it
+MIXTURE = make_job(
+    model={
+        "hidden": 1024,
+        "vocabulary": 50257,
+        "blocks": [
+            {
+                "count": 8,
+                "mixer": {"heads": 16},
+                "feed_forward": {"num_experts": 8, "top_k": 2, "expert_hidden": 1024},
+            }
+        ],
+    }
+)
 RATIOS = st.lists(st.floats(0.2, 5.0), min_size=1, max_size=12)
 LAWS = settings(max_examples=60)
 
@@ -227,7 +241,8 @@ def test_reasons_are_counted_by_source_most_first_and_by_file_where_no_source_is
 
 
 PROMISED = {  # of the JSON of published runs: keys may be added, never renamed
-    "": "format_version all fully_specified formulas sources kinds rows does_not_fit left_out twice",
+    "": "format_version all fully_specified formulas sources kinds families rows does_not_fit left_out"
+    " twice",
     "all": "rows mape median p90 worst bias fully_specified coverage do_not_fit memory_rows trivial_mape"
     " trivial_efficiency configurations clustered_median clustered_mape clustered_p90 noise_within_rows"
     " noise_across_rows",
@@ -269,3 +284,41 @@ def test_json_groups_rows_by_what_their_jobs_are():
     assert all(sum(group["rows"] for group in groups.values()) == 3 for groups in kinds.values())
     assert list(kinds["precision"]) == ["fp16"]
     assert list(kinds["devices"]) == ["8"]
+
+
+@LAWS
+@given(
+    st.lists(st.tuples(st.sampled_from("xy"), st.booleans(), st.floats(0.2, 5.0)), min_size=1, max_size=9)
+)
+def test_families_of_a_source_add_up_to_the_source(told):
+    """Rows add up; so do sums of errors, signed and not, and rows inside their intervals."""
+    rows = [
+        row(f"r{n}", ratio, source=source, job=MIXTURE if experts else JOB)
+        for n, (source, experts, ratio) in enumerate(told)
+    ]
+    data = runs_as_json(replace(judged([run("a")]), rows=tuple(rows)))
+
+    assert list(data["families"]) == list(data["sources"])
+    for source, families in data["families"].items():
+        whole = data["sources"][source]
+        assert sum(found["rows"] for found in families.values()) == whole["rows"]
+        assert max(found["worst"] for found in families.values()) == whole["worst"]
+        for mean in ("mape", "bias", "coverage"):
+            summed = sum(found["rows"] * found[mean] for found in families.values())
+            assert summed == pytest.approx(whole["rows"] * whole[mean], abs=1e-6)
+
+
+def test_a_page_has_dense_rows_of_a_source_beside_its_rows_of_experts():
+    rows = [row("a", 1.1), row("b", 1.2), row("c", 0.7, job=MIXTURE), row("d", 1.05, source="another")]
+    published = replace(judged([run("a")]), rows=tuple(rows))
+
+    sources, families, *_ = tables(published)
+
+    found = {name: dict(zip(families.headings, cells, strict=True)) for name, cells in families.lines}
+    whole = {name: dict(zip(sources.headings, cells, strict=True)) for name, cells in sources.lines}
+    assert found["made-up"]["dense: rows"] == "2"
+    assert found["made-up"]["dense: mean"] == "15.0%"
+    assert found["made-up"]["experts: bias"] == "-30.0%"
+    assert found["another"]["experts: rows"] == found["another"]["experts: mean"] == "–"
+    assert found["another"]["dense: mean"] == whole["another"]["mean"] == "5.0%"
+    assert [found["all"][f"{family}: rows"] for family in ("dense", "experts")] == ["3", "1"]

@@ -10,6 +10,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from flopcast.cost.factors import FAMILIES
 from flopcast.report.as_json import nine_digits
 from flopcast.validation.flop_audit import UNKNOWN
 from flopcast.validation.likely import Likely
@@ -82,6 +83,12 @@ def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
     return grouped(rows, lambda row: row.run.source)
 
 
+def by_family(rows: Sequence[ComparedRun]) -> dict[str, dict[str, float]]:
+    """Statistics of dense rows and of rows of experts (`of_rows`); of families with rows only."""
+    families = grouped(rows, KINDS["family"])
+    return {family: of_rows(families[family]) for family in FAMILIES if family in families}
+
+
 def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
     """The rows that are furthest off, by the ratio of predicted and measured time."""
     return sorted(rows, key=lambda row: -abs(math.log1p(row.relative_error)))[:WORST]
@@ -112,10 +119,11 @@ def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
 def runs_as_json(published: Published) -> dict[str, object]:
     """The public form: keys may be added, never renamed.
 
-    `all`, `fully_specified`, `sources` and `kinds` hold statistics (`of_rows`), `formulas` how many rows
-    print FLOP by which formula, `rows` every predicted run, `left_out` every other with its reasons,
-    `twice` the ids of rows that an earlier table holds. `does_not_fit` lists runs that ran and are said not
-    to fit, with what fills their memory. Unknown values are null.
+    `all`, `fully_specified`, `sources`, `kinds` and `families`, of each source, hold statistics
+    (`of_rows`), `formulas` how many rows print FLOP by which formula, `rows` every predicted run,
+    `left_out` every other with its reasons, `twice` the ids of rows that an earlier table holds.
+    `does_not_fit` lists runs that ran and are said not to fit, with what fills their memory. Unknown
+    values are null.
     """
     rows = published.rows
     full = [row for row in rows if row.run.fully_specified]
@@ -130,6 +138,7 @@ def runs_as_json(published: Published) -> dict[str, object]:
             name: {value: of_rows(members) for value, members in grouped(rows, key).items()}
             for name, key in KINDS.items()
         },
+        "families": {source: by_family(members) for source, members in by_source(rows).items()},
         "rows": [_row(row) for row in rows],
         "does_not_fit": [
             {

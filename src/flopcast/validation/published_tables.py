@@ -8,10 +8,12 @@ Elsewhere: the page as Markdown (published_page.py) and as HTML (published_html.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from flopcast.cost.factors import FAMILIES
 from flopcast.units import show_seconds
 from flopcast.validation.published import Published
 from flopcast.validation.published_summary import (
     KINDS,
+    by_family,
     by_source,
     formulas,
     grouped,
@@ -21,6 +23,7 @@ from flopcast.validation.published_summary import (
 )
 from flopcast.validation.published_text import HEADINGS, cells, plan_words
 
+OF_FAMILY = ("rows", "median", "mean", "p90", "bias", "in 90 %", "once")  # headings of each family
 LEGEND = {  # heading → what it holds
     "full": "rows that say all",
     "median, mean, p90": "of absolute errors of the step time, predicted over measured less one",
@@ -50,6 +53,7 @@ def tables(published: Published) -> Iterator[Table]:
     """Every table of a page, in order; those of rows only where there are rows."""
     if published.rows:
         yield _sources(published)
+        yield _families(published)
         for name, key in KINDS.items():
             kinds = sorted(grouped(published.rows, key).items())
             lines = tuple((kind, cells(of_rows(found))) for kind, found in kinds)
@@ -79,6 +83,22 @@ def _sources(published: Published) -> Table:
     groups = [*by_source(rows).items(), ("all", rows), ("all that say everything", full)]
     lines = tuple((name, cells(of_rows(members))) for name, members in groups if members)
     return Table(first="source", headings=HEADINGS, lines=lines)
+
+
+def _families(published: Published) -> Table:
+    """A line a source and one of all, dense rows beside rows of experts: targets are of either."""
+    groups = [*by_source(published.rows).items(), ("all", published.rows)]
+    lines = tuple((name, _family_cells(by_family(members))) for name, members in groups)
+    headings = tuple(f"{family}: {of}" for family in FAMILIES for of in OF_FAMILY)
+    return Table(first="source", headings=headings, lines=lines)
+
+
+def _family_cells(families: dict[str, dict[str, float]]) -> list[str]:
+    """Cells of `OF_FAMILY` for dense rows, then for rows of experts; a dash each where there are none."""
+    cells_of = {
+        family: dict(zip(HEADINGS, cells(found), strict=True)) for family, found in families.items()
+    }
+    return [cells_of.get(family, {}).get(of, "–") for family in FAMILIES for of in OF_FAMILY]
 
 
 def _worst(published: Published) -> Table:
