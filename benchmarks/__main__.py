@@ -16,7 +16,7 @@ from pathlib import Path
 from flopcast.api import load_job, predict
 from flopcast.cli.asking import job_from
 from flopcast.io.curves import load_book
-from flopcast.search.screen import screen
+from flopcast.search.screen import screen_each
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.timeline import pipeline
@@ -38,7 +38,7 @@ def figures(yardstick: float) -> list[tuple[str, float]]:
     """Names and medians."""
     gpt3, deep, plans = gpt3_job(), deep_job(), many_plans()
     book = load_book(gpt3.cluster)
-    screened = median(lambda: timed(lambda: screen(gpt3, plans, book)))
+    screened = median(lambda: timed(lambda: screen_each(gpt3, plans, book)))
     return [
         ("yardstick: python -c 'import numpy'", yardstick),
         ("flopcast --help, cold process", median(lambda: started(flopcast("--help")))),

@@ -8,8 +8,11 @@ from flopcast.io.curves import load_book
 from flopcast.io.jobs import job_of
 from flopcast.io.yaml_text import Document
 from flopcast.prediction import predict
-from flopcast.search.choose import candidates, choose, usual_batch
+from flopcast.search.choose import choose, usual_space
+from flopcast.search.grid import batches, plan_at
+from flopcast.search.space import usual_batch
 from flopcast.spec.divisors import dealt_out
+from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
 
 LARGE = {
@@ -28,6 +31,14 @@ def described(**parts):
         "batch": {"sequence_length": 1024},
     }
     return Document("test", whole | parts, {})
+
+
+def candidates(job, fixed):
+    """Every plan that is tried, with what is settled."""
+    asked = job.model_copy(update={"plan": Plan(**fixed)})
+    for _, plans in batches(asked, usual_space(job, fixed)):
+        for row in range(plans.size):
+            yield plan_at(plans, row)
 
 
 def test_the_chosen_plan_uses_every_device_keeps_every_rule_and_fits():

@@ -6,7 +6,7 @@ from conftest import make_job
 from flopcast.errors import InternalError, SpecError
 from flopcast.io.curves import load_book
 from flopcast.search.screen import screen
-from flopcast.spec.plan import Plan, batch_plans
+from flopcast.spec.plan import Plan, batch_plans, one_plan
 from flopcast.workload.lower import lower
 
 JOB = make_job(batch={"seq": 1024, "micro_batches": [{"seq": 512}, {}]})
@@ -14,7 +14,7 @@ JOB = make_job(batch={"seq": 1024, "micro_batches": [{"seq": 512}, {}]})
 
 def test_plans_are_not_screened_for_micro_batches_of_one_of_them():
     with pytest.raises(SpecError, match=r"batch.micro_batches = '2 kinds' is not allowed"):
-        screen(JOB, [JOB.plan], load_book(JOB.cluster))
+        screen(JOB, one_plan(JOB.plan), load_book(JOB.cluster))
 
 
 def test_several_plans_are_not_lowered_with_micro_batches_that_differ():

@@ -4,7 +4,6 @@ Screening and play are made up here, plan by plan, so that the right choice is k
 """
 
 from dataclasses import dataclass, field
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,19 +12,12 @@ from conftest import make_job
 
 from flopcast.errors import InfeasibleError
 from flopcast.search import choose as choosing
-from flopcast.search.choose import (
-    HEADROOM_FRACTION,
-    MICRO_BATCHES,
-    PLAYED,
-    RECOMPUTE,
-    VIRTUAL_STAGES,
-    Choice,
-    candidates,
-    choose,
-)
+from flopcast.search import shortlist as shortlisting
+from flopcast.search.choose import PLAYED, Choice, choose
+from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
-from flopcast.spec.divisors import divisors
-from flopcast.spec.plan import Plan
+from flopcast.search.space import HEADROOM_FRACTION
+from flopcast.spec.plan import Plan, batch_plans
 from flopcast.units import show
 
 JOB = make_job()
@@ -50,11 +42,15 @@ class World:
     def row(self, plan):
         return self.rows[plan.global_batch // 8 - 1]
 
-    def candidates(self, job, fixed, zero=None):
-        return [plan for plan in self.plans if plan.zero == (zero or 0)]
+    def batches(self, job, space):
+        plans = [plan for plan in self.plans if plan.zero == (3 if space.zero == (3,) else 0)]
+        for half in (plans[: len(plans) // 2], plans[len(plans) // 2 :]):
+            if half:
+                yield job, batch_plans(half)
 
     def screen(self, job, plans, book):
-        seconds, _, used, possible = (np.array(each) for each in zip(*map(self.row, plans), strict=True))
+        rows = [self.row(plan_at(plans, row)) for row in range(plans.size)]
+        seconds, _, used, possible = (np.array(each) for each in zip(*rows, strict=True))
         return Screened(
             possible=possible,
             fits=possible & (used <= 1.0),
@@ -70,8 +66,8 @@ class World:
 @pytest.fixture
 def world(monkeypatch):
     made = World()
-    for name in ("candidates", "screen", "predict"):
-        monkeypatch.setattr(choosing, name, getattr(made, name))
+    for module, name in ((shortlisting, "batches"), (shortlisting, "screen"), (choosing, "predict")):
+        monkeypatch.setattr(module, name, getattr(made, name))
     return made
 
 
@@ -134,7 +130,7 @@ def test_plans_that_break_a_rule_are_not_counted_as_possible(world):
     assert (found.next_best, found.next_ratio) == (None, 1.0)
 
 
-SHARDING = make_job(stack="torch-fsdp2", plan="dp=8 mbs=1 gbs=16 zero=3 precision=bf16")
+SHARDING = make_job(stack="megatron-core", plan="dp=8 mbs=1 gbs=16 zero=1 precision=bf16")
 
 
 def test_where_nothing_fits_parameters_are_sharded_too_if_the_stack_can(world):
@@ -203,80 +199,3 @@ def test_a_choice_is_told_with_how_much_slower_the_next_is():
     assert ahead.told() == (
         f"plan chosen: the fastest of 3 that fit, of 7 possible; next is {second.short()}, 12.5% slower"
     )
-
-
-def shapes(plans):
-    return {(p.data_parallel, p.tensor_parallel, p.pipeline_parallel, p.virtual_stages) for p in plans}
-
-
-def test_every_way_to_divide_the_devices_is_offered_with_every_micro_batch_and_recompute():
-    """Eight blocks on eight devices: chunks only where stages hold equally many."""
-    plans = list(candidates(JOB, {"global_batch": 64}))
-
-    degrees = [(8 // tp // pp, tp, pp) for tp in divisors(8) for pp in divisors(8 // tp)]
-    expected = {(*degree, v) for degree in degrees for v in (VIRTUAL_STAGES if degree[2] > 1 else (1,))}
-    assert shapes(plans) == expected
-    assert len(plans) == len(expected) * len(MICRO_BATCHES) * len(RECOMPUTE) == len(set(plans))
-    assert all(plan.devices == 8 and plan.global_batch == 64 for plan in plans)
-    assert all(plan.sequence_parallel == (plan.tensor_parallel > 1) for plan in plans)
-
-
-def test_stages_that_blocks_do_not_divide_have_one_chunk_and_uneven_blocks():
-    block = JOB.model.blocks[0].model_copy(update={"count": 7})
-    job = JOB.model_copy(update={"model": JOB.model.model_copy(update={"blocks": (block,)})})
-
-    plans = list(candidates(job, {"global_batch": 64}))
-
-    assert max(plan.pipeline_parallel for plan in plans) == 4  # never more stages than blocks
-    for plan in plans:
-        uneven = plan.pipeline_parallel > 1
-        assert bool(plan.stage_layers) == uneven
-        assert plan.virtual_stages == 1
-        assert not uneven or sum(plan.stage_layers) == 7
-
-
-EXPERTS = {
-    "hidden": 1024,
-    "vocabulary": 1024,
-    "blocks": [
-        {
-            "count": 8,
-            "mixer": {"heads": 16},
-            "feed_forward": {"num_experts": 4, "expert_hidden": 512, "top_k": 1},
-        }
-    ],
-}
-
-
-def test_experts_are_spread_over_every_common_divisor_of_their_number_and_of_a_stages_ranks():
-    job = make_job(model=EXPERTS, stack="megatron-core", plan="dp=8 ep=4 gbs=16 precision=bf16")
-
-    found = {}
-    for plan in candidates(job, {"global_batch": 64}):
-        ranks = (plan.tensor_parallel, plan.pipeline_parallel)
-        found.setdefault(ranks, set()).add((plan.expert_parallel, plan.expert_tensor_parallel))
-
-    for (tensor, stages), spreads in found.items():
-        whole = {(degree, 1) for degree in divisors(min(4, 8 // stages))}
-        cut = {(1, tensor)} if tensor > 1 else set()
-        assert spreads == whole | cut
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("virtual_stages", 2), ("recompute", "full"), ("micro_batch", 4)]
-)
-def test_a_settled_field_leaves_only_plans_that_have_it(name, value):
-    free, settled = (list(candidates(JOB, {"global_batch": 64} | fixed)) for fixed in ({}, {name: value}))
-
-    assert settled == [plan for plan in free if getattr(plan, name) == value]
-
-
-def test_a_micro_batch_that_the_grid_does_not_try_leaves_nothing():
-    assert list(candidates(JOB, {"global_batch": 64, "micro_batch": 3})) == []
-
-
-@pytest.mark.parametrize(("micro", "recompute"), list(product(MICRO_BATCHES[:2], RECOMPUTE[:2])))
-def test_two_settled_fields_hold_together(micro, recompute):
-    plans = list(candidates(JOB, {"global_batch": 64, "micro_batch": micro, "recompute": recompute}))
-
-    assert {(plan.micro_batch, plan.recompute) for plan in plans} == {(micro, recompute)}

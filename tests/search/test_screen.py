@@ -11,7 +11,7 @@ from conftest import make_job
 from flopcast.io.curves import load_book
 from flopcast.prediction import memory_of, predict
 from flopcast.report.metrics import measure
-from flopcast.search.screen import screen
+from flopcast.search.screen import screen_each
 from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.workload.checks import check
@@ -58,11 +58,11 @@ def ten_thousand(stack):
     rng = random.Random(17)
     plans = [some_plan(rng) for _ in range(10_000)]
     job = job_on(stack)
-    return plans, screen(job, plans, load_book(job.cluster))
+    return plans, screen_each(job, plans, load_book(job.cluster))
 
 
 def screened(job, plans):
-    return screen(job, plans, load_book(job.cluster))
+    return screen_each(job, plans, load_book(job.cluster))
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -258,7 +258,7 @@ def test_the_best_screened_plan_is_among_the_best_played_exactly():
     ]
     book = load_book(job.cluster)
 
-    best = int(np.nanargmin(screen(job, plans, book).step_time_s))
+    best = int(np.nanargmin(screen_each(job, plans, book).step_time_s))
 
     exact = [predict(job.model_copy(update={"plan": plan}), book).clean_step_time_s for plan in plans]
     assert exact[best] <= 1.005 * min(exact)
@@ -276,7 +276,7 @@ def test_screening_tells_the_plans_of_a_sweep_apart_as_exact_play_does():
     ]
     book = load_book(job.cluster)
 
-    rough = screen(job, plans, book).step_time_s
+    rough = screen_each(job, plans, book).step_time_s
 
     exact = [predict(job.model_copy(update={"plan": plan}), book).clean_step_time_s for plan in plans]
     ranks = [np.argsort(np.argsort(times)) for times in (rough, exact)]

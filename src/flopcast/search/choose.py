@@ -1,41 +1,43 @@
-"""A good plan where none is given: a grid of plans, screened, the best few played exactly.
+"""A good plan where none is given: a small space of plans, screened, the best few played exactly.
 
 Answers: which plan would somebody who knows this cluster try first, and how much is it ahead of the next?
-Elsewhere: screening (search/screen.py), the exact play (prediction.py).
+Elsewhere: plans of a space (grid.py), the best few of them (shortlist.py), the exact play (prediction.py).
 
-Greedy in what it offers, exact in how it decides: sharded states wherever there are replicas (ZeRO-1, or
-what the stack has) and sequence parallelism wherever there is tensor parallelism (unless checkpoints are
-cut instead), since neither costs time that the other choices could win back; every degree, micro-batch,
-virtual stage and recompute mode is tried, and every spread of experts. Where nothing fits so, parameters
-are sharded too.
+Greedy in what it offers (`usual_space`), exact in how it decides: sharded states wherever there are
+replicas (ZeRO-1, or what the stack has) and sequence parallelism wherever there is tensor parallelism
+(unless checkpoints are cut instead), since neither costs time that the other choices could win back; every
+degree and recompute mode is tried, and every spread of experts. Where nothing fits so, parameters are
+sharded too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from math import gcd
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import InfeasibleError
-from flopcast.layers.experts import Experts
 from flopcast.prediction import predict
-from flopcast.search.screen import Screened, screen
-from flopcast.spec.divisors import dealt_out, divisors
+from flopcast.search.shortlist import Found, Shortlist, shortlist
+from flopcast.search.space import Space
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.units import show
 
-HEADROOM_FRACTION = 0.95  # of the device's memory: measured peaks were 2 to 5 % above predicted ones
-USUAL_TOKENS = (
-    2**22
-)  # of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)
-RECOMPUTE = ("none", "selective", "full")
 PLAYED = 8  # of the screened plans, exactly
 SHARDED = 3  # the ZeRO stage that shards parameters
+SEARCHED = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "virtual_stages",
+    "micro_batch",
+    "recompute",
+    "expert_parallel",
+    "expert_tensor_parallel",
+)  # whose settled values may be at fault for that no plan is possible
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,109 +85,54 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     InfeasibleError
         No plan keeps every rule, or none fits; the message names what is nearest.
     """
-    plans = list(candidates(job, fixed))
-    screened = screen(job, plans, book)
-    if not screened.fits.any() and SHARDED in job.stack.sharding.zero_stages and "zero" not in fixed:
-        more = [plan for plan in candidates(job, fixed, SHARDED) if plan.zero == SHARDED]
-        plans, screened = [*plans, *more], _both(screened, screen(job, more, book))
-    if not screened.possible.any():
-        raise InfeasibleError(_impossible(job, fixed, len(plans)))
-    used = screened.device_used_bytes / job.cluster.node.device.memory_bytes
-    roomy = screened.fits & (used <= HEADROOM_FRACTION)
-    fitting = roomy if roomy.any() else screened.fits
-    if not fitting.any():
-        raise InfeasibleError(_too_large(job, plans, screened))
-    order = np.argsort(np.where(fitting, screened.step_time_s, np.inf), kind="stable")
-    best = [plans[index] for index in order[: min(PLAYED, int(fitting.sum()))]]
+    asked = job.model_copy(update={"plan": Plan(**dict(fixed))})
+    found = shortlist(asked, usual_space(job, fixed), book, PLAYED)
+    if not found.fitting and "zero" not in fixed and _shards_more(job):
+        more = usual_space(job, dict(fixed) | {"zero": SHARDED})
+        found = _both(found, shortlist(asked, more, book, PLAYED))
+    if found.smallest is None:
+        raise InfeasibleError(_impossible(job, fixed, found.candidates))
+    if not found.fitting:
+        raise InfeasibleError(_too_large(found.smallest, found.possible))
+    best = [
+        Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in found.roomy or found.tight
+    ]  # what is settled stays as it is, where it makes no difference too
     steps_s = [predict(job.model_copy(update={"plan": plan}), book).step_time_s for plan in best]
     ranked = [best[index] for index in np.argsort(steps_s, kind="stable")]
     fastest_s, next_s = (sorted(steps_s) * 2)[:2]
     return Choice(
         plan=ranked[0],
-        possible=int(screened.possible.sum()),
-        fitting=int(fitting.sum()),
+        possible=found.possible,
+        fitting=found.num_roomy or found.fitting,
         next_best=ranked[1] if len(ranked) > 1 else None,
         next_ratio=next_s / fastest_s,
     )
 
 
-def candidates(job: Job, fixed: Mapping[str, object], zero: int | None = None) -> Iterator[Plan]:
-    """Plans that use every device of the job's cluster, rules not yet applied.
+def usual_space(job: Job, fixed: Mapping[str, object]) -> Space:
+    """What is tried where nobody says which plans: few values of each field that is not settled.
 
-    `zero` is what replicas share, where there are several; by default the least that the stack shards.
-
-    Tensor parallelism stays inside a scale-up domain: beyond it every layer's messages would cross the
-    network. Ranks share sequences where that is settled, and not otherwise.
+    Ranks share sequences where that is settled, and not otherwise.
 
     Examples
     --------
     >>> from flopcast.io.jobs import load_catalog_job
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
-    >>> {plan.devices for plan in candidates(job, {"recompute": "full"})}
-    {16}
+    >>> usual_space(job, {"micro_batch": 3}).micro_batch
+    (3,)
     """
-    context = int(str(fixed.get("context_parallel", 1)))
-    devices, blocks = job.cluster.num_devices // context, job.model.num_blocks
-    precision = fixed.get("precision", _precision(job))
-    batch = fixed.get("global_batch", usual_batch(job))
-    shared = _zero(job) if zero is None else zero
-    for tensor in divisors(devices):
-        if tensor > job.cluster.scale_up_devices:
-            continue
-        for pipeline in divisors(devices // tensor):
-            data = devices // tensor // pipeline
-            free = product(
-                MICRO_BATCHES,
-                _virtual_stages(pipeline, blocks),
-                RECOMPUTE,
-                _spreads(job, tensor, data * context),
-            )
-            for micro, virtual, recompute, experts in free if pipeline <= blocks else ():
-                plan = {
-                    "data_parallel": data,
-                    "tensor_parallel": tensor,
-                    "pipeline_parallel": pipeline,
-                    "virtual_stages": virtual,
-                    "micro_batch": micro,
-                    "global_batch": batch,
-                    "sequence_parallel": tensor > 1 and not fixed.get("partition_activations", False),
-                    "zero": shared if data * context > 1 else 0,
-                    "recompute": recompute,
-                    "precision": precision,
-                    "stage_layers": dealt_out(blocks, pipeline) if blocks % pipeline else (),
-                    **experts,
-                }
-                if all(plan.get(name, value) == value for name, value in fixed.items() if name in SEARCHED):
-                    yield Plan(**(plan | dict(fixed)))
-
-
-SEARCHED = (
-    "data_parallel",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "virtual_stages",
-    "micro_batch",
-    "recompute",
-    "expert_parallel",
-    "expert_tensor_parallel",
-)
-
-
-def _virtual_stages(pipeline: int, blocks: int) -> tuple[int, ...]:
-    """Chunks of a stage that are tried: one, where stages are uneven."""
-    return VIRTUAL_STAGES if pipeline > 1 and blocks % pipeline == 0 else (1,)
-
-
-def _spreads(job: Job, tensor: int, replicas: int) -> list[dict[str, int]]:
-    """Ways to spread experts over the ranks of a stage: whole, or cut as other weights where they stay."""
-    layers = [block.feed_forward for block in job.model.blocks]
-    experts = [layer.num_experts for layer in layers if isinstance(layer, Experts)]
-    if not experts:
-        return [{}]
-    common = gcd(*experts, tensor * replicas)
-    whole = [{"expert_parallel": e, "expert_tensor_parallel": 1} for e in divisors(common)]
-    cut = [{"expert_parallel": 1, "expert_tensor_parallel": tensor}] if tensor > 1 else []
-    return [*whole, *cut]
+    tried: dict[str, object] = {
+        "micro_batch": MICRO_BATCHES,
+        "virtual_stages": VIRTUAL_STAGES,
+        "context_parallel": 1,
+        "data_shard": 0,
+        "zero": _zero(job),
+        "sequence_parallel": not fixed.get("partition_activations", False),
+    }
+    settled = {name: value for name, value in fixed.items() if name in Space.model_fields}
+    if "recompute" in settled:
+        settled["recompute"] = Plan(**dict(fixed)).recompute_word
+    return Space(**(tried | settled))
 
 
 def _zero(job: Job) -> int:
@@ -194,30 +141,20 @@ def _zero(job: Job) -> int:
     return stages[0] if stages else 0
 
 
-def _both(first: Screened, second: Screened) -> Screened:
-    """Results of two lists of plans, one behind the other."""
-    return Screened(
-        possible=np.concatenate([first.possible, second.possible]),
-        fits=np.concatenate([first.fits, second.fits]),
-        step_time_s=np.concatenate([first.step_time_s, second.step_time_s]),
-        device_used_bytes=np.concatenate([first.device_used_bytes, second.device_used_bytes]),
+def _shards_more(job: Job) -> bool:
+    """Whether parameters can be sharded, and are not anyway."""
+    return SHARDED in job.stack.sharding.zero_stages and _zero(job) != SHARDED
+
+
+def _both(first: Shortlist, second: Shortlist) -> Shortlist:
+    """Two spaces as one; none of the first fits."""
+    smallest = [each for each in (first.smallest, second.smallest) if each is not None]
+    return replace(
+        second,
+        candidates=first.candidates + second.candidates,
+        possible=first.possible + second.possible,
+        smallest=min(smallest, key=lambda each: each.device_used_bytes, default=None),
     )
-
-
-def usual_batch(job: Job) -> int:
-    """A global batch of about four million tokens that every plan can divide.
-
-    A power of two times the number of devices, so that replicas and micro-batches of any candidate go
-    into it.
-    """
-    devices = job.cluster.num_devices
-    each = max(1.0, USUAL_TOKENS / job.batch.sequence_length / devices)
-    return int(devices * 2 ** round(np.log2(each)))
-
-
-def _precision(job: Job) -> str:
-    """bf16 where the device computes in it, or else fp16."""
-    return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
 
 
 def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
@@ -229,14 +166,14 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     )
 
 
-def _too_large(job: Job, plans: Sequence[Plan], screened: Screened) -> str:
+def _too_large(smallest: Found, possible: int) -> str:
     """Which plan needs least, and how much is missing."""
-    index = int(np.nanargmin(screened.device_used_bytes))
-    needed, there = float(screened.device_used_bytes[index]), job.cluster.node.device.memory_bytes
+    cluster, plan = smallest.job.cluster, smallest.job.plan
+    needed, there = smallest.device_used_bytes, cluster.node.device.memory_bytes
     return (
-        f"no plan fits: of {int(screened.possible.sum())} possible plans for {job.model.name} on"
-        f" {job.cluster.num_devices} × {job.cluster.node.device.name}, the smallest is\n"
-        f"  {plans[index].short()}\nwhich needs {show(needed, 'B')} of {show(there, 'B')} on its fullest"
+        f"no plan fits: of {possible} possible plans for {smallest.job.model.name} on"
+        f" {cluster.num_devices} × {cluster.node.device.name}, the smallest is\n"
+        f"  {plan.short()}\nwhich needs {show(needed, 'B')} of {show(there, 'B')} on its fullest"
         f" stage.\nUse about {np.ceil(needed / there):.0f} times the devices, larger ones, a shorter"
         " sequence, or a smaller model."
     )

@@ -8,19 +8,19 @@ them all. A plan alone gives the same numbers as the plan among others.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.memory.peak import fits, peak_memory, seen_bytes
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.spec.plan import NUMERIC, Plan, Plans, batch_plans, structure_of
 from flopcast.timeline.closed_form import step_seconds
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
@@ -42,14 +42,14 @@ class Screened:
     device_used_bytes: Floats  # of the fullest stage
 
 
-def screen(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
+def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used.
 
     Parameters
     ----------
     job : Job
-    plans : Sequence[Plan]
-        Of any structures, in any order; ten thousand take seconds.
+    plans : Plans
+        Of one structure, as grid.py makes them.
     book : CurveBook
         Curves of the job's cluster (io/curves.py).
 
@@ -65,39 +65,12 @@ def screen(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
     """
     if job.batch.listed:
         raise SpecError([of_lists(job)])
-    size = len(plans)
-    result = Screened(
-        possible=np.zeros(size, dtype=bool),
-        fits=np.zeros(size, dtype=bool),
-        step_time_s=np.full(size, np.nan),
-        device_used_bytes=np.full(size, np.nan),
-    )
-    groups: dict[Plan, list[int]] = defaultdict(list)
-    for index, plan in enumerate(plans):
-        groups[structure_of(plan)].append(index)
-    for members in groups.values():
-        _screen_group(job, plans, np.array(members), book, result)
-    return result
-
-
-def _screen_group(
-    job: Job, plans: Sequence[Plan], members: np.ndarray, book: CurveBook, result: Screened
-) -> None:
-    """Screen the plans of one structure: those that keep every rule go through the core as one batch.
-
-    `members` are their places among all plans; the arrays of `result` are filled in at these places.
-    """
-    case = Case(
-        model=job.model,
-        cluster=job.cluster,
-        stack=job.stack,
-        batch=job.batch,
-        plans=batch_plans([plans[index] for index in members]),
-    )
-    kept = members[valid(case)[:, 0]]
+    result = _nothing(plans.size)
+    case = Case(model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans)
+    kept = np.flatnonzero(valid(case)[:, 0])
     if not len(kept):
-        return
-    batch = batch_plans([plans[index] for index in kept])
+        return result
+    batch = rows_of(plans, kept)
     programs = realise(lower(job.model, batch, job.batch), job.software)
     memory = peak_memory(programs)
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
@@ -105,6 +78,35 @@ def _screen_group(
     result.fits[kept] = fits(memory, job.cluster)
     result.step_time_s[kept] = step_seconds(priced)
     result.device_used_bytes[kept] = seen_bytes(memory, job.cluster).max(axis=1)
+    return result
+
+
+def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
+    """Screen plans of any structures, in any order; as `screen`."""
+    groups: dict[Plan, list[int]] = defaultdict(list)
+    for index, plan in enumerate(plans):
+        groups[structure_of(plan)].append(index)
+    result = _nothing(len(plans))
+    for members in groups.values():
+        part = screen(job, batch_plans([plans[index] for index in members]), book)
+        for name in ("possible", "fits", "step_time_s", "device_used_bytes"):
+            getattr(result, name)[members] = getattr(part, name)
+    return result
+
+
+def rows_of(plans: Plans, rows: Integers) -> Plans:
+    """Some plans of a batch."""
+    return replace(plans, **{name: getattr(plans, name)[rows] for name in NUMERIC})
+
+
+def _nothing(size: int) -> Screened:
+    """Results of plans none of which is possible."""
+    return Screened(
+        possible=np.zeros(size, dtype=bool),
+        fits=np.zeros(size, dtype=bool),
+        step_time_s=np.full(size, np.nan),
+        device_used_bytes=np.full(size, np.nan),
+    )
 
 
 def of_lists(job: Job) -> Problem:

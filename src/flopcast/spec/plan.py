@@ -206,7 +206,7 @@ class Plan(Noun):
         for name, field in Plan.model_fields.items():
             if name in recompute_words.FIELDS:
                 continue
-            value = self._recompute_word if name == "recompute" else getattr(self, name)
+            value = self.recompute_word if name == "recompute" else getattr(self, name)
             word = _short_name(name, field)
             if isinstance(value, bool):
                 modes += [word] if value else []
@@ -216,7 +216,7 @@ class Plan(Noun):
         return " ".join([*degrees, *modes])
 
     @property
-    def _recompute_word(self) -> str:
+    def recompute_word(self) -> str:
         """What is computed again, in one word."""
         method, layers = self.recompute_method, self.recompute_layers
         return recompute_words.one_word(self.recompute, method, layers, self.recompute_modules)

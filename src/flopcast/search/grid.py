@@ -1,0 +1,300 @@
+"""All plans of a space, as columns: batches of one structure each, made by arithmetic on arrays.
+
+Answers: which plans does a space hold for a job, how many, and what is the plan of a row?
+Elsewhere: what may vary (space.py), which of them keep every rule and what they take (screen.py).
+
+Degrees are joined axis by axis: a table of ways to cut the devices, each row repeated for every value of
+the next axis, rows without sense dropped at once (degrees that do not divide, chunks of one stage). Tables
+longer than a batch are joined in parts, so that memory does not grow with the space. The order is that of
+the fields, values as the space gives them: the same space gives the same batches.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.layers.experts import Experts
+from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
+from flopcast.spec.divisors import dealt_out, divisors
+from flopcast.spec.job import Job
+from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.plan import NUMERIC, Plan, Plans
+
+BATCH_ROWS = 65_536  # of one batch, at most
+Table = dict[str, Counts]  # columns of one length, (rows,)
+
+
+def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Job, Plans]]:
+    """Every plan of the space: batches of one structure on one cluster, with the job on this cluster.
+
+    Parameters
+    ----------
+    job : Job
+        Its plan gives the fields that the space does not name.
+    rows : int
+        Of a batch, at most.
+
+    Yields
+    ------
+    Job, Plans
+        Plans use every device; no rule has been asked yet. None stands there twice.
+
+    Raises
+    ------
+    SpecError
+        A number of devices is not one of whole nodes.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> few = Space(tp=1, pp="1,2", vpp=1, mbs=1, gbs=64, zero=0, cp=1)
+    >>> [(plans.structure.recompute, plans.size) for _, plans in batches(job, few)]
+    [('none', 2), ('selective', 2), ('full', 2)]
+    """
+    for sized in space.jobs(job):
+        grid = _Grid.of(sized, space)
+        for structure in space.structures(sized):
+            for given, table in grid.tables(structure, rows):
+                columns = {name: table[name][:, None] for name in NUMERIC}
+                yield sized, Plans(structure=given, **columns)
+
+
+def num_plans(job: Job, space: Space) -> int:
+    """How many plans `batches` gives, counted without making them."""
+    total = 0
+    for sized in space.jobs(job):
+        grid = _Grid.of(sized, space)
+        total += sum(grid.count(structure) for structure in space.structures(sized))
+    return total
+
+
+def plan_at(plans: Plans, row: int) -> Plan:
+    """The plan of one row; a schedule that "auto" means is "auto".
+
+    Examples
+    --------
+    >>> from flopcast.spec.plan import batch_plans
+    >>> plans = batch_plans([Plan(dp=8, gbs=8), Plan(dp=4, tp=2, gbs=8)])
+    >>> plan_at(plans, 1).short()
+    'dp=4 tp=2 mbs=1 gbs=8 precision=bf16'
+    """
+    degrees = {name: int(getattr(plans, name)[row, 0]) for name in NUMERIC}
+    plan = plans.structure.model_copy(update=degrees)
+    meant = plan.model_copy(update={"schedule": "auto"})
+    return meant if meant.pipeline_schedule == plan.schedule else plan
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Grid:
+    """A space on one cluster: the ways to cut its devices and layers, and the axes that are joined last."""
+
+    job: Job
+    space: Space
+    cuts: Table  # all degrees but `data_shard`
+    micro_batches: Counts
+    global_batches: Counts
+
+    @classmethod
+    def of(cls, job: Job, space: Space) -> "_Grid":
+        """The grid of a job on its cluster."""
+        asked = space.global_batch or (usual_batch(job),)
+        return cls(
+            job=job,
+            space=space,
+            cuts=_cuts(job, space),
+            micro_batches=_column(space.micro_batch or _micro_batches(job, asked)),
+            global_batches=_column(asked),
+        )
+
+    def tables(self, structure: Plan, rows: int) -> Iterator[tuple[Plan, Table]]:
+        """The plans of a structure; where stages are uneven, of one for each number of them."""
+        for given, cuts in self._divided(structure):
+            sharded = _parts(self._with_shards(given, cuts), rows)
+            small = _regrouped(_each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
+            step = max(1, rows // len(self.global_batches))
+            whole = (self._whole(part) for table in small for part in _parts(table, step))
+            yield from ((given, table) for table in _regrouped(whole, rows))
+
+    def count(self, structure: Plan) -> int:
+        """How many plans a structure has: rows of degrees, each times its pairs of batches."""
+        total = 0
+        for given, cuts in self._divided(structure):
+            data, often = np.unique(self._with_shards(given, cuts)["data_parallel"], return_counts=True)
+            for micro in self.micro_batches:
+                fits = self.global_batches[None] % (data[:, None] * micro) == 0
+                total += int((fits.sum(axis=1) * often).sum())
+        return total
+
+    def _whole(self, table: Table) -> Table:
+        """Every row with every global batch that is whole micro-batches on all of its replicas."""
+        each, code = np.unique(table["data_parallel"] * table["micro_batch"], return_inverse=True)
+        fits = self.global_batches[None] % each[:, None] == 0
+        valued, number = np.nonzero(fits)[1], fits.sum(axis=1)
+        often, first = number[code], (number.cumsum() - number)[code]
+        row = np.repeat(np.arange(len(code)), often)
+        within = np.arange(len(row)) - np.repeat(often.cumsum() - often, often)
+        batch = self.global_batches[valued[first[row] + within]]
+        return {name: column[row] for name, column in table.items()} | {"global_batch": batch}
+
+    def _divided(self, structure: Plan) -> Iterator[tuple[Plan, Table]]:
+        """The cuts that a structure's options matter to, by how blocks are listed on stages."""
+        cuts = _kept(self.cuts, _matters(structure, self.cuts, self.space, self.job))
+        blocks, stages = self.job.model.num_blocks, cuts["pipeline_parallel"]
+        uneven = (blocks % stages != 0) & (not structure.stage_layers)
+        if not uneven.all():
+            yield structure, _kept(cuts, ~uneven)
+        for number in np.unique(stages[uneven]).tolist():
+            listed = dealt_out(blocks, int(number))
+            yield (
+                structure.model_copy(update={"stage_layers": listed}),
+                _kept(cuts, uneven & (stages == number)),
+            )
+
+    def _with_shards(self, structure: Plan, cuts: Table) -> Table:
+        """The cuts with every number of replicas that share states, one row each; 0 is all of them."""
+        if structure.zero == 0:
+            return cuts | {"data_shard": np.zeros_like(cuts["data_parallel"])}
+        asked = self.space.data_shard or (0, *divisors(self.job.cluster.num_devices)[1:])
+        table = _joined(cuts, "data_shard", _column(asked))
+        shard, data = table["data_shard"], table["data_parallel"]
+        fewer = (data % np.maximum(shard, 1.0) == 0) & (shard < data)
+        return _kept(table, (shard == 0) | fewer)
+
+
+def _cuts(job: Job, space: Space) -> Table:
+    """Ways to divide devices and blocks: every degree but the number of replicas that share states."""
+    devices, blocks = job.cluster.num_devices, job.model.num_blocks
+    all_degrees = tuple(divisors(devices))
+    table: Table = {}
+    for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
+        table = _joined(table, name, _column(getattr(space, name) or all_degrees))
+        used = reduce(np.multiply, table.values())
+        table = _kept(table, devices % used == 0)
+    domain = job.cluster.scale_up_devices if space.tensor_in_domain else devices
+    inside = (table["tensor_parallel"] <= domain) & (table["pipeline_parallel"] <= blocks)
+    table = _kept(table, inside)
+    table["data_parallel"] = devices / reduce(np.multiply, table.values())
+    if space.data_parallel:
+        table = _kept(table, np.isin(table["data_parallel"], space.data_parallel))
+    asked = space.virtual_stages or tuple(divisors(blocks))
+    table = _joined(table, "virtual_stages", _column(asked))
+    virtual, stages = table["virtual_stages"], table["pipeline_parallel"]
+    table = _kept(table, (virtual == 1) | ((stages > 1) & (blocks % (stages * virtual) == 0)))
+    return _with_experts(job, space, table)
+
+
+def _with_experts(job: Job, space: Space, table: Table) -> Table:
+    """The table with every spread of experts over the ranks of a stage; one row each for a dense model."""
+    layers = [block.feed_forward for block in job.model.blocks]
+    experts = [layer.num_experts for layer in layers if isinstance(layer, Experts)]
+    tensor = table["tensor_parallel"]
+    if not experts:
+        return table | {"expert_parallel": np.ones_like(tensor), "expert_tensor_parallel": tensor}
+    table = _joined(table, "expert_parallel", _column(space.expert_parallel or divisors(gcd(*experts))))
+    table = _joined(table, "expert_tensor_parallel", _column(_shared_by(space, table)))
+    tensor, shared = table["tensor_parallel"], table["expert_tensor_parallel"]
+    ranks = tensor * table["data_parallel"] * table["context_parallel"]
+    fits = ((shared == 1) | (shared == tensor)) & (ranks % (table["expert_parallel"] * shared) == 0)
+    return _kept(table, fits)
+
+
+def _shared_by(space: Space, table: Table) -> list[float]:
+    """Numbers of ranks that may share an expert: one, or all tensor-parallel ones."""
+    if space.expert_tensor_parallel:
+        return [float(number) for number in space.expert_tensor_parallel]
+    return sorted({1.0, *table["tensor_parallel"].tolist()})
+
+
+def _micro_batches(job: Job, global_batches: tuple[int, ...]) -> list[int]:
+    """Divisors of the global batches, up to the size that is worth a try."""
+    most = max(MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS // job.batch.sequence_length)
+    return [micro for micro in range(1, most + 1) if any(batch % micro == 0 for batch in global_batches)]
+
+
+def _matters(structure: Plan, table: Table, space: Space, job: Job) -> np.ndarray:
+    """Rows of a table that a structure's options are offered with, (rows,).
+
+    Those to which an option matters, with each value that the space names; those to which it does not,
+    with the neutral one.
+    """
+    options = space.options(job)
+    stages, virtual = table["pipeline_parallel"], table["virtual_stages"]
+    replicas = table["data_parallel"] * table["context_parallel"]
+    differs = {
+        "sequence_parallel": table["tensor_parallel"] > 1,
+        "zero": replicas > 1,
+        "context_exchange": table["context_parallel"] > 1,
+        "context_order": table["context_parallel"] > 1,
+        "schedule": (stages > 1) | any(isinstance(name, OwnSchedule) for name in options["schedule"]),
+    }
+    kept = np.ones(stages.shape, dtype=bool)
+    for name, matters in differs.items():
+        value = getattr(structure, name)
+        named = value in options[name]
+        neutral = value == NEUTRAL[name]
+        kept &= (matters & named) | (~matters & neutral)
+    return np.asarray(kept & _has_chunks_of(structure, virtual))
+
+
+def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:
+    """Rows with as many chunks on a stage as a schedule asks for, (rows,)."""
+    schedule = structure.schedule
+    if isinstance(schedule, OwnSchedule):
+        return np.asarray(virtual == schedule.chunks)
+    wanted = {"interleaved_1f1b": virtual > 1, "zb_v": virtual == 2}
+    return np.asarray(wanted.get(schedule, virtual == 1))
+
+
+def _column(values: Sequence[float]) -> Counts:
+    """Values of an axis."""
+    return np.array(values, dtype=np.float64)
+
+
+def _joined(table: Table, name: str, values: Counts) -> Table:
+    """Every row with every value of one more axis, the values of a row side by side."""
+    rows = len(next(iter(table.values()))) if table else 1
+    repeated = {column: np.repeat(given, len(values)) for column, given in table.items()}
+    return repeated | {name: np.tile(values, rows)}
+
+
+def _each_with(tables: Iterable[Table], name: str, values: Counts, rows: int) -> Iterator[Table]:
+    """Tables with one more axis, in parts so that none is much longer than `rows`."""
+    step = max(1, rows // len(values))
+    return (_joined(part, name, values) for table in tables for part in _parts(table, step))
+
+
+def _kept(table: Table, mask: np.ndarray) -> Table:
+    """The rows of a table that a mask keeps."""
+    return {name: column[mask] for name, column in table.items()}
+
+
+def _parts(table: Table, rows: int) -> Iterator[Table]:
+    """A table in parts of so many rows."""
+    length = len(next(iter(table.values())))
+    for start in range(0, length, rows):
+        yield {name: column[start : start + rows] for name, column in table.items()}
+
+
+def _regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
+    """The same rows in tables of `rows`, the last one shorter; none is empty."""
+    waiting: list[Table] = []
+    number = 0
+    for table in tables:
+        waiting.append(table)
+        number += len(table["data_parallel"])
+        if number >= rows:
+            *full, rest = _parts(_stacked(waiting), rows)
+            yield from full
+            waiting, number = [rest], len(rest["data_parallel"])
+    if number:
+        yield _stacked(waiting)
+
+
+def _stacked(tables: list[Table]) -> Table:
+    """Tables below each other."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -1,0 +1,300 @@
+"""A space of plans: what may vary, as a user writes it, and what that means for a job.
+
+Answers: which values may each field of a plan take, on how many devices, inside which limits?
+Elsewhere: all plans of a space as columns (grid.py), what they take (screen.py), the one that is chosen
+where none is given (choose.py).
+
+A field that is left out takes every value that is built and that can matter: every divisor for a degree,
+every ZeRO stage of the stack. Three are narrower, because a step's time is not all that they change or
+because no stack says which it has: 16-bit products, the stack's own order of tasks ("auto") and a ring of
+context-parallel ranks; "all" widens them. What a space does not name (optimizer, rank order, modules of
+recompute) is as the job's own plan says.
+"""
+
+from math import log2
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
+
+from flopcast.errors import Problem, SpecError
+from flopcast.nouns import Noun
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.plan import NUMERIC, Plan
+from flopcast.spec.precision import RECIPES, Precision
+from flopcast.spec.recompute import FIELDS
+from flopcast.spec.schedule_words import Schedule
+
+ALL = "all"
+HEADROOM_FRACTION = 0.95  # of the device's memory: measured peaks were 2 to 5 % above predicted ones
+USUAL_TOKENS = (
+    2**22
+)  # of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
+MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
+MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
+RECOMPUTE = ("none", "selective", "full")
+Exchange = Literal["ring", "all_gather", "all_to_all"]
+
+
+def numbers(given: object) -> object:
+    """Whole numbers in one word, as a tuple; what is none is returned as it is.
+
+    "all" is the empty tuple; "256..4096" doubles; "256..1024:256" goes in steps.
+
+    Examples
+    --------
+    >>> numbers("1,2,4"), numbers("256..2048"), numbers("256..1024:256"), numbers(8), numbers("all")
+    ((1, 2, 4), (256, 512, 1024, 2048), (256, 512, 768, 1024), (8,), ())
+    """
+    if isinstance(given, bool) or not isinstance(given, (int, str)):
+        return given
+    if isinstance(given, int):
+        return (given,)
+    found: list[int] = []
+    for word in [] if given == ALL else given.replace(" ", "").split(","):
+        first, dots, rest = word.partition("..")
+        last, colon, step = rest.partition(":")
+        if not dots:
+            found.append(int(word))
+        elif colon:
+            found += range(int(first), int(last) + 1, max(int(step), 1))
+        else:
+            found += _doubled(int(first), int(last))
+    return tuple(found)
+
+
+def _doubled(first: int, last: int) -> list[int]:
+    """`first`, twice it and so on, up to `last`."""
+    times = range((last // first).bit_length()) if first > 0 else ()
+    return [first << time for time in times]
+
+
+def words(given: object) -> object:
+    """Words separated by blanks, or one value, as a tuple."""
+    if isinstance(given, str):
+        return tuple(given.split())
+    return given if isinstance(given, (tuple, list)) else (given,)
+
+
+def _or_word(schema: dict[str, Any]) -> None:
+    """The schema of numbers: an array, one number, or a word."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    pattern = r"^(all|[0-9]+(\.\.[0-9]+(:[0-9]+)?)?(,[0-9]+(\.\.[0-9]+(:[0-9]+)?)?)*)$"
+    schema["anyOf"] = [array, array["items"], {"type": "string", "pattern": pattern}]
+
+
+def _known_modes(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Words of recompute that a plan takes."""
+    for word in given:
+        Plan(recompute=word)
+    return given
+
+
+Numbers = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(numbers), Field(json_schema_extra=_or_word)
+]
+Shards = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(numbers), Field(json_schema_extra=_or_word)
+]
+AllOf = Literal["all"]
+
+
+def _degrees(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
+    """A field that may be left out and has two names; typed as what it holds, as `Field` is."""
+    choices = AliasChoices(long_name, short_name)
+    field: tuple[int, ...] = Field(default=(), validation_alias=choices, description=description)
+    return field
+
+
+class Space(Noun):
+    """Plans that a search looks at: for every field the values that it may take.
+
+    Numbers are lists, or one word: "1,2,4", "256..4096" (doubling), "256..1024:256" (steps), "all". A field
+    that is empty, or left out, takes every value that may matter. Short names are those of a plan.
+
+    Attributes
+    ----------
+    num_devices : tuple of int
+        Sizes of the cluster (gpus); its own if there are none.
+    global_batch : tuple of int
+        Sequences of a step (gbs); about four million tokens if there are none.
+    data_parallel : tuple of int
+        Which replicas are allowed (dp). They follow from the devices and the other degrees.
+    expert_parallel, expert_tensor_parallel : tuple of int
+        Without effect on a model without experts, whose plans say 1 and the tensor-parallel degree.
+    micro_batch : tuple of int
+        Left out: every divisor up to 65,536 tokens on a rank, and up to 8 sequences in any case.
+    sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
+        As in a plan; "auto" as a schedule is 1F1B, interleaved where there are chunks. Where an option
+        makes no difference (sequence parallelism of one rank) a plan is offered once, without it.
+    tensor_in_domain : bool
+        Whether tensor-parallel ranks stay inside a scale-up domain.
+    headroom_fraction : float
+        Of a device's memory that a plan may use.
+
+    Examples
+    --------
+    >>> space = Space(tp="2,4", gbs="256..1024", zero=1)
+    >>> space.tensor_parallel, space.global_batch, space.zero
+    ((2, 4), (256, 512, 1024), (1,))
+    """
+
+    num_devices: Numbers = _degrees("num_devices", "gpus", "default: the cluster's")
+    global_batch: Numbers = _degrees("global_batch", "gbs", "default: about four million tokens")
+    data_parallel: Numbers = _degrees("data_parallel", "dp", "default: any")
+    data_shard: Shards = _degrees("data_shard", "dp_shard", "default: every divisor of data_parallel")
+    tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "default: every divisor")
+    context_parallel: Numbers = _degrees("context_parallel", "cp", "default: every divisor")
+    expert_parallel: Numbers = _degrees("expert_parallel", "ep", "default: every divisor")
+    expert_tensor_parallel: Numbers = _degrees(
+        "expert_tensor_parallel", "etp", "default: 1, tensor_parallel"
+    )
+    pipeline_parallel: Numbers = _degrees("pipeline_parallel", "pp", "default: every divisor")
+    virtual_stages: Numbers = _degrees("virtual_stages", "vpp", "default: all that divide a stage's blocks")
+    micro_batch: Numbers = _degrees("micro_batch", "mbs", "default: every divisor of a reasonable size")
+    sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(words)] = Field(
+        default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="default: both"
+    )
+    zero: Annotated[tuple[Literal[0, 1, 2, 3], ...], BeforeValidator(numbers)] = Field(
+        default=(), description="default: every stage that the stack has", json_schema_extra=_or_word
+    )
+    recompute: Annotated[tuple[str, ...], BeforeValidator(words), AfterValidator(_known_modes)] = Field(
+        default=RECOMPUTE, min_length=1, description="in the words of a plan"
+    )
+    precision: Annotated[tuple[Precision | AllOf, ...], BeforeValidator(words)] = Field(
+        default=(), description="default: 16 bits; all: every recipe that the device computes in"
+    )
+    schedule: Annotated[tuple[Schedule | AllOf, ...], BeforeValidator(words)] = Field(
+        default=("auto",), min_length=1, description="all: every schedule that is built"
+    )
+    context_exchange: Annotated[tuple[Exchange | AllOf, ...], BeforeValidator(words)] = Field(
+        default=("ring",), min_length=1, description="of context-parallel ranks"
+    )
+    context_order: Annotated[
+        tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
+    ] = Field(default=("zigzag",), min_length=1)
+    tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
+    headroom_fraction: float = Field(
+        default=HEADROOM_FRACTION, gt=0, le=1, description="of a device's memory that a plan may use"
+    )
+
+    def jobs(self, job: Job) -> tuple[Job, ...]:
+        """The job on a cluster of each size; on its own where the space names none.
+
+        Raises
+        ------
+        SpecError
+            A size is no number of whole nodes.
+        """
+        sizes = self.num_devices or (job.cluster.num_devices,)
+        return tuple(job.model_copy(update={"cluster": sized(job.cluster, size)}) for size in sizes)
+
+    def structures(self, job: Job) -> tuple[Plan, ...]:
+        """Every combination of options: plans without degrees, in the order of the fields.
+
+        Values that make no difference (`neutral`) are among them, whether the space names them or not:
+        plans to which an option does not matter are offered with these.
+        """
+        found = [job.plan.model_copy(update=WITHOUT_DEGREES)]
+        for name, values in self.options(job).items():
+            asked = values if name not in NEUTRAL else tuple(dict.fromkeys((NEUTRAL[name], *values)))
+            found = [plan.model_copy(update=_said(name, value, plan)) for plan in found for value in asked]
+        return tuple(found)
+
+    def options(self, job: Job) -> dict[str, tuple[object, ...]]:
+        """The values of every field that is no number, with what stands for them where there are none."""
+        return {
+            "sequence_parallel": self.sequence_parallel or (not job.plan.partition_activations, False),
+            "zero": self.zero or tuple(sorted(job.stack.sharding.zero_stages)),
+            "recompute": self.recompute,
+            "precision": _precisions(self, job),
+            "context_exchange": get_args(Exchange)
+            if ALL in self.context_exchange
+            else self.context_exchange,
+            "context_order": ("zigzag", "contiguous") if ALL in self.context_order else self.context_order,
+            "schedule": _schedules(self),
+        }
+
+
+NEUTRAL: dict[str, object] = {  # what an option is where it does not matter
+    "sequence_parallel": False,
+    "zero": 0,
+    "context_exchange": "ring",
+    "context_order": "zigzag",
+    "schedule": "1f1b",
+}
+WITHOUT_DEGREES: dict[str, object] = {name: getattr(Plan(), name) for name in NUMERIC}
+BUILT = ("1f1b", "interleaved_1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v")
+
+
+def sized(cluster: Cluster, num_devices: int) -> Cluster:
+    """The cluster with so many devices: whole nodes, or a part of one.
+
+    Raises
+    ------
+    SpecError
+        The cluster is no single group of nodes, or its last node would be used in part.
+    """
+    (group, *others), per_node = cluster.groups, cluster.node.devices
+    if num_devices == cluster.num_devices:
+        return cluster
+    if others or (num_devices > per_node and num_devices % per_node):
+        raise SpecError(
+            [
+                Problem(
+                    field="space.num_devices",
+                    value=num_devices,
+                    allowed=f"a multiple of {per_node}, the devices of a node, or less than a node",
+                    because="several nodes are used whole",
+                    fix=f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}",
+                )
+            ]
+        )
+    node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
+    group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})
+    return cluster.model_copy(update={"groups": (group,)})
+
+
+def usual_batch(job: Job) -> int:
+    """A global batch of about four million tokens that every plan can divide.
+
+    A power of two times the number of devices, so that replicas and micro-batches of any candidate go
+    into it.
+    """
+    devices = job.cluster.num_devices
+    each = max(1.0, USUAL_TOKENS / job.batch.sequence_length / devices)
+    return int(devices * 2 ** round(log2(each)))
+
+
+def usual_precision(job: Job) -> str:
+    """bf16 where the device computes in it, or else fp16."""
+    return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
+
+
+def _precisions(space: Space, job: Job) -> tuple[object, ...]:
+    """16 bits where nothing is said; recipes are for those who know what training with them does."""
+    named = tuple(name for name in space.precision if name != ALL)
+    if ALL in space.precision:
+        return tuple(dict.fromkeys((*named, usual_precision(job), *RECIPES)))
+    return named or (usual_precision(job),)
+
+
+def _schedules(space: Space) -> tuple[object, ...]:
+    """Orders of tasks by their own names: "auto" is two of them."""
+    found: list[object] = []
+    for name in space.schedule:
+        found += BUILT if name == ALL else BUILT[:2] if name == "auto" else [name]
+    return tuple(dict.fromkeys(found))
+
+
+def _said(name: str, value: object, plan: Plan) -> dict[str, object]:
+    """The fields of a plan that a value of an option says: of recompute, several.
+
+    Modules of selective recompute are the plan's where the word names none.
+    """
+    if name != "recompute":
+        return {name: value}
+    again = Plan(recompute=value)
+    modules = again.recompute_modules or (plan.recompute_modules if again.recompute == "selective" else ())
+    fields = {field: getattr(again, field) for field in ("recompute", *FIELDS)}
+    return fields | {"recompute_modules": modules}
