@@ -10,8 +10,10 @@ from flopcast.io.runs.known import (
     KnownCluster,
     KnownModel,
     KnownSoftware,
+    Unfitted,
     cluster_of,
     defaults_of,
+    judged_only,
     model_of,
     software_of,
 )
@@ -224,3 +226,24 @@ def test_a_model_without_further_modules_and_a_row_without_a_length_are_not_aske
 
     assert trains_mtp(printed, catalog.model("llama-3-8b")) is None
     assert trains_mtp(printed.model_copy(update={"sequence_length": None}), DEEPSEEK) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "precision", "told"),
+    [
+        ("tables", "GPT OSS 120B", "mxfp8", "something is missing"),
+        ("tables", "GPT OSS 120B", "bf16", ""),
+        ("tables", "GPT OSS 120B", "", ""),
+        ("tables", "Qwen3 30B", "mxfp8", ""),
+        ("others", "GPT OSS 120B", "mxfp8", ""),
+    ],
+)
+def test_a_run_is_only_judged_where_source_model_and_precision_are_those_of_an_entry(
+    entries, source, model, precision, told
+):
+    entry = Unfitted(
+        source="^tables$", model="^gptoss", precision="^mxfp8$", because="something is missing"
+    )
+    entries("unfitted", entry)
+
+    assert judged_only(run(source=source, model=model, mapping=Mapping(precision=precision))) == told

@@ -116,12 +116,19 @@ def test_biases_of_weighed_experts_join_the_first_product_and_are_weighed_behind
     assert biases == {"experts.up_bias": "epilogue_bias", "experts.partial_bias": "weighed_bias"}
 
 
+def test_biases_that_are_added_expert_by_expert_are_joined_behind_the_first_product_too():
+    forward = REWRITES["weighted_joined_experts"](layer(expert_bias=True).forward(HIDDEN, cut()))
+
+    biases = {item.name: item.work.kind for item in forward if item.name.endswith("_bias")}
+    assert biases == {"experts.up_bias": "joined_bias", "experts.partial_bias": "weighed_bias"}
+
+
 def test_biases_inside_fused_products_of_experts_take_no_kernel_of_their_own():
     weighed = REWRITES["weighted_experts"](layer(expert_bias=True, gate_clamp=True).forward(HIDDEN, cut()))
 
     kinds = {item.work.kind for item in REWRITES["fused_experts"](weighed) if hasattr(item.work, "kind")}
     assert {"epilogue_bias", "epilogue_gate"} <= kinds
-    assert not kinds & {"weighed_bias", "bias_add", "clamped_swiglu", "chunked_swiglu"}
+    assert not kinds & {"weighed_bias", "bias_add", "clamped_swiglu", "swiglu"}
 
 
 @pytest.mark.parametrize(

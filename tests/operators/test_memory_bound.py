@@ -76,6 +76,14 @@ TRAFFIC = {
     "scale_gradient": ("gradient -> gradient", ""),
     "flatten": ("gradient -> flat", ""),
     "unflatten": ("flat -> gradient", ""),
+    # experts whose clamp and biases are eager PyTorch's; a mask of one byte is half a tensor
+    "clamp_halves": (
+        "gate -> cut ; value -> cut ; cut cut -> clamped clamped",
+        "gate -> ½below ; value -> ½below ; value -> ½above ; ½below ½above -> ½both ;"
+        " ½below dgate -> dleft ; ½both dvalue -> dleft ; dleft dleft -> joined joined",
+    ),
+    "joined_bias": ("x -> sum ; sum -> joined", "dy -> ; dy -> joined"),
+    "stash": ("kept -> pages", "pages -> kept"),
 }
 CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forward kernels
     "unfused_rmsnorm": "x -> ; x -> divided ; divided -> y",  # sum of squares; divide; scale
@@ -95,9 +103,7 @@ CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forwa
     "wide_softmax": "x -> wide wide ; wide wide -> softmax softmax ; softmax softmax -> y",
     "unfused_swiglu": "gate -> activated ; activated value -> y",
     "unfused_geglu": "gate -> activated ; activated value -> y",
-    # experts of Megatron-Core: halves clamped, joined, gated; bias times probability, added, joined, cast
-    "chunked_swiglu": "gate -> cut ; value -> cut ; cut cut -> clamped clamped ; gate value -> y",
-    "chunked_geglu": "gate -> cut ; value -> cut ; cut cut -> clamped clamped ; gate value -> y",
+    # experts of Megatron-Core: bias times probability, added, joined, cast
     "weighed_bias": (
         "-> weighed weighed ; x weighed weighed -> sum sum ; sum sum -> joined joined ; joined joined -> y"
     ),
@@ -113,7 +119,7 @@ MASKED = {
 }  # one byte per element, written forward and read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
-    "scaled_rope", "weighed_bias",
+    "scaled_rope", "weighed_bias", "joined_bias", "stash",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
     "permute", "unpermute_sum", "merge_gradients",
 }  # fmt: skip
@@ -129,8 +135,8 @@ FUSIONS = {  # one kernel, and those that it stands for
     "rmsnorm": ("unfused_rmsnorm",),
     "rope": ("unfused_rope",),
     "swiglu": ("unfused_swiglu",),
-    "clamped_swiglu": ("chunked_swiglu",),
-    "clamped_geglu": ("chunked_geglu",),
+    "clamped_swiglu": ("clamp_halves", "swiglu"),
+    "clamped_geglu": ("clamp_halves", "geglu"),
     "scaled_rope": ("unfused_rope",),
     "geglu": ("unfused_geglu",),
     "gelu": ("unfused_gelu",),
@@ -227,7 +233,7 @@ def test_a_gated_activation_keeps_gate_and_value(kind):
 
 def test_a_clamp_before_a_gate_s_kernel_keeps_both_halves_once_more():
     """What is cut, whose mask the gradient needs, and what is left, which the gate's gradient needs."""
-    assert kept_bytes("chunked_swiglu") == 2 * kept_bytes("swiglu")
+    assert kept_bytes("clamp_halves") + kept_bytes("swiglu") == 2 * kept_bytes("clamped_swiglu")
 
 
 def test_gradients_of_a_weighed_bias_are_those_of_a_sum_a_product_and_a_cast():

@@ -474,6 +474,25 @@ def test_a_clamp_stays_with_its_gate_in_whatever_kernel(name):
     assert not [kind for kind in kinds if kind.startswith("clamped")]
 
 
+def test_a_clamp_of_eager_pytorch_stands_before_the_gate_that_it_cuts():
+    items = REWRITES["chunked_gate"](logical_block(SCALED, "gbs=1"))
+
+    place = items.index(named(items, "experts.clamp"))
+    clamp, gate = items[place : place + 2]
+    assert (kind_of(clamp), kind_of(gate), gate.name) == ("clamp_halves", "swiglu", "experts.activation")
+    assert gate.inputs == (clamp.output,)
+
+
+def test_gates_of_experts_may_be_compiled_where_a_dense_one_is_not():
+    dense, experts = (
+        {kind_of(item) for item in REWRITES["unfused_dense_gate"](logical_block(model, "gbs=1"))}
+        for model in (LLAMA, MIXTURE)
+    )
+
+    gates = ({kind for kind in kinds if "swiglu" in kind} for kinds in (dense, experts))
+    assert list(gates) == [{"unfused_swiglu"}, {"swiglu"}]
+
+
 def test_a_quarter_of_each_head_is_turned_and_joined_with_the_rest():
     after = REWRITES["unfused_rope"](logical_block(NEOX, "tp=2 mbs=3 gbs=3"))
 

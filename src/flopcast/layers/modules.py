@@ -24,6 +24,7 @@ from flopcast.operators.item import Item
 _PREDICTION = re.compile(r"^mtp\d+\.")  # what stands before the names of a block in multi-token prediction
 _UP = ("q_up", "kv_up", "join_queries", "join_keys", "enter_q", "enter_kv", "enter_rotated")
 LATENT_UP = frozenset(f"attention.{name}" for name in _UP)
+GATE = frozenset({"experts.clamp", "experts.activation"})  # what one function of Megatron-Core runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +89,7 @@ MODULES: dict[str, Module] = {  # what holds more stands first
     "shared_experts": Module(holds=_is_shared),
     "mla_up_proj": Module(holds=_is_latent_up, discards=True, views=("attention.v",)),
     "layernorm": Module(holds=_is_norm, discards=True, alone=True),
-    "moe_act": Module(holds=lambda item: _name(item) == "experts.activation", discards=True),
+    "moe_act": Module(holds=lambda item: _name(item) in GATE, discards=True),
 }
 
 

@@ -94,12 +94,13 @@ KINDS: dict[str, Kind] = {
     "wide_softmax": Kind(forward=10, backward=12, saves=(("wide", 2), *OUT)),
     "unfused_swiglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
     "unfused_geglu": Kind(forward=5, backward=9, saves=(("input:0", 2), ("activated", 1))),
-    "chunked_swiglu": Kind(forward=11, backward=15, saves=(("input:0", 2), ("clamped", 2))),
-    "chunked_geglu": Kind(forward=11, backward=15, saves=(("input:0", 2), ("clamped", 2))),
+    "clamp_halves": Kind(forward=8, backward=15, saves=(("input:0", 2),)),  # cut, joined; masks of 1 byte
+    "joined_bias": Kind(forward=4, backward=3),  # added part by part, parts joined
     "weighed_bias": Kind(forward=14, backward=20),  # in fp32 between casts: counted in 16-bit passes
     "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
     "rope_join": Kind(forward=2, backward=7),  # turned and kept parts: joined; cut, padded, added
     # gradients and parameters of a whole rank
+    "stash": Kind(forward=2, backward=2),  # what is kept: to pages, and back
     "accumulate_gradient": Kind(forward=3),  # 16-bit += 16-bit
     "accumulate_main_gradient": Kind(forward=5),  # fp32 += 16-bit, counted in 16-bit passes
     "gradient_norm": Kind(forward=1),

@@ -52,9 +52,6 @@ CHAINS = (
     "unfused_swiglu",
     "unfused_geglu",
     "unfused_gelu",
-    "chunked_swiglu",
-    "chunked_geglu",
-    "weighed_bias",
 )
 CHAIN = Relative(name="residual_add", log_sigma_factor=0.2)
 
@@ -126,6 +123,15 @@ RELATIVES: dict[str, Relative] = {
     ),
     # chains of such passes, of eager PyTorch: an estimate, as no row was measured
     **dict.fromkeys((name for chain in CHAINS for name in (chain, f"{chain}.backward")), CHAIN),
+    # halves cut and joined, or parts added and joined: as the chain of rotary embedding, which does both
+    **dict.fromkeys(
+        ("clamp_halves", "joined_bias", "joined_bias.backward", "weighed_bias"),
+        Relative(name="unfused_rope", log_sigma_factor=0.25),
+    ),
+    # masks written, joined and chosen by: one byte beside two an element, as where scores are masked
+    "clamp_halves.backward": Relative(name="mask_fill", log_sigma_factor=0.25),
+    # products with a number a row and with a row a token, summed over either: as an eager norm's gradient
+    "weighed_bias.backward": Relative(name="unfused_rmsnorm.backward", log_sigma_factor=0.3),
     # a traced run of passes in one kernel, of any shapes: an estimate, as no row was measured
     **dict.fromkeys(("fused_pass", "fused_pass.backward"), CHAIN),
     # logits cast, and the logarithms of their softmax: an estimate, as no row was measured
@@ -137,6 +143,11 @@ RELATIVES: dict[str, Relative] = {
             *("unpermute_sum", "unpermute_sum.backward"),
         ),
         Relative(name="residual_add", log_sigma_factor=0.25),
+    ),
+    # rows copied to pages by a kernel of Triton: 896 MiB in 468 us and 256 MiB in 156 us on GB300, 0.50 and
+    # 0.43 of its memory's bandwidth, where a sum attains 0.93 (NVIDIA/Megatron-LM pull request 6414)
+    **dict.fromkeys(
+        ("stash", "stash.backward"), Relative(name="residual_add", log_sigma_factor=0.2, time_ratio=2.0)
     ),
     # codes of 4 bits looked up, and scaled twice: an estimate, as no row was measured
     "dequantise": Relative(name="residual_add", log_sigma_factor=0.25),

@@ -85,6 +85,7 @@ class Unfitted(Noun):
 
     source: str = Field(description="a regular expression")
     model: str = Field(description="a regular expression, against small letters and digits")
+    precision: str = Field(default="", description="a regular expression")
     because: str
 
 
@@ -119,8 +120,11 @@ def unfitted() -> tuple[Unfitted, ...]:
 def judged_only(run: Run) -> str:
     """Why no constant may be fitted on a run; empty where there is no reason."""
     name = re.sub(r"[^a-z0-9]", "", run.model.lower())
-    matching = (known for known in unfitted() if re.search(known.source, run.source))
-    return next((known.because for known in matching if re.search(known.model, name)), "")
+    for known in unfitted():
+        fits_source = re.search(known.source, run.source) and re.search(known.model, name)
+        if fits_source and re.search(known.precision, run.mapping.precision or ""):
+            return known.because
+    return ""
 
 
 def cluster_of(run: Run) -> KnownCluster | None:

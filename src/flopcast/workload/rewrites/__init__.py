@@ -8,6 +8,7 @@ from flopcast.workload.rewrites.base import Rewrite
 from flopcast.workload.rewrites.bias_dropout_add import bias_dropout_add
 from flopcast.workload.rewrites.bias_gelu import bias_gelu
 from flopcast.workload.rewrites.eager import (
+    unfused_dense_gate,
     unfused_gate,
     unfused_gelu,
     wide_rmsnorm,
@@ -28,7 +29,11 @@ from flopcast.workload.rewrites.separate_projections import compiled_projections
 from flopcast.workload.rewrites.shared_expert_overlap import shared_expert_overlap
 from flopcast.workload.rewrites.unfused_norm import unfused_rmsnorm
 from flopcast.workload.rewrites.unfused_rope import unfused_rope, unfused_scaled_rope
-from flopcast.workload.rewrites.weighted_experts import chunked_gate, weighted_experts
+from flopcast.workload.rewrites.weighted_experts import (
+    chunked_gate,
+    weighted_experts,
+    weighted_joined_experts,
+)
 
 REWRITES: dict[str, Rewrite] = {
     "flash_attention": flash_attention,
@@ -49,8 +54,10 @@ REWRITES: dict[str, Rewrite] = {
     "wide_scaled_rmsnorm": wide_scaled_rmsnorm,
     "wide_softmax": wide_softmax,
     "unfused_gate": unfused_gate,
+    "unfused_dense_gate": unfused_dense_gate,
     "unfused_gelu": unfused_gelu,
     "weighted_experts": weighted_experts,
+    "weighted_joined_experts": weighted_joined_experts,
     "chunked_gate": chunked_gate,
     "separate_experts": separate_experts,
     "fused_experts": fused_experts,

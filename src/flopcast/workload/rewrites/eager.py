@@ -9,6 +9,7 @@ Every chain was counted, kernel by kernel, in a trace of the model's own code (d
 """
 
 from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.workload.rewrites.base import Items, change_kind
 
@@ -42,6 +43,18 @@ def unfused_gate(items: Items) -> Items:
         for kind in (gate, f"clamped_{gate}"):
             items = change_kind(items, kind, f"unfused_{gate}")
     return items
+
+
+def unfused_dense_gate(items: Items) -> Items:
+    """As `unfused_gate`, but gates of experts stay one kernel, clamp included.
+
+    References
+    ----------
+    nemo_automodel/components/moe: `weighted_bias_swiglu_impl`, `quick_geglu_deepep`, both compiled; a dense
+    MLP is F.silu of a product, times another.
+    """
+    made = {item.output for item in items if isinstance(item.work, GroupedMatmul)}
+    return tuple(item if made.intersection(item.inputs) else unfused_gate((item,))[0] for item in items)
 
 
 def unfused_gelu(items: Items) -> Items:

@@ -1,13 +1,16 @@
-"""Rows of experts weighed inside their activation, and what that and a clamp cost in Megatron-Core.
+"""Rows of experts weighed inside their activation, and what biases and a clamp then cost.
 
 Megatron-Core weighs so since its experts take the router's probabilities (`permuted_probs` of
 megatron/core/transformer/moe/experts.py, core v0.12). The output of experts is then no longer kept: what
 the gradients of the weights need, the input of the activation, is kept anyway.
 """
 
+from dataclasses import replace
+
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.workload.rewrites.base import Items, change_kind, kind_of
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 
 def weighted_experts(items: Items) -> Items:
@@ -24,29 +27,61 @@ def weighted_experts(items: Items) -> Items:
     megatron/core/transformer/moe/experts.py: `TEGroupedMLP._apply_bias`; linear_fc1 is built with
     skip_bias_add=False, linear_fc2 with True.
     """
+    return _weighed(items, "epilogue_bias")
+
+
+def weighted_joined_experts(items: Items) -> Items:
+    """As `weighted_experts`, where the first linear's bias is added expert by expert too: → `joined_bias`.
+
+    Nothing weighs that one: parts added (4 bytes an element), joined (4); backward summed over tokens (2),
+    joined (4).
+
+    References
+    ----------
+    nemo_automodel/components/moe/layers.py: `GroupedExpertsDeepEP._apply_bias`, after each of its products.
+    """
+    return _weighed(items, "joined_bias")
+
+
+def _weighed(items: Items, first: str) -> Items:
+    """Rows weighed before they come home; biases behind the products: the first as `first`."""
     made = [item.output for item in items if isinstance(item.work, GroupedMatmul)]
-    biased = tuple(_bias(item, made) if kind_of(item) == "bias_add" else item for item in items)
+    biased = tuple(_bias(item, made, first) if kind_of(item) == "bias_add" else item for item in items)
     return change_kind(biased, "unpermute", "unpermute_sum")
 
 
-def _bias(item: Item, made: list[str]) -> Item:
-    """The bias of a product of experts as Megatron-Core runs it; any other as it is."""
+def _bias(item: Item, made: list[str], first: str) -> Item:
+    """The bias of a product of experts as one of its kinds; any other as it is."""
     if not made or item.inputs[0] not in made:
         return item
-    kind = "weighed_bias" if item.inputs[0] == made[-1] else "epilogue_bias"
+    kind = "weighed_bias" if item.inputs[0] == made[-1] else first
     return change_kind((item,), "bias_add", kind)[0]
 
 
 def chunked_gate(items: Items) -> Items:
-    """A clamped gate → `chunked_swiglu`, `chunked_geglu`: the clamp is not in the gate's kernel.
+    """A clamped gate → `clamp_halves` and the gate's own kernel, which does not clamp.
 
-    Both halves are cut out, clamped and joined again by PyTorch (8 passes of a half), backward masked and
-    joined (10); the fused gate then keeps what is clamped, beside what the clamp keeps.
+    Both halves are cut out, clamped and joined by PyTorch (8 passes of a half). Backward each of three
+    bounds is a comparison that writes a mask of one byte (4.5), two masks of one half are joined (1.5),
+    each half is chosen by its mask (5), and both are joined (4). The clamp keeps what it cuts, the gate
+    what is left.
 
     References
     ----------
-    megatron/core/fusions/fused_bias_geglu.py: `weighted_bias_quick_geglu_impl`.
+    megatron/core/fusions/fused_bias_geglu.py: `weighted_bias_quick_geglu_impl`; PyTorch's derivative of
+    `clamp`: torch/csrc/autograd/FunctionsManual.cpp, `clamp_backward`.
     """
-    for gate in ("swiglu", "geglu"):
-        items = change_kind(items, f"clamped_{gate}", f"chunked_{gate}")
-    return items
+    return tuple(part for item in items for part in _chunked(item))
+
+
+def _chunked(item: Item) -> Items:
+    """Clamp and gate of a clamped gate; any other item as it is."""
+    gate = kind_of(item).removeprefix("clamped_")
+    if not isinstance(item.work, MemoryBound) or gate == item.work.kind:
+        return (item,)
+    cut = f"{item.inputs[0]}_cut"
+    clamp = replace(
+        item, name=beside(item, "clamp"), work=replace(item.work, kind="clamp_halves"), output=cut
+    )
+    inputs = (cut, *item.inputs[1:])
+    return clamp, replace(item, work=replace(item.work, kind=gate), inputs=inputs)
