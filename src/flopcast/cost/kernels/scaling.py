@@ -22,7 +22,7 @@ def kernel_factors(
     A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
     another generation of the kernel than the stack runs; and the stack's derate for products.
     """
-    generation, doubt = generation_ratio(stack.attention_generation, found.curve.name, found.curve.owner)
+    generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)
     made = [(f"{priced.kind.family}[{device.name}]", found.curve.evidence.log_sigma_factor, 1.0)]
     if found.class_log_sigma_factor > 0:
         made.append((f"borrowed[{priced.curve}]", found.class_log_sigma_factor, 1.0))
