@@ -2,8 +2,8 @@
 
 No constant of published runs has a say in these predictions.
 
-The rows ran products in fp8. From 64k tokens on attention, in 16 bits, takes most of a step; it is
-FlashAttention-2, as NeMo's launcher of mid-2024 switched cuDNN's off (config.yaml: NVTE_FUSED_ATTN 0). Where
+The rows ran products in fp8. From 64k tokens on, attention in 16 bits takes most of a step: it is
+FlashAttention-2, as NeMo's launcher of mid-2024 had cuDNN's off (config.yaml: NVTE_FUSED_ATTN 0). Where
 the source prints no tensor-parallel overlap, NeMo's default is taken: it hides messages of sequence
 parallelism under products.
 """

@@ -180,7 +180,7 @@ RELATIVES: dict[str, Relative] = {
     **{name: Relative(name="gelu", log_sigma_factor=0.1) for name in GELU_LIKE},
     **{f"{name}.backward": Relative(name="gelu.backward", log_sigma_factor=0.1) for name in GELU_LIKE},
     # forward and backward of one kernel on one device: 37 pairs of cuDNN (benchmark/sdpa_benchmark_training
-    # of NVIDIA/cudnn-frontend: causal, 16 bits, heads of 128, 2 k to 32 k tokens; H200, B200, GB200, GB300),
+    # of NVIDIA/cudnn-frontend: causal, bf16, heads of 128, 2 k to 32 k tokens; H200, B200, GB200, GB300),
     # the mean over eight tables and the spread over all pairs: 1.20 on H200 and GB200, 1.36 on GB300, whose
     # exponentials are twice as fast
     "flash_attention.backward": Relative(name="flash_attention", log_sigma_factor=0.06, time_ratio=1.27),
