@@ -124,6 +124,7 @@ class Weight:
     matrix: tuple[Counts, Counts] | None = None
     trained: bool = True
     stored: str = ""  # dtype in memory; the plan's where it is empty
+    update: str = ""  # dtype in which ranks gather what others have updated; the plan's where it is empty
 
 
 class AbstractLayer(Noun, ABC):

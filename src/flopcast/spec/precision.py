@@ -42,8 +42,13 @@ class Recipe:
     both_layouts : bool
         Whether a tensor is cast along rows and along columns, because its blocks run along the sum.
         Elsewhere a second copy is a transpose, needed by engines that read one layout only.
+    narrow_updates : bool
+        Whether parameters that are kept narrow are also gathered so when other ranks have updated them:
+        not those whose second layout needs the wide elements, which arrive in 16 bits and are cast then.
     source : str
-        Where these facts stand; `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine.
+        Where these facts stand; `norm_passes`: csrc/extensions/normalization.cpp of Transformer Engine;
+        `narrow_updates`: Megatron-Core, core/distributed: buffers of 8-bit parameters hold their bytes, but
+        those of MXFP8 bf16 (`reuse_grad_buf_for_mxfp8_param_ag`).
     """
 
     format: str
@@ -51,6 +56,7 @@ class Recipe:
     norm_passes: int
     agrees: Literal["stage", "tensor", ""]
     both_layouts: bool
+    narrow_updates: bool
     source: str
 
 
@@ -63,6 +69,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=BOTH_PASSES,
         agrees="stage",
         both_layouts=False,
+        narrow_updates=True,
         source=f"arXiv:2209.05433, section 4.3; DelayedScaling: {TE}/fp8.py",
     ),
     "fp8_current": Recipe(  # per tensor, scales from the tensor itself
@@ -71,6 +78,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=1,
         agrees="tensor",
         both_layouts=False,
+        narrow_updates=True,
         source=f"Float8CurrentScaling: {TE}/tensor/float8_tensor.py",
     ),
     "fp8_blockwise": Recipe(
@@ -79,6 +87,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=0,
         agrees="",
         both_layouts=True,
+        narrow_updates=True,
         source=f"arXiv:2412.19437, section 3.3; Float8BlockScaling: {TE}/tensor/float8_blockwise_tensor.py",
     ),
     "mxfp8": Recipe(
@@ -87,6 +96,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=0,
         agrees="",
         both_layouts=True,
+        narrow_updates=False,
         source=f"arXiv:2506.08027, section 3; MXFP8BlockScaling: {TE}/tensor/mxfp8_tensor.py",
     ),
     "nvfp4": Recipe(  # Hadamard transform and stochastic rounding happen inside the passes of the cast
@@ -95,6 +105,7 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=1,
         agrees="tensor",
         both_layouts=True,
+        narrow_updates=False,
         source=f"arXiv:2509.25149, sections 2 and 4; NVFP4BlockScaling: {TE}/tensor/nvfp4_tensor.py",
     ),
 }
@@ -125,7 +136,9 @@ class NarrowProducts(Noun):
     ----------
     narrow_parameters : bool
         Whether narrow weights are all that the model keeps of its narrow products (`fp8_param_gather` of
-        Megatron-Core): no copy in 16 bits lies beside them. Not under nvfp4, whose parameters stay wide.
+        Megatron-Core): no copy in 16 bits lies beside them, and ranks that share states gather what others
+        have updated in 8 bits, where the recipe can (`narrow_updates`). Not under nvfp4, whose parameters
+        stay wide.
     weight_caching : bool
         Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of
         Transformer Engine), or in every forward. The copies stay until the backward in both.

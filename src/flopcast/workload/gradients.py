@@ -31,7 +31,7 @@ from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
-from flopcast.workload.program import elements, expert_elements, tied_elements
+from flopcast.workload.program import elements, expert_elements, tied_elements, update_bytes
 from flopcast.workload.sharded import bucket_elements, reduction_times, reductions, wait_for
 
 ONE_NUMBER_BYTES = constant(8.0)
@@ -238,6 +238,7 @@ def update_items(
     parameters: Counts,
     experts: Counts | None = None,
     tensors: Counts | None = None,
+    narrow: tuple[Counts, Counts] = (ZERO, ZERO),
 ) -> tuple[Item, ...]:
     """From the synchronisation to the next step; (plans, stage classes).
 
@@ -252,6 +253,8 @@ def update_items(
         Those of them that are experts'.
     tensors : array of shape (plans, stage classes), or None
         How many tensors they are; needed where ranks broadcast those that they have updated.
+    narrow : pair of arrays of shape (plans, stage classes)
+        How many of them are gathered in 8 bits: those that are no experts', and experts'.
 
     References
     ----------
@@ -277,8 +280,8 @@ def update_items(
         _step_kernel("update", update, "optimizer"),
     ]
     if plans.structure.zero in (1, 2) and not stack.gradients.overlap_gather:
-        size = ELEMENT_BYTES[plans.structure.activations]
-        for name, axis, held in _by_axis(parameters, experts):
+        for (name, axis, held), of_them in zip(_by_axis(parameters, experts), narrow, strict=False):
+            size = update_bytes(held, of_them, plans)
             if stack.gradients.returns == "broadcasts":
                 owners = _owners(plans, axis, held if tensors is None else tensors)
                 back: AbstractMessage = Broadcast(axis=f"{axis}_shard", message_bytes=held / owners * size)

@@ -1,7 +1,7 @@
 """A precision recipe applied to a whole model: which layers it takes, and what it adds around them.
 
-Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, and what do ranks
-agree on once a pass?
+Answers: which blocks stay in bf16, what does a layer run and hold because of its recipe, what do ranks
+agree on once a pass, and which updated weights do they gather in 8 bits?
 Elsewhere: what the recipe makes of one layer's items (rewrites/quantise.py), the recipes
 (spec/precision.py).
 """
@@ -15,9 +15,10 @@ from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllReduce
 from flopcast.operators.quantise import Quantise
+from flopcast.spec.plan import Plans
 from flopcast.spec.precision import RECIPES
 from flopcast.spec.stack import Stack
-from flopcast.workload.casts import narrow_weight_bytes, spared_weight_bytes, weight_casts
+from flopcast.workload.casts import is_narrow, narrow_weight_bytes, spared_weight_bytes, weight_casts
 from flopcast.workload.program import LogicalLayer, Segment, Workload
 from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
 
@@ -48,6 +49,29 @@ def narrow_layer(
         weight_bytes=narrow_weight_bytes(forward, recipe, stack.narrow),
         spared_bytes=spared_weight_bytes(forward, recipe, stack.narrow),
     )
+
+
+def with_narrow_updates(
+    layers: tuple[LogicalLayer, ...], plans: Plans, stack: Stack
+) -> tuple[LogicalLayer, ...]:
+    """The layers, weights marked whose updates arrive in 8 bits: those of narrow products, below ZeRO-3.
+
+    A weight has the name of the product that it is in.
+    """
+    recipe = RECIPES.get(plans.structure.precision)
+    narrow = stack.narrow.narrow_parameters and recipe is not None and recipe.narrow_updates
+    if not narrow or plans.structure.zero not in (1, 2):
+        return layers
+    return tuple(layer if layer.wide else _marked(layer) for layer in layers)
+
+
+def _marked(layer: LogicalLayer) -> LogicalLayer:
+    """A layer whose narrow products' weights travel in 8 bits."""
+    products = {item.name for item in layer.forward if is_narrow(item)}
+    weights = (
+        replace(weight, update="fp8") if weight.name in products else weight for weight in layer.weights
+    )
+    return replace(layer, weights=tuple(weights))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

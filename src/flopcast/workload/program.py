@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight
 from flopcast.operators.item import Item
 from flopcast.spec.batch import Rows
@@ -262,9 +262,36 @@ def _stored_as(dtype: str) -> Callable[[Weight], bool]:
     return lambda weight: weight.stored == dtype
 
 
+def update_bytes(elements: Counts, narrow: Counts, plans: Plans) -> Counts:
+    """Bytes of an element on its way from the rank that updated it: the mean, where some are narrow."""
+    wide, least = ELEMENT_BYTES[plans.structure.activations], ELEMENT_BYTES["fp8"]
+    each: Counts = wide - (wide - least) * narrow / np.maximum(elements, 1.0)
+    return each
+
+
+def narrow_updates(weights: tuple[Weight, ...], expert: bool) -> Counts:
+    """Elements of one instance on one rank that are gathered in 8 bits: of experts, or of all else."""
+    return sum((w.elements for w in weights if w.update and w.expert == expert), ZERO)
+
+
 def expert_elements(weights: tuple[Weight, ...]) -> Counts:
     """Elements of experts of one instance on one rank."""
     return sum((weight.elements for weight in weights if weight.expert), ZERO)
+
+
+def updated_narrow(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> tuple[Counts, Counts]:
+    """Parameters of a rank that are gathered in 8 bits: not experts', and experts'.
+
+    Arrays of shape (plans, stage classes), or of one number where there are none.
+    """
+    dense, experts = (
+        sum(
+            (stage_counts[:, :, p] * narrow_updates(each.weights, of) for p, each in enumerate(layers)),
+            ZERO,
+        )
+        for of in (False, True)
+    )
+    return dense, experts
 
 
 def expert_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:

@@ -33,7 +33,7 @@ from flopcast.workload.checkpoints import INNER
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
-from flopcast.workload.narrow import agreement, narrow_layer, with_wide_ends
+from flopcast.workload.narrow import agreement, narrow_layer, with_narrow_updates, with_wide_ends
 from flopcast.workload.program import (
     Accounting,
     Hop,
@@ -49,6 +49,7 @@ from flopcast.workload.program import (
     narrow_parameters,
     only,
     replicated_parameters,
+    updated_narrow,
 )
 from flopcast.workload.recompute import (
     blocks_at_work,
@@ -83,7 +84,7 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     stages = divide_all(
         runs.counts, workload.plans, stack.pipeline, runs.parts, workload.layers_at_end, checkpoints
     )
-    workload = replace(workload, layers=kinds)
+    workload = replace(workload, layers=with_narrow_updates(kinds, workload.plans, stack))
     parameters = held_parameters(workload.layers, stages.stage_counts)
     on_stage = parameters.max(axis=1, keepdims=True)
     layers = tuple(_layer(layer, workload, stack, accounting, on_stage) for layer in workload.layers)
@@ -111,7 +112,12 @@ def realise(workload: Workload, stack: Stack) -> Programs:
         ),
         synchronise=synchronise_items(stack),
         update=update_items(
-            stack, plans, trained, trained_experts, held_tensors(learning, stages.stage_counts)
+            stack,
+            plans,
+            trained,
+            trained_experts,
+            held_tensors(learning, stages.stage_counts),
+            updated_narrow(learning, stages.stage_counts),
         ),
         parameters=parameters,
         expert_parameters=experts,

@@ -35,7 +35,14 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
-from flopcast.workload.program import Segment, elements, expert_elements, tied_elements
+from flopcast.workload.program import (
+    Segment,
+    elements,
+    expert_elements,
+    narrow_updates,
+    tied_elements,
+    update_bytes,
+)
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
@@ -297,10 +304,11 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
     held, experts = unit_elements(weights, stack, plans), expert_elements(weights)
     found = []
     for name, axis, count in (("", "dp", held - experts), ("_experts", "expert_dp", experts)):
-        if name and not any(weight.expert for weight in weights):
+        of_experts = bool(name)
+        if of_experts and not any(weight.expert for weight in weights):
             continue
         bucket = np.minimum(bucket_elements(stack, plans), count) if plans.structure.zero < 3 else count
-        size_bytes = bucket * ELEMENT_BYTES[plans.structure.activations]
+        size_bytes = bucket * update_bytes(count, narrow_updates(weights, of_experts), plans)
         found.append(
             Item(
                 name=f"parameters.gather{name}",
