@@ -173,7 +173,10 @@ EXPECTED = {
         kv_heads=8,
         vocabulary=128256,
         sequence_length=8192,
-        changes={"gradients": OVERLAPPED["gradients"] | {"dtype": "bf16", "overlap_gather": True}},
+        changes={
+            "gradients": OVERLAPPED["gradients"] | {"dtype": "bf16", "overlap_gather": True},
+            "narrow": {"narrow_parameters": True},
+        },
     ),
     "llama3_70b_slurm.sh": Expected(
         **LLAMA,

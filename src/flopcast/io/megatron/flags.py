@@ -26,7 +26,8 @@ SWITCHES = _names(  # modelled, without a value
     --untie-embeddings-and-output-weights --sequence-parallel --recompute-activations
     --checkpoint-activations --distribute-saved-activations --distribute-checkpointed-activations
     --partition-activations --use-distributed-optimizer --deepspeed --use-torch-fsdp2
-    --use-megatron-fsdp --use-custom-fsdp --fp16 --bf16 --fp8-hybrid --fp8-e4m3 --use-tp-pp-dp-mapping
+    --use-megatron-fsdp --use-custom-fsdp --fp16 --bf16 --fp8-hybrid --fp8-e4m3 --fp8-param-gather
+    --use-tp-pp-dp-mapping
     --optimizer-cpu-offload --cpu-optimizer --checkpoint-in-cpu --use-mcore-models --use-legacy-models
     --use-flash-attn --use-flash-attn-v1 --use-flash-attn-v2 --use-flash-attn-v3 --no-masked-softmax-fusion
     --no-bias-gelu-fusion --no-bias-dropout-fusion --no-gradient-accumulation-fusion --no-rope-fusion
@@ -100,7 +101,6 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--no-persist-layer-norm": "norms are counted at the speed of the persistent kernel",
     "--fp32-residual-connection": "the residual stream is counted in 16 bits",
     "--cross-entropy-loss-fusion": "the loss is counted as separate kernels",
-    "--fp8-param-gather": "weights are counted in 16 bits beside their 8-bit copies, and gathered in 16",
     "--fp4-param-gather": "weights are counted in 16 bits beside their 4-bit copies, and gathered in 16",
     "--no-fp8-wgrad": "weight gradients are counted in 8 bits",
     "--fp8-dot-product-attention": "the core of attention is counted in 16 bits",

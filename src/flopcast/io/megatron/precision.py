@@ -20,6 +20,7 @@ FP4_FORMATS = {"e2m1": "e2m1"}
 FP4_RECIPES = {"nvfp4": "nvfp4"}
 OLD_FP8 = ("--fp8-hybrid", "--fp8-e4m3")
 FLAGS = ("--fp4-format", "--fp8-format", *OLD_FP8, "--fp16", "--bf16")
+KEPT = "--fp8-param-gather"
 WIDE_ENDS = "--first-last-layers-bf16"
 ENDS = {
     "wide_first_blocks": "--num-layers-at-start-in-bf16",
@@ -49,7 +50,12 @@ def read_precision(draft: Draft) -> None:
 
 
 def narrow_changes(arguments: Arguments) -> dict[str, object]:
-    """Blocks at the ends of the model that stay in bf16: one at each, unless their number is told."""
-    if not arguments.has(WIDE_ENDS):
-        return {}
-    return {name: arguments.count(flag, 1, least=0) for name, flag in ENDS.items()}
+    """What the stack does around narrow products.
+
+    Blocks at the ends of the model that stay in bf16, one at each unless their number is told; weights that
+    are kept in 8 bits alone.
+    """
+    changes: dict[str, object] = {"narrow_parameters": True} if arguments.has(KEPT) else {}
+    if arguments.has(WIDE_ENDS):
+        changes |= {name: arguments.count(flag, 1, least=0) for name, flag in ENDS.items()}
+    return changes
