@@ -12,8 +12,8 @@ if they had it alone.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -69,15 +69,28 @@ class Price:
     """One item's cost: seconds of one execution alone, broadcast over plans.
 
     `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
-    already in it: `factors` names them, so that a sensitivity is the share of the step that an item
-    takes. `host_s` is spent by the launching thread before the kernel can start, on top of the
-    kernel's own launch latency, which is in `alone_s`; what takes no time (a message to oneself, an
-    epilogue) is not launched.
+    already in it and named, so that a sensitivity is the share of the step that an item takes: those of
+    `wholly` scale it in all plans, those of `partly` in some, by masks (plans, 1). `host_s` is spent by the
+    launching thread before the kernel can start, on top of the kernel's own launch latency, which is in
+    `alone_s`; what takes no time (a message to oneself, an epilogue) is not launched.
     """
 
     alone_s: Floats
     host_s: Floats  # what the host spends on launching it; shaped like `alone_s`, or (1, 1)
-    factors: tuple[str, ...]
+    wholly: tuple[str, ...]
+    partly: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """Every factor that scales the item in any plan."""
+        return self.names()
+
+    def names(self, plan: int | None = None) -> tuple[str, ...]:
+        """Every factor that scales the item: in one plan of the batch, or in any of them."""
+        held = (
+            name for name, rows in self.partly.items() if plan is None or rows[min(plan, len(rows) - 1)]
+        )
+        return (*self.wholly, *held)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -122,7 +135,7 @@ class _Pricing:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Doubt:
+class _Partly:
     """A factor that holds for some rows only: its name, its sigma, and a mask of the rows."""
 
     name: str
@@ -187,7 +200,7 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     names = kernel_factors(priced, found, device, state.stack, state.factors)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, priced.layout)
     _use(found.curve, bool(far.any()), found.calibrated, state)
-    doubt = _Doubt(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
+    doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     scaled_s = alone_s * scale_ratio(names, state.factors)
     _keep([item for item, _ in works], shapes, scaled_s, names, (doubt,), state)
 
@@ -197,10 +210,16 @@ def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
     dense, several = prices[id(single.dense)], prices.get(id(single.item))
     if several is None:
         return dense
-    names = tuple(dict.fromkeys((*several.factors, *dense.factors)))
-    alone_s = np.where(single.where, dense.alone_s, several.alone_s)
+    partly: dict[str, np.ndarray] = {}
+    for price_of, here in ((several, ~single.where), (dense, single.where)):
+        for name in price_of.names():
+            held = np.asarray(here & price_of.partly.get(name, np.True_))
+            partly[name] = partly.get(name, np.False_) | held
     return Price(
-        alone_s=alone_s, host_s=np.where(single.where, dense.host_s, several.host_s), factors=names
+        alone_s=np.where(single.where, dense.alone_s, several.alone_s),
+        host_s=np.where(single.where, dense.host_s, several.host_s),
+        wholly=(),
+        partly=partly,
     )
 
 
@@ -209,26 +228,26 @@ def _keep(
     shapes: list[tuple[int, ...]],
     alone_s: Floats,
     names: tuple[str, ...],
-    doubts: tuple[_Doubt, ...],
+    partly: tuple[_Partly, ...],
     state: _Pricing,
 ) -> None:
-    """The prices of items whose seconds lie behind each other; a doubt scales, and names, where it holds.
+    """The prices of items whose seconds lie behind each other; what holds partly scales, and names, there.
 
     It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
     large ones beside it uncertain, nor one plan of a batch another.
     """
-    doubts = tuple(doubt for doubt in doubts if doubt.log_sigma_factor > 0)
-    held = [_split(doubt.rows, shapes) for doubt in doubts]
+    partly = tuple(one for one in partly if one.log_sigma_factor > 0)
+    held = [_split(one.rows, shapes) for one in partly]
     for item, whole, *masks in zip(items, _split(alone_s, shapes), *held, strict=True):
-        part, own = whole, list(names)
-        for doubt, mask in zip(doubts, masks, strict=True):
+        part, only = whole, {}
+        for one, mask in zip(partly, masks, strict=True):
             plans = mask.any(axis=-1, keepdims=True)
             if plans.any():
-                ratio = state.factors.get(doubt.name, doubt.log_sigma_factor).ratio
+                ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
                 part = np.where(plans, part * ratio, part)
-                own.append(doubt.name)
+                only[one.name] = plans
         host_s = _launch_s(item, part, state)
-        state.prices[id(item)] = Price(alone_s=part, host_s=host_s, factors=tuple(own))
+        state.prices[id(item)] = Price(alone_s=part, host_s=host_s, wholly=names, partly=only)
 
 
 def _flatten(
@@ -285,7 +304,7 @@ def _price_messages(
     """Messages of one collective over one axis; no collective (`Replicate`) costs nothing."""
     if not collective:
         for item, _ in messages:
-            state.prices[id(item)] = Price(alone_s=ZERO, host_s=ZERO, factors=())
+            state.prices[id(item)] = Price(alone_s=ZERO, host_s=ZERO, wholly=())
         return
     shapes = [np.broadcast_shapes(m.message_bytes.shape, group.ranks.shape) for _, m in messages]
     flat = [
@@ -295,17 +314,18 @@ def _price_messages(
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
     ranks = Group(inside=inside, nodes=nodes)
     cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)
-    for curve in cost.curves:
+    for curve in cost.curves.values():
         _use(curve, bool(cost.extrapolated.any()), True, state)
-    seconds, names = _scaled(collective, cost, state)
+    seconds, names = cost.alone_s, tuple[str, ...]()
     if messages[0][1].axis == "ep":
-        names = (*names, f"exchange[{LIBRARY.get(collective, collective)}]")
-        seconds = seconds * state.factors.get(names[-1], EXCHANGE_LOG_SIGMA).ratio
-    doubts = (
-        _Doubt(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
-        _Doubt(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
+        names = (f"exchange[{LIBRARY.get(collective, collective)}]",)
+        seconds = seconds * state.factors.get(names[0], EXCHANGE_LOG_SIGMA).ratio
+    partly = (
+        *_fabrics(collective, cost, state),
+        _Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
+        _Partly(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
     )
-    _keep([item for item, _ in messages], shapes, seconds, names, doubts, state)
+    _keep([item for item, _ in messages], shapes, seconds, names, partly, state)
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
@@ -313,20 +333,16 @@ def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
     return message.message_bytes, message.bytes_to_domains(group.nodes), group.inside, group.nodes
 
 
-def _scaled(collective: str, cost: MessageCost, state: _Pricing) -> tuple[Floats, tuple[str, ...]]:
-    """Seconds times the factors of their tiers; named is the widest tier that is used.
-
-    Plans of one batch may use different tiers, but an item has one list of names for all of them.
-    """
-    seconds, named = cost.alone_s, ""
-    for index in np.unique(cost.tier[cost.alone_s > 0]):
-        tier = state.cluster.tiers[int(index)]
-        named = f"fabric[{tier.fabric or tier.name}]"
-        measured = cost.curves or collective in tier.library_fraction
+def _fabrics(collective: str, cost: MessageCost, state: _Pricing) -> tuple[_Partly, ...]:
+    """The factors of the tiers that messages use: a plan's groups may be wider than its neighbour's."""
+    found = []
+    for index in np.unique(cost.tier[cost.alone_s > 0]).tolist():
+        tier = state.cluster.tiers[index]
+        measured = index in cost.curves or collective in tier.library_fraction
         sigma = FABRIC_LOG_SIGMA if measured else UNMEASURED_FABRIC_LOG_SIGMA
-        ratio = state.factors.get(named, sigma).ratio
-        seconds = np.where(cost.tier == index, seconds * ratio, seconds)
-    return seconds, (named,) if named else ()
+        rows = (cost.tier == index) & (cost.alone_s > 0)
+        found.append(_Partly(f"fabric[{tier.fabric or tier.name}]", sigma, rows))
+    return tuple(found)
 
 
 def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
@@ -339,7 +355,7 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
     }[work.kind]
     ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
     speed = state.cluster.node.host.speed_ratio
-    state.prices[id(item)] = Price(alone_s=constant(seconds * ratio / speed), host_s=ZERO, factors=(name,))
+    state.prices[id(item)] = Price(alone_s=constant(seconds * ratio / speed), host_s=ZERO, wholly=(name,))
 
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:

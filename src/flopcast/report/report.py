@@ -122,7 +122,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         Jitter multiplies the played step: machines that share a network or a power budget are slower in the
         mean than in their best step. Rates and utilisation are those of the mean step.
     """
-    whole = _whole(job, priced)
+    whole = whole_step(job, priced)
     step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
     factors = sensitivities(timeline, priced, whole)
     low_s, high_s = interval(step_time_s, factors)
@@ -154,7 +154,7 @@ def _assumed(job: Job) -> list[str]:
     return [f"{ranks} run the same micro-batches in the same order"]
 
 
-def _whole(job: Job, priced: Priced) -> dict[str, Factor]:
+def whole_step(job: Job, priced: Priced) -> dict[str, Factor]:
     """What scales the whole step: jitter, and by how much runs differ that nothing else tells apart."""
     known = job.cluster.jitter
     jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)

@@ -32,6 +32,8 @@ from flopcast.timeline.shares import (
 )
 from flopcast.workload.program import positions
 
+Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Timeline:
@@ -64,13 +66,20 @@ class Timeline:
     synchronise_s: float
 
 
-def run_step(priced: Priced, plan: int = 0) -> Timeline:
+def simulate_passes(priced: Priced) -> Passes:
+    """The programs of every pass, of all plans of the batch: what `run_step` plays each of them with."""
+    return tuple(simulate(segments, priced, attribute=True) for segments in priced.programs.passes)
+
+
+def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Timeline:
     """Play one plan of the batch exactly.
 
     Parameters
     ----------
     plan : int
         Index of the plan in the batch; it plays as it would alone.
+    passes : tuple of Simulated
+        Of `simulate_passes`, where several plans of the batch are played.
 
     Returns
     -------
@@ -86,7 +95,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     InternalError
         The schedule deadlocks with the stack's transfers (spec/checks.py refuses such plans).
     """
-    passes = tuple(simulate(segments, priced, attribute=True) for segments in priced.programs.passes)
+    passes = passes or simulate_passes(priced)
     runs = [_run(priced, passes, plan, rows) for rows in priced.programs.workload.rows or ((),)]
     slowest = int(np.argmax([run.step_time_s for run in runs]))
     run = runs[slowest]
@@ -117,7 +126,7 @@ def run_step(priced: Priced, plan: int = 0) -> Timeline:
     )
 
 
-def _run(priced: Priced, passes: tuple[Simulated, ...], plan: int, kinds: Rows) -> Run:
+def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> Run:
     """The pipeline of simulated programs played, its ends added: everything but what it is made of.
 
     `kinds` are those of its micro-batches, in order; empty where they are alike.
@@ -168,7 +177,7 @@ def _rows(pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, plan:
     )
 
 
-def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: tuple[Simulated, ...]) -> Floats:
+def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
     """Seconds of every task of the order, (stages · tasks,), looked up by the program that it runs."""
     return np.choose(pipeline.order.kind.ravel(), [of_task.values(one.duration_s) for one in passes])
 
@@ -219,9 +228,7 @@ def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
     return sum(priced.seconds(item, plan) for item in items)
 
 
-def _reduced(
-    played: Played, of_task: ProgramOfTask, passes: tuple[Simulated, ...]
-) -> tuple[Floats, Integers]:
+def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:
     """When each stage has finished its tasks and the reductions beside them, and which task began the wait.
 
     Gradients are complete in the last kind of pass: the backward, or weight gradients of their own.

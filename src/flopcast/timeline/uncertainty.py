@@ -30,7 +30,7 @@ class Sensitivity:
 
 
 def sensitivities(
-    timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
+    timeline: Timeline, priced: Priced, whole: Mapping[str, Factor], plan: int | None = None
 ) -> tuple[Sensitivity, ...]:
     """Every factor of the critical path, the widest contribution first.
 
@@ -42,6 +42,8 @@ def sensitivities(
         Names the factors of every item; an item's time is proportional to each of them.
     whole : mapping of str to Factor
         What scales the whole step, by name: shares of 1.
+    plan : int or None
+        Which plan of the batch was played; None where there is one (its rows are kinds of micro-batches).
 
     Returns
     -------
@@ -52,7 +54,7 @@ def sensitivities(
     """
     shares: dict[str, float] = defaultdict(float)
     for share in timeline.shares:
-        names = priced.of(share.item).factors if share.item is not None else ("host",)
+        names = priced.of(share.item).names(plan) if share.item is not None else ("host",)
         for name in names:
             shares[name] += share.path_s / timeline.step_time_s
     found = [

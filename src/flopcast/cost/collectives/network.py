@@ -7,6 +7,7 @@ the network cards (a multi-rail ring): the bus bandwidth is `Formula.lanes` × o
 above the inner tier's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,15 +41,15 @@ class MessageCost:
     """Seconds of one message, the tier it used at each plan, and the curves asked.
 
     `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes)
-    or flat. `curves` holds one entry for each tier that has a measured curve: empty means that the
-    tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks of that
-    shape: where a message is smaller or larger than any that was measured, or its group; where the curve
-    is another collective's.
+    or flat. `curves` holds the measured curve of each tier that has one, by the tier's index: empty means
+    that the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks
+    of that shape: where a message is smaller or larger than any that was measured, or its group; where the
+    curve is another collective's.
     """
 
     alone_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
-    curves: tuple[Curve, ...]
+    curves: Mapping[int, Curve]
     extrapolated: np.ndarray
     borrowed: np.ndarray
 
@@ -82,7 +83,7 @@ def message_seconds(
     size = np.broadcast_to(message_bytes, shape)
     tier = tier_of(nodes, cluster)
     seconds = np.zeros(shape)
-    curves: list[Curve] = []
+    curves: dict[int, Curve] = {}
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in np.unique(tier):
         here = (tier == index) & (inside * nodes > 1) & (size > 0)
@@ -91,7 +92,7 @@ def message_seconds(
         link = cluster.tiers[int(index)]
         curve = None if collective in link.library_fraction else _curve(collective, link, book)
         if curve is not None:
-            curves.append(curve)
+            curves[int(index)] = curve
             extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
             borrowed[here] = curve.name != collective
         inner = cluster.tiers[0] if index else None
@@ -107,7 +108,7 @@ def message_seconds(
                 collective, size[here], inside[here], nodes[here], link, each, inner, curve
             )
     return MessageCost(
-        alone_s=seconds, tier=tier, curves=tuple(curves), extrapolated=extrapolated, borrowed=borrowed
+        alone_s=seconds, tier=tier, curves=curves, extrapolated=extrapolated, borrowed=borrowed
     )
 
 
