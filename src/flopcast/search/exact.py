@@ -1,0 +1,110 @@
+"""Plans of any structures played exactly, many at once: what `predict` says of each of them.
+
+Answers: how long does each of these plans really take, on what does that hang, what does its busiest stage
+do?
+Elsewhere: one plan with everything a reader may ask (prediction.py), estimates for millions (screen.py).
+
+Plans of one structure on one cluster are lowered, realised, priced and simulated as one batch; only the
+pipeline is played plan by plan. The numbers are those of `predict`, to the rounding of sums.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.price import price
+from flopcast.memory.peak import fits, peak_memory, seen_bytes
+from flopcast.report.report import breakdown, whole_step
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.timeline.step import run_step, simulate_passes
+from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+BATCH = 32  # plans that are simulated together: what counts executions on paths grows with them
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Exact:
+    """One plan, played: the part of its report that a search ranks by and explains with.
+
+    `step_low_s` and `step_high_s` hold the step with 90 % probability, by `factors`; `breakdown` is of the
+    busiest stage and sums to the step. `device_used_bytes` are those of the fullest stage.
+    """
+
+    job: Job
+    step_time_s: float
+    step_low_s: float
+    step_high_s: float
+    factors: tuple[Sensitivity, ...]
+    breakdown: dict[str, float]
+    device_used_bytes: float
+    fits: bool
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was played."""
+        return self.job.plan
+
+
+def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> Iterator[tuple[int, Exact]]:
+    """Play jobs that differ in their plans and clusters alone.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Each keeps every rule; their batches list no micro-batches.
+    book_of : callable
+        The curves of a cluster.
+
+    Yields
+    ------
+    int, Exact
+        The place of a job among `jobs`, and what it takes. Jobs of one structure follow each other.
+
+    Examples
+    --------
+    >>> from flopcast.io.curves import load_book
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> [place for place, exact in play_each([job, job], load_book)]
+    [0, 1]
+    """
+    groups: dict[tuple[Cluster, Plan], list[int]] = defaultdict(list)
+    for place, job in enumerate(jobs):
+        groups[job.cluster, structure_of(job.plan)].append(place)
+    for (cluster, _), places in groups.items():
+        for first in range(0, len(places), BATCH):
+            some = places[first : first + BATCH]
+            yield from zip(some, _batch([jobs[place] for place in some], book_of(cluster)), strict=True)
+
+
+def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
+    """Jobs whose plans have one structure, on one cluster; the spine of prediction.py, on arrays."""
+    one = jobs[0]
+    programs = realise(lower(one.model, batch_plans([job.plan for job in jobs]), one.batch), one.software)
+    memory = peak_memory(programs)
+    priced = price(programs, one.cluster, book, FactorBook(one.site, book.levels))
+    passes = simulate_passes(priced)
+    whole = whole_step(one, priced)
+    used, fitting = seen_bytes(memory, one.cluster).max(axis=1), fits(memory, one.cluster)
+    for row, job in enumerate(jobs):
+        timeline = run_step(priced, row, passes)
+        step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
+        factors = sensitivities(timeline, priced, whole, row)
+        low_s, high_s = interval(step_s, factors)
+        yield Exact(
+            job=job,
+            step_time_s=step_s,
+            step_low_s=low_s,
+            step_high_s=high_s,
+            factors=factors,
+            breakdown=breakdown(timeline, step_s - timeline.step_time_s),
+            device_used_bytes=float(used[row]),
+            fits=bool(fitting[row]),
+        )

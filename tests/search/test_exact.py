@@ -1,0 +1,68 @@
+"""Plans played many at once: each as `predict` plays it alone, whatever stands beside it in the batch."""
+
+import pytest
+from conftest import make_job
+
+from flopcast.io.curves import load_book
+from flopcast.prediction import predict
+from flopcast.search import exact
+from flopcast.search.exact import play_each
+from flopcast.search.shortlist import shortlist
+from flopcast.search.space import Space
+
+EXPERTS = {
+    "hidden": 2048,
+    "vocabulary": 32000,
+    "blocks": [
+        {
+            "count": 8,
+            "mixer": {"heads": 16},
+            "feed_forward": {"num_experts": 8, "top_k": 2, "expert_hidden": 4096},
+        }
+    ],
+}
+WORLDS = {
+    "dense, two sizes of cluster": (
+        make_job(cluster="selene:2", stack="megatron-core", plan="dp=16 gbs=64"),
+        Space(gpus="8,16", gbs=64, mbs="1,2", vpp="1,2", cp=1),
+    ),
+    "experts": (
+        make_job(model=EXPERTS, cluster="dgx-h100:2", stack="megatron-core", plan="dp=16 gbs=64"),
+        Space(gbs=64, mbs="1,2", vpp="1,2", cp=1, zero=1, recompute=("none",)),
+    ),
+    "context parallelism on another fabric": (
+        make_job(cluster="vista:8", stack="megatron-core", plan="dp=8 gbs=64"),
+        Space(gbs=64, mbs=1, vpp=1, cp="1,2", zero="1,3", recompute=("none", "full")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_plan_among_others_takes_what_it_takes_alone(name):
+    job, space = WORLDS[name]
+    jobs = [found.job for found in shortlist(job, space, load_book(job.cluster), 60).roomy]
+
+    played = dict(play_each(jobs, load_book))
+
+    assert sorted(played) == list(range(len(jobs)))
+    for place in range(0, len(jobs), 4):
+        alone, many = predict(jobs[place], load_book(jobs[place].cluster)), played[place]
+        assert many.plan == jobs[place].plan
+        assert many.step_time_s == pytest.approx(alone.step_time_s, rel=1e-12)
+        assert many.step_low_s == pytest.approx(alone.step_time_low_s, rel=1e-12)
+        assert many.step_high_s == pytest.approx(alone.step_time_high_s, rel=1e-12)
+        assert many.device_used_bytes == pytest.approx(alone.memory.device_used_bytes, rel=1e-12)
+        assert many.breakdown == pytest.approx(alone.breakdown, rel=1e-9)
+        assert many.fits == alone.memory.fits
+
+
+def test_how_many_are_simulated_together_changes_nothing(monkeypatch):
+    job, space = WORLDS["experts"]
+    jobs = [found.job for found in shortlist(job, space, load_book(job.cluster), 12).roomy]
+    together = dict(play_each(jobs, load_book))
+    monkeypatch.setattr(exact, "BATCH", 5)
+
+    in_parts = dict(play_each(jobs, load_book))
+
+    steps_s = [together[place].step_time_s for place in range(len(jobs))]
+    assert [in_parts[place].step_time_s for place in range(len(jobs))] == pytest.approx(steps_s, rel=1e-12)
