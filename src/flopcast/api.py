@@ -22,9 +22,11 @@ from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.validation import fitting
 from flopcast.validation.compare import Comparison, compare
+from flopcast.validation.decisions import Sweep
 from flopcast.validation.memory import ComparedMemory, compare_memory
-from flopcast.validation.published import Constants, Published, compare_runs
+from flopcast.validation.published import JUDGED, Constants, Published, compare_runs
 from flopcast.validation.run import Run
+from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
@@ -153,6 +155,36 @@ def validate_published(
     if constants == "others":
         return fitting.leave_each_out(tables.predicted)
     return replace(tables.predicted({} if constants == "none" else None), constants=constants)
+
+
+def validate_decisions(
+    paths: Sequence[str | Path],
+    suites: Sequence[str] = (),
+    ways: Sequence[Constants] = tuple(JUDGED),
+    leave_out: Sequence[str] = (),
+    watched: Watched = iter,
+) -> dict[Constants, tuple[Sweep, ...]]:
+    """Sweeps of plans of published tables and of suites, each plan as it was measured and predicted.
+
+    Parameters
+    ----------
+    suites : names; judged without constants, so they appear under "none" alone
+    ways : the ways of judging, as `constants` of `validate_published`
+    leave_out, watched : as there
+
+    Raises
+    ------
+    SpecError
+        As `validate_published`, or a suite is not known.
+    """
+    found: dict[Constants, tuple[Sweep, ...]] = {}
+    for way in ways:
+        rows = validate_published(paths, way, leave_out, watched).rows if paths else ()
+        found[way] = sweeps_of_runs(rows)
+    if suites:
+        of_suites = [sweep for name in suites for sweep in sweeps_of_suite(validate_suite(name))]
+        found["none"] = (*found.get("none", ()), *of_suites)
+    return found
 
 
 class PublishedTables:

@@ -1,16 +1,12 @@
 """`flopcast validate`."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli.asking import check_writable, print_json, with_progress
-from flopcast.errors import Problem, SpecError
-
-if TYPE_CHECKING:
-    from flopcast.validation.published import Constants
+from flopcast.cli.deciding import print_decisions
+from flopcast.cli.judging import Judging
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -36,6 +32,7 @@ ALL_SUITES = (*SUITES, *OF_MEMORY)
     "--leave-one-source-out", "each_out", is_flag=True, help="Judge each source by constants of the others."
 )
 @click.option("--no-constants", "bare", is_flag=True, help="Judge by kernels alone: what was never fitted.")
+@click.option("--decisions", "decides", is_flag=True, help="Say how well plans were chosen; see below.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def command(
@@ -45,6 +42,7 @@ def command(
     left_out: str | None,
     each_out: bool,
     bare: bool,
+    decides: bool,
     wants_json: bool,
     wants_markdown: bool,
 ) -> None:
@@ -62,18 +60,25 @@ def command(
     SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step.
     Predictions use the constants of the catalogue, some of them fitted on published runs (flopcast
     calibrate constants). --leave-out and --leave-one-source-out fit them again without what is judged.
+
+    --decisions groups runs that are plans for one model on one machine, of --runs and of any --suite: how
+    well are plans ordered, and what would it have cost to take the recommended one? It judges in all three
+    ways where none is named.
     """
     from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
     from flopcast.validation.summary import as_json, as_markdown, as_text
 
     check_writable("--report", report)
+    judging = Judging(left_out=left_out, each_out=each_out, bare=bare, report=report)
+    if decides:
+        print_decisions(suites or (() if runs else SUITES), runs, judging, wants_json, wants_markdown)
+        return
     asked = () if runs else suites or ALL_SUITES
     tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
     of_memory = [path for path in runs if holds_functional_tests(path)]
     tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
-    judging = Judging(left_out=left_out, each_out=each_out, bare=bare, report=report)
     if not published:
         judging.refuse()
     told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
@@ -90,70 +95,6 @@ def command(
     if wants_json:
         found = as_json(compared) | told
         print_json(found | {"memory": memory_as_json(tables)} if tables else found)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judging:
-    """How published runs are judged: without constants, or by such as never saw what they judge.
-
-    `left_out` names one source, `each_out` takes each in turn; `bare` is without any. One of them at most.
-    """
-
-    left_out: str | None
-    each_out: bool
-    bare: bool
-    report: Path | None
-
-    @property
-    def constants(self) -> "Constants":
-        """Which constants judge, in the words of the API."""
-        return "others" if self.each_out else "none" if self.bare else "catalogue"
-
-    def check(self) -> None:
-        """Refuse two protocols at once.
-
-        Raises
-        ------
-        SpecError
-            More than one was asked for.
-        """
-        if sum((bool(self.left_out), self.each_out, self.bare)) > 1:
-            told = Problem(
-                field="--runs",
-                value="judged in two ways",
-                allowed="one of --leave-out, --leave-one-source-out, --no-constants",
-                because="each says by which constants all runs are judged",
-                fix="keep one of them",
-            )
-            raise SpecError([told])
-
-    def refuse(self) -> None:
-        """Refuse every option that needs published runs.
-
-        Raises
-        ------
-        SpecError
-            Such an option was given.
-        """
-        given = {
-            "--report": self.report,
-            "--leave-out": self.left_out,
-            "--leave-one-source-out": self.each_out or None,
-            "--no-constants": self.bare or None,
-        }
-        problems = [
-            Problem(
-                field=name,
-                value=str(value),
-                allowed="beside --runs with a table of published runs",
-                because="it is about predicted and measured steps of such runs",
-                fix=f"add --runs TABLE.csv, or leave {name} out",
-            )
-            for name, value in given.items()
-            if value is not None
-        ]
-        if problems:
-            raise SpecError(problems)
 
 
 def published_runs(

@@ -8,7 +8,7 @@ that of the other rows of its cluster. Nothing else is fitted here.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT
@@ -16,7 +16,7 @@ from flopcast.memory.peak import peak_memory
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
-from flopcast.timeline.uncertainty import log_sigma
+from flopcast.timeline.uncertainty import Sensitivity, log_sigma
 from flopcast.validation.components import component_seconds, sums_in_layer
 from flopcast.validation.conventions import step_time_of_rate
 from flopcast.validation.suite import Suite, SuiteRow
@@ -42,6 +42,10 @@ class ComparedRow:
         What the first stage keeps between steps; likewise.
     assumptions : tuple of str
         What the source does not say and the job had to.
+    factors : tuple of Sensitivity
+        What the step hangs on.
+    breakdown : mapping of str to float
+        Seconds by component of the step with its jitter.
     """
 
     id: str
@@ -57,6 +61,8 @@ class ComparedRow:
     measured_resident_bytes: float | None
     predicted_resident_bytes: float
     assumptions: tuple[str, ...]
+    factors: tuple[Sensitivity, ...]
+    breakdown: Mapping[str, float]
 
     @property
     def relative_error(self) -> float:
@@ -172,6 +178,8 @@ def _compared(
             measured_resident_bytes=measured.resident_bytes,
             predicted_resident_bytes=_first_stage_keeps_bytes(report),
             assumptions=_assumptions(row, reference),
+            factors=report.factors,
+            breakdown=report.breakdown,
         )
 
 

@@ -47,6 +47,8 @@ class ComparedRun:
         The trivial model at an efficiency of 1: FLOP over peak, bubble included.
     factors : tuple of Sensitivity
         What the step hangs on.
+    breakdown : mapping of str to float
+        Seconds by component; sums to the predicted step.
     used_fraction : float
         What the driver would show on the fullest device over its capacity: above 1 the run is said not to
         fit.
@@ -67,6 +69,7 @@ class ComparedRun:
     low_s: float
     high_s: float
     factors: tuple[Sensitivity, ...]
+    breakdown: Mapping[str, float]
     ideal_s: float
     measured_memory_bytes: float | None
     predicted_memory_bytes: float
@@ -213,6 +216,7 @@ def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) 
         low_s=report.step_time_low_s,
         high_s=report.step_time_high_s,
         factors=report.factors,
+        breakdown=report.breakdown,
         ideal_s=ideal_s(job, _peak_flop_per_s(job)),
         measured_memory_bytes=run.observed.allocated_bytes,
         predicted_memory_bytes=memory.allocated_bytes,

@@ -26,15 +26,17 @@ WIDTH = 108  # characters of a line of text
 def runs_as_markdown(published: Published) -> str:
     """The page, without its last line break."""
     legend = "; ".join(f"*{heading}*: {meaning}" for heading, meaning in LEGEND.items())
-    lines = (line for table in tables(published) for line in _lines(table))
+    lines = (line for table in tables(published) for line in table_as_markdown(table))
     return "\n".join([HEAD, "", f"**{published.told}**", "", *wrap(f"{legend}.", WIDTH), *lines])
 
 
-def _lines(table: Table) -> Iterator[str]:
-    """A table of Markdown, after its title."""
+def table_as_markdown(table: Table) -> Iterator[str]:
+    """The lines of a table of Markdown, after its title; of the title alone where there are no headings."""
     for told in (f"## {table.title}" if table.title else "", table.told):
         if told:
             yield from ("", told)
+    if not table.headings:
+        return
     headings = " | ".join(table.headings)
     yield from ("", f"| {table.first} | {headings} |", "|---" * (len(table.headings) + 1) + "|")
     for name, found in table.lines:
