@@ -115,17 +115,18 @@ def decisions_as_json(judged: Judged) -> dict[str, object]:
 def _sweep(sweep: Sweep) -> dict[str, object]:
     """One sweep with its choices, fastest first."""
     taken = sweep.recommended[0]
+    rank, trivial_rank = sweep.spearman, sweep.trivial_spearman
     return {
         "source": sweep.source,
         "free": sweep.free,
         "fixed": dict(sweep.fixed),
         "plans": len(sweep.choices),
-        "spearman": _rounded(sweep.spearman),
+        "spearman": None if rank is None else nine_digits(rank),
         "regret": nine_digits(sweep.regret_ratio),
         "recommended": [choice.name for choice in sweep.recommended],
         "fastest": sweep.fastest.name,
         "fastest_equal": sweep.fastest_is_called_equal,
-        "trivial_spearman": _rounded(sweep.trivial_spearman),
+        "trivial_spearman": None if trivial_rank is None else nine_digits(trivial_rank),
         "trivial_regret": nine_digits(sweep.trivial_regret_ratio),
         "gained": {name: nine_digits(share) for name, share in gained(taken, sweep.fastest).items()},
         "choices": [
@@ -144,7 +145,3 @@ def _sweep(sweep: Sweep) -> dict[str, object]:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return nine_digits(statistics.mean(known)) if known else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else nine_digits(value)
