@@ -3,8 +3,10 @@
 import pytest
 from alone import site_with
 
-from flopcast.cost.factors import FactorBook
+from flopcast.cost.factors import SHARED_DERATE, FactorBook, Level
+from flopcast.io import catalog
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.stack import Derate
 
 
 def test_a_factor_without_a_site_changes_nothing():
@@ -62,3 +64,23 @@ def test_two_predictions_do_not_share_factors():
     FactorBook(Site()).get("host", 0.3)
 
     assert FactorBook(Site()).all() == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "ran", "expected"),
+    [
+        (False, False, (1.15 * 1.04, 0.5)),  # what stacks share, its doubt beside the stack's own: 0.3, 0.4
+        (False, True, (1.15 * 1.2, 0.02)),
+        (True, False, (1.15, 0.4)),  # a derate of its own is not on top of what others share
+    ],
+)
+def test_a_stack_that_nobody_ran_has_the_shared_level_and_its_own_doubt_as_well(own, ran, expected):
+    derate = Derate(ratio=1.15, own=own, log_sigma_factor=0.4)
+    stack = catalog.stack("generic").model_copy(update={"derate": derate})
+    levels = {SHARED_DERATE: Level(ratio=1.04, log_sigma_factor=0.3)}
+    if ran:
+        levels[f"{SHARED_DERATE}[{stack.label}]"] = Level(ratio=1.2, log_sigma_factor=0.02)
+
+    factor = FactorBook(Site(), levels=levels).derate(stack)
+
+    assert (factor.ratio, factor.log_sigma_factor) == pytest.approx(expected)

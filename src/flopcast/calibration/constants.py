@@ -18,7 +18,6 @@ Shares hold for small changes, so predictions are made again with the levels fou
 """
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -161,10 +160,9 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
     kept = [constant for constant in found if constant.rows]
     kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
     if design.shared.any():
-        spread = statistics.median(p.log_sigma_factor for p in priors.values() if p.shared)
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
-        sigma = math.hypot(float(sigmas[-1]), spread)
-        kept.insert(0, _constant(SHARED_DERATE, (float(logs[-1]), sigma), SHARED_LOG_SIGMA, observed, rows))
+        common = float(logs[-1]), float(sigmas[-1])
+        kept.insert(0, _constant(SHARED_DERATE, common, SHARED_LOG_SIGMA, observed, rows))
     unexplained_sigmas = _unexplained(design)
     kept += [
         Constant(

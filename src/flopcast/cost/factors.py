@@ -8,6 +8,7 @@ A name holds what it belongs to in brackets: `gemm_level[a100-sxm4-80gb]`, `fabr
 predictions that share a name share the error, which cancels in their difference.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -74,15 +75,14 @@ class FactorBook:
     levels: Mapping[str, Level] = field(default_factory=dict)
     found: dict[str, Factor] = field(default_factory=dict)
 
-    def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0, shared: str = "") -> Factor:
+    def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
         """The factor `name`, made on first use with this sigma and ratio.
 
         `ratio` is the stack's or the device's word; the level's and the site's multiply it. Later calls get
         the same ratio; the largest sigma that anyone asks for holds for all of them, so that the order of
-        asking changes nothing. Where no run taught anything of `name`, the level of `shared` holds, what
-        all of its kind have in common.
+        asking changes nothing.
         """
-        level = self.levels.get(name) or self.levels.get(shared)
+        level = self.levels.get(name)
         if level is not None:
             ratio, log_sigma_factor = ratio * level.ratio, level.log_sigma_factor
         made = self._made(name, log_sigma_factor, ratio)
@@ -101,9 +101,16 @@ class FactorBook:
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
 
     def derate(self, stack: Stack) -> Factor:
-        """How much slower than alone matrix products are in this stack's training."""
-        own, shared = stack.derate, "" if stack.derate.own else SHARED_DERATE
-        return self.get(f"{SHARED_DERATE}[{stack.label}]", own.log_sigma_factor, own.ratio, shared)
+        """How much slower than alone matrix products are in this stack's training.
+
+        Of a stack that no run taught anything of, what stacks share is known, and its own doubt stays.
+        """
+        name, own = f"{SHARED_DERATE}[{stack.label}]", stack.derate
+        common = None if own.own or name in self.levels else self.levels.get(SHARED_DERATE)
+        if common is None:
+            return self.get(name, own.log_sigma_factor, own.ratio)
+        doubt = math.hypot(own.log_sigma_factor, common.log_sigma_factor)
+        return self.get(name, doubt, own.ratio * common.ratio)
 
     def ask_unexplained(self, stack: Stack, cluster: Cluster) -> None:
         """Make the factors of whole steps, where runs have shown how far those lie apart."""
@@ -111,7 +118,7 @@ class FactorBook:
             shared = unexplained(family)
             if shared in self.levels:
                 sigma = self.levels[shared].log_sigma_factor
-                self.get(unexplained_on(family, stack, cluster), sigma, shared=shared)
+                self.get(unexplained_on(family, stack, cluster), sigma)
 
     def all(self) -> Mapping[str, Factor]:
         """Every factor that was used, in the order of first use; a copy."""
