@@ -79,9 +79,12 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     "v100-pcie-16gb": (1024, 128, 1380, 1380, 80),  # NVIDIA V100 PCIe product brief (PB-08744-001)
     "l40s-48gb": (1024, 256, 2520, 2520, 142),  # NVIDIA Ada white paper, appendices
     "rtx-4090-24gb": (512, 256, 2520, 2520, 128),  # half rate with fp32 sums
+    "rtx-4080-16gb": (512, 256, 2505, 2505, 76),
+    "rtx-3090-24gb": (512, 256, 1695, 1695, 82),  # NVIDIA GA102 white paper, as above
     "a40-48gb": (1024, 256, 1740, 1740, 84),  # NVIDIA GA102 white paper
     "mi250x-gcd-64gb": (1024, 128, 1700, 1700, 110),  # AMD CDNA 2, 3 and 4 white papers
     "mi300x-192gb": (2048, 256, 2100, 2100, 304),
+    "mi325x-256gb": (2048, 256, 2100, 2100, 304),
     "mi355x-288gb": (4096, 256, 2400, 2400, 256),
 }
 
@@ -135,8 +138,12 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "l40s-48gb": (384, 18.0),
     "a40-48gb": (384, 14.5),
     "rtx-4090-24gb": (384, 21.0),
+    "rtx-4080-16gb": (256, 22.4),
+    "rtx-3090-24gb": (384, 19.5),
     "mi250x-gcd-64gb": (4096, 3.2),
     "mi300x-192gb": (8192, 5.2),
+    "mi325x-256gb": (8192, 5.86),
+    "gaudi2-96gb": (6144, 3.2),
     "mi355x-288gb": (8192, 8.0),
 }
 
@@ -259,6 +266,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "mi250x-gcd-64gb": (2, 50),  # Infinity Fabric between packages, its better paths
     "mi300x-192gb": (7, 64),
     "mi355x-288gb": (7, 153.6 / 2),
+    "gaudi2-96gb": (21, 12.5),  # ports of Ethernet
 }
 
 
@@ -297,6 +305,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "gb300-nvl72": (4, 800),
     "gh200-nvl2": (2, 400),
     "h100-pcie-8": (2, 400),
+    "gaudi2-8": (24, 100),  # three ports of each
     "vista": (1, 400),
     "gcp-a3-high": (4, 200),
     "gcp-a3-mega": (8, 200),

@@ -101,7 +101,7 @@ ADAPTED = default(adapters={"rank": 16, "targets": ["q", "v"]})
 def test_adapters_of_a_software_freeze_the_model_and_qlora_stores_it_in_four_bits(
     with_defaults, notes, base
 ):
-    plain, job = with_defaults(notes=notes), with_defaults(ADAPTED, notes=notes)
+    plain, job = with_defaults(), with_defaults(ADAPTED, notes=notes)
 
     assert plain.model.adapters is None
     assert (job.model.adapters.rank, set(job.model.adapters.targets)) == (16, {"q", "v"})

@@ -257,14 +257,15 @@ class Derate(Noun):
     """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
 
     Clocks fall under a full load, caches are cold, other streams share the memory. `own` is false for
-    stacks whose ratio is a prior: what all fitted stacks share scales it (catalog/constants/runs.json).
+    stacks whose ratio is a prior that fitted stacks share: their level scales it, and their sigma takes the
+    place of its own (catalog/constants/runs.json). Software that nobody named shares nothing with them.
     `fitted_on` tells the stack's reader which runs it was fitted on, or that it is a prior; nothing is
     computed from it. What a table of errors says of its rows is the suite's own `fitted`
     (validation/suite.py).
     """
 
     ratio: float = Field(default=1.15, gt=0)
-    own: bool = Field(default=False, description="the ratio is this stack's, not a prior of all")
+    own: bool = Field(default=False, description="the ratio is this stack's, not what fitted ones share")
     log_sigma_factor: float = Field(default=0.08, ge=0)
     fitted_on: str = "prior"
 

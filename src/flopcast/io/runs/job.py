@@ -15,16 +15,22 @@ from flopcast.io.jobs import job_of
 from flopcast.io.runs.audit import packed_documents, trains_mtp
 from flopcast.io.runs.known import Default, KnownSoftware, cluster_of, defaults_of, software_of
 from flopcast.io.runs.model import model_document
+from flopcast.io.runs.words import (
+    DEGREES,
+    NO_WORDS,
+    adapters,
+    implied_degrees,
+    precision_word,
+    recompute_word,
+    sharding,
+)
 from flopcast.io.yaml_text import Document
 from flopcast.layers.experts import Experts
 from flopcast.spec.job import Job
 from flopcast.validation.run import Run
 
-DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
-PRINTED_PRECISION = {"fp8-current-scaling": "fp8_current"}
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
-NO_WORDS = ("", "none", "false")
 PACKED = re.compile(r"\bpacked SQuAD")
 PER_NODE = re.compile(r"(?:(\d+)x )?(\d+(?:[.]\d+)?) Gb/s[^,]*per node")
 
@@ -81,12 +87,12 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
         if getattr(printed, name) is not None:
             plan[name] = getattr(printed, name)
     if printed.recompute:
-        plan["recompute"] = printed.recompute
+        plan["recompute"] = recompute_word(printed.recompute)
     if printed.precision:
-        plan["precision"] = PRINTED_PRECISION.get(printed.precision, printed.precision)
+        plan["precision"] = precision_word(printed.precision)
     if printed.offload.lower() not in NO_WORDS:
         plan["offload"] = True
-    plan |= _sharding(run)
+    plan |= sharding(run)
     fixed = set(plan)
     for default in defaults:
         narrower = "precision" in default.where
@@ -95,6 +101,9 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
                 plan[name] = value
                 assumed.append(f"{name} {value}: {default.because}")
                 fixed.add(name)
+    for name, degree in implied_degrees(run, plan).items():
+        plan[name] = degree
+        assumed.append(f"{name} {degree}: the row says other degrees, or that parameters are sharded")
     if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
         plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
     if "data_parallel" not in plan and run.machine.num_devices:
@@ -109,23 +118,6 @@ def _degree(plan: Mapping[str, object], name: str) -> int:
     """A degree of the plan, 1 where it says none."""
     value = plan.get(name, 1)
     return value if isinstance(value, int) else 1
-
-
-def _sharding(run: Run) -> dict[str, object]:
-    """What a source's word for sharded data parallelism means, and InternEvo's `zero1` in the remarks."""
-    word = run.mapping.fsdp.lower()
-    group = re.search(r"(?:size|shard group|fsdp) (\d+)$", word)
-    zero1 = re.search(r"zero1=(\d+)", run.notes)
-    if zero1:
-        return {"data_shard": int(zero1[1])}
-    if group and int(group[1]) == 1:
-        return {"zero": 0}
-    if group:
-        replicas = run.mapping.data_parallel or 0
-        return {"zero": 3, "data_shard": int(group[1]) if int(group[1]) < replicas else 0}
-    if word == "hsdp":
-        return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
-    return {"zero": 3} if word in ("fsdp", "full_shard", "shard_grad_op") else {}
 
 
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
@@ -177,6 +169,10 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
             assumed.append(f"adapters {dict(default.adapters)}: {default.because}")
             if run.says("QLoRA"):
                 document["adapters"] |= {"base_dtype": "nf4"}
+    told = adapters(run.notes)
+    if told and "adapters" not in document:
+        document["adapters"] = told | ({"base_dtype": "nf4"} if run.says("QLoRA") else {})
+        assumed.append(f"adapters {told}: the remarks say so; what they leave open, as in peft")
     changed = {
         str(place): {"feed_forward": experts}
         for place, block in enumerate(own.blocks)

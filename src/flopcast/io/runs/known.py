@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from flopcast.io import catalog
+from flopcast.io.runs.words import plain_device
 from flopcast.nouns import Noun
 from flopcast.validation.run import Run
 
@@ -27,7 +28,7 @@ class KnownCluster(Noun):
     `source`: one machine, known by who published its runs, as its own kernels were measured.
     """
 
-    device: str = Field(description="a regular expression")
+    device: str = Field(description="a regular expression, against the name as `plain_device` has it")
     source: str = Field(default="", description="a regular expression, against the row's source")
     cluster: str
     replaces: str = ""
@@ -119,7 +120,7 @@ def unfitted() -> tuple[Unfitted, ...]:
 
 def judged_only(run: Run) -> str:
     """Why no constant may be fitted on a run; empty where there is no reason."""
-    name = re.sub(r"[^a-z0-9]", "", run.model.lower())
+    name = letters(run.model)
     for known in unfitted():
         fits_source = re.search(known.source, run.source) and re.search(known.model, name)
         if fits_source and re.search(known.precision, run.mapping.precision or ""):
@@ -129,21 +130,53 @@ def judged_only(run: Run) -> str:
 
 def cluster_of(run: Run) -> KnownCluster | None:
     """The hardware that a run names, if it is known."""
-    matching = (known for known in clusters() if re.search(known.device, run.machine.device))
+    device = plain_device(run.machine.device)
+    matching = (known for known in clusters() if re.search(known.device, device, re.IGNORECASE))
     return next((known for known in matching if re.search(known.source, run.source)), None)
 
 
 def model_of(run: Run) -> KnownModel | None:
-    """The model that a run names; without sizes of its own, only a model of the catalogue will do."""
-    name, sizes = re.sub(r"[^a-z0-9]", "", run.model.lower()), run.architecture
-    for known in models():
-        if known.gated is not None and known.gated != sizes.gated:
-            continue
-        if known.sized and (sizes.hidden is None or sizes.num_layers is None or sizes.heads is None):
-            continue
-        if re.search(known.name, name) and re.search(known.software, run.software.framework):
-            return known
-    return None
+    """The model that a run names; without sizes of its own, only a model of the catalogue will do.
+
+    Where no named entry matches, an entry of the catalogue of just this name, blanks and dashes aside, and
+    of these sizes needs no line in the table; else the row's sizes in a block that many models have.
+    """
+    known = models()
+    named = (entry for entry in known if entry.name)
+    blocks = (entry for entry in known if not entry.name)
+    return next((entry for entry in (*named, *_alike(run), *blocks) if _describes(entry, run)), None)
+
+
+def _describes(known: KnownModel, run: Run) -> bool:
+    """Whether an entry is of the run's name and software, and the row has the sizes that it asks for."""
+    sizes = run.architecture
+    if known.gated is not None and known.gated != sizes.gated:
+        return False
+    if known.sized and (sizes.num_layers is None or sizes.hidden is None):
+        return False
+    named = re.search(known.name, letters(run.model))
+    return bool(named and re.search(known.software, run.software.framework))
+
+
+def letters(name: str) -> str:
+    """A name in small letters and digits alone."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@lru_cache(maxsize=1)
+def _catalogue_names() -> dict[str, str]:
+    """Models of the catalogue, by their names' letters and digits."""
+    return {letters(name): name for name in catalog.names("models")}
+
+
+def _alike(run: Run) -> tuple[KnownModel, ...]:
+    """The catalogue's entry of just this name, if it has the width and the heads that the row prints."""
+    base, sizes = _catalogue_names().get(letters(run.model)), run.architecture
+    if base is None:
+        return ()
+    own = catalog.model(base)
+    agree = sizes.hidden in (None, own.hidden) and sizes.heads in (None, own.blocks[-1].mixer.heads)
+    return (KnownModel(name=f"^{letters(run.model)}$", base=base),) if agree else ()
 
 
 def software_of(run: Run) -> KnownSoftware | None:

@@ -10,6 +10,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import merged
 from flopcast.io.runs.known import KnownModel, model_of
+from flopcast.io.runs.words import assumed_heads
 from flopcast.layers.experts import Experts
 from flopcast.spec.model import Model
 from flopcast.validation.run import Architecture, Run
@@ -32,16 +33,21 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
         raise SpecError([_fault(run, "model", run.model, "a model of the catalogue, or sizes", because)])
     if known.sized:
         assumed.append(f"model {known.base}'s block: {known.because}")
-        return _sized(run, known)
+        return _sized(run, known, assumed)
     own = catalog.model(known.base)
     _agrees(run, own)
-    return {"base": known.base} | _cut_short(run, own)
+    return {"base": known.base} | _cut_short(run, own) | _other_words(run, own, assumed)
 
 
-def _sized(run: Run, known: KnownModel) -> dict[str, object]:
+def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:
     """A block of the catalogue in the row's sizes."""
     sizes = run.architecture
-    mixer = {"heads": sizes.heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
+    heads = sizes.heads or assumed_heads(sizes.hidden or 0)
+    if sizes.heads is None:
+        assumed.append(
+            f"{heads} heads: the row prints none; heads of {(sizes.hidden or 0) // (heads or 1)}"
+        )
+    mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
     width = sizes.ffn_hidden or 4 * (sizes.hidden or 0)
     block["feed_forward"] = {"ffn_hidden": width}
@@ -69,11 +75,18 @@ def _agrees(run: Run, own: Model) -> None:
         "num_experts": (sizes.num_experts, experts),
     }
     wrong = [name for name, (said, ours) in pairs.items() if said is not None and said != ours]
-    if sizes.vocabulary and abs(sizes.vocabulary / own.vocabulary - 1) > VOCABULARY_TOLERANCE:
-        wrong.append("vocabulary")
     if wrong:
         because = f"the catalogue's model of that name has another {', '.join(wrong)}"
         raise SpecError([_fault(run, "model", run.model, "sizes of the model that is named", because)])
+
+
+def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
+    """The row's vocabulary where it is not just the entry's, padded: another tokeniser, or a later one."""
+    said = run.architecture.vocabulary
+    if said is None or abs(said / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
+        return {}
+    assumed.append(f"vocabulary {said}: as the row says, in the place of {own.vocabulary}")
+    return {"vocabulary": said}
 
 
 def _cut_short(run: Run, own: Model) -> dict[str, object]:

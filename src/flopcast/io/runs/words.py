@@ -1,0 +1,135 @@
+"""What words in cells of run tables say: devices, precisions, recompute, sharding, and degrees left blank.
+
+Answers: how is a device's printed name compared, and what does a word for a plan's field mean, whoever
+printed it?
+Elsewhere: the catalogue's tables (known.py), the job that is made of all this (job.py).
+"""
+
+import re
+from collections.abc import Mapping
+
+from flopcast.validation.run import Run
+
+_VENDORS = re.compile(
+    r"\b(nvidia|amd|intel|habana|aws|google|cloud|tesla|geforce|instinct|quadro|gpus?|dgx|hgx|\d+x|x\d+)\b"
+)
+PRECISIONS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "amp_bf16": "bf16",
+    "amp_fp16": "fp16",
+    "fp8-current-scaling": "fp8_current",
+    "fp8_cs": "fp8_current",
+    "fp8_mx": "mxfp8",
+    "float8": "fp8",
+    "fp4": "nvfp4",
+}
+NO_WORDS = ("", "none", "false", "no", "off", "0")
+FULL_WORDS = ("true", "yes", "full", "on", "all", "block", "full block", "gradient checkpointing")
+EVERY_SECOND = "full:every:2"
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+HEAD_SIZES = (128, 64)  # of models whose table does not print heads: the first that divides their width
+
+
+def plain_device(printed: str) -> str:
+    """A device's name in small letters, without its maker, separators and counts.
+
+    Examples
+    --------
+    >>> plain_device("NVIDIA A100-SXM4-80GB"), plain_device("RTX4090"), plain_device("8x MI300X")
+    ('a100 sxm4 80gb', 'rtx4090', 'mi300x')
+    """
+    spaced = re.sub(r"[\s_/(),-]+", " ", printed.lower())
+    return " ".join(_VENDORS.sub(" ", spaced).split())
+
+
+def precision_word(printed: str) -> str:
+    """The precision of a plan that a printed one stands for; a word that is not known stays.
+
+    Examples
+    --------
+    >>> precision_word("BF16"), precision_word("FP8_MX"), precision_word("fp8-current-scaling")
+    ('bf16', 'mxfp8', 'fp8_current')
+    """
+    small = printed.strip().lower()
+    return PRECISIONS.get(small, small)
+
+
+def recompute_word(printed: str) -> str:
+    """What a plan calls a printed mode of recompute; a word that is not known stays.
+
+    TorchTitan's "selective layer" runs every second block again; its "selective op" every second product
+    of each block (torchtitan/parallelisms/parallelize_llama.py), which costs as much.
+
+    Examples
+    --------
+    >>> recompute_word("True"), recompute_word("selective layer"), recompute_word("selective:mlp")
+    ('full', 'full:every:2', 'selective:mlp')
+    """
+    small = printed.strip().lower()
+    if small in NO_WORDS:
+        return "none"
+    if small in FULL_WORDS:
+        return "full"
+    if small in ("selective layer", "selective op"):
+        return EVERY_SECOND
+    return small
+
+
+def sharding(run: Run) -> dict[str, object]:
+    """What a source's word for sharded data parallelism means, and InternEvo's `zero1` in the remarks.
+
+    A number behind the word, or alone, is the size of the group that shards; 1 is none.
+    """
+    word = run.mapping.fsdp.strip().lower()
+    group = re.search(r"(?:size|shard group|fsdp)[ =]+(\d+)$", word) or re.fullmatch(r"()?(\d+)", word)
+    zero1 = re.search(r"zero1=(\d+)", run.notes)
+    if zero1:
+        return {"data_shard": int(zero1[1])}
+    if group:
+        size, replicas = int(group[group.lastindex or 1]), run.mapping.data_parallel or 0
+        return {"zero": 0} if size == 1 else {"zero": 3, "data_shard": size if size < replicas else 0}
+    if word.startswith(("hsdp", "hybrid")):
+        return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
+    return (
+        {"zero": 3} if word.startswith(("fsdp", "full_shard", "shard_grad_op", "zero3", "zero-3")) else {}
+    )
+
+
+def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
+    """Degrees of 1 that a row leaves blank: where the stated ones, or the devices, leave no room for more.
+
+    A table that states a degree above 1, or that parameters are sharded, leaves out those that are 1.
+    """
+    stated = [name for name in (*DEGREES, "expert_parallel") if plan.get(name) not in (None, 1)]
+    sharded = plan.get("zero") == 3
+    if not stated and not sharded and run.machine.num_devices != 1:
+        return {}
+    return dict.fromkeys((name for name in DEGREES[1:3] if name not in plan), 1)
+
+
+def adapters(notes: str) -> dict[str, object]:
+    """Adapters that remarks tell of, where the software has no defaults: rank and what they sit on.
+
+    Rank 8 and queries and values alone are what peft's LoraConfig and its targets of Llama have.
+
+    Examples
+    --------
+    >>> adapters("LoRA rank 64, attention only"), adapters("pre-training")
+    ({'rank': 64, 'targets': ['q', 'k', 'v', 'out']}, {})
+    """
+    if not re.search(r"\bQ?LoRA\b", notes):
+        return {}
+    rank = re.search(r"rank ?=? ?(\d+)|\br ?= ?(\d+)", notes)
+    targets = ["q", "v"]
+    if re.search(r"attention only", notes):
+        targets = ["q", "k", "v", "out"]
+    if re.search(r"all[- ]linear|every projection", notes):
+        targets = ["q", "k", "v", "out", "gate", "up", "down"]
+    return {"rank": int(rank[1] or rank[2]) if rank else 8, "targets": targets}
+
+
+def assumed_heads(hidden: int) -> int | None:
+    """Heads of a model that a row gives a width alone: heads of 128, or else of 64."""
+    return next((hidden // size for size in HEAD_SIZES if hidden % size == 0), None)
