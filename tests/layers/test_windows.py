@@ -18,6 +18,7 @@ from flopcast.io.curves import load_book
 from flopcast.layers.attention import Attention
 from flopcast.layers.windows import mean_keys
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.flash_attention import flash_attention
 
 KINDS = ("sliding", "chunked")
@@ -135,3 +136,13 @@ def test_heads_normed_without_a_scale_take_the_time_and_memory_of_scaled_ones_an
 def test_a_window_without_a_causal_mask_is_refused():
     with pytest.raises(ValidationError, match="causal true"):
         Attention(heads=8, window=128, causal=False)
+
+
+def test_gradients_that_skip_no_window_are_those_of_whole_attention():
+    run = flash_attention(Attention(heads=16, window=128).forward(HIDDEN, split(length=4096)))
+    (item,) = [i for i in REWRITES["whole_window_gradients"](run) if isinstance(i.work, FlashAttention)]
+    windowed, whole = fused(4096, window=128), fused(4096)
+
+    ((_, gradient),), ((_, expected),) = item.work.gradients(), whole.gradients()
+    assert item.work.work().flop == windowed.work().flop
+    assert (gradient.kernel, gradient.work().flop) == (expected.kernel, expected.work().flop)

@@ -17,6 +17,7 @@ from flopcast.operators.exchanges import Combine, Dispatch, expected_copies
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import HostWork, kernel
 from flopcast.prediction import predict
+from flopcast.workload.program import WHEN, positions
 
 HIDDEN = LLAMA.hidden
 PICKS = 4
@@ -118,8 +119,24 @@ def test_nothing_waits_for_exchanges_that_run_beside_another_micro_batch():
     found = block(exchange_overlap="other_micro_batch")
 
     for items in (found.forward, found.backward):
-        assert all(item.overlapped and not item.waits for item in exchanges(items))
-        assert not any("ep" in item.waits for item in items)
+        hidden = [item for item in exchanges(items) if item.when.startswith("not_")]
+        assert len(hidden) == len(exchanges(items)) / 2
+        assert all(item.overlapped and not item.waits for item in hidden)
+        assert not any("ep" in item.waits for item in items if item.stream != "compute")
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 8])
+def test_one_forward_and_one_backward_of_a_step_have_no_partner_that_hides_their_exchanges(
+    num_micro_batches,
+):
+    found = block(exchange_overlap="other_micro_batch")
+
+    turns = positions(np.arange(num_micro_batches), num_micro_batches)
+    for items, alone in ((found.forward, 0), (found.backward, num_micro_batches - 1)):
+        for turn, place in enumerate(turns):
+            run = [item for item in exchanges(items) if WHEN[item.when][place]]
+            assert len(run) == len(exchanges(items)) / 2
+            assert {item.overlapped for item in run} == {turn != alone}
 
 
 def report(exchange_overlap, **changes):

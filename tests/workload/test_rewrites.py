@@ -47,6 +47,7 @@ FUSIONS = [
     "fused_softmax_dropout",
 ]
 OF_THE_LOSS = ["loss_metrics"]
+OF_THE_KERNEL = ["layout_copies", "whole_window_gradients"]  # of attention
 INSERTING = [  # kernels in front of one that stays: asked twice, twice
     "layout_copies",
     "loss_metrics",
@@ -90,8 +91,12 @@ EACH_REWRITE = pytest.mark.parametrize("name", REWRITES)
 
 
 def shown(items):
-    """What a reader sees of items: name, kind of kernel, tensors."""
-    return [(item.name, kind_of(item), item.inputs, item.output) for item in items]
+    """What a reader sees of items: name, kind of kernel, tensors; what the gradient skips."""
+    skips = [getattr(item.work, "gradient_skips", True) for item in items]
+    return [
+        (item.name, kind_of(item), item.inputs, item.output, skipped)
+        for item, skipped in zip(items, skips, strict=True)
+    ]
 
 
 def head_of(model, text="gbs=1"):
@@ -106,7 +111,11 @@ def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
     if name == "compiled_projections":
         text = f"{text} sp"
     items = logical_block(ARCHITECTURES[model], text)
-    return REWRITES["flash_attention"](items) if name == "layout_copies" else items
+    if name == "whole_window_gradients":
+        near = ARCHITECTURES[model].blocks[0].mixer.model_copy(update={"window": 128})
+        blocks = tuple(b.model_copy(update={"mixer": near}) for b in ARCHITECTURES[model].blocks)
+        items = logical_block(ARCHITECTURES[model].model_copy(update={"blocks": blocks}), text)
+    return REWRITES["flash_attention"](items) if name in OF_THE_KERNEL else items
 
 
 def a_norm(name="norm", kind="layernorm"):

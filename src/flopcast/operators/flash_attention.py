@@ -72,6 +72,7 @@ class FlashAttention(AbstractOperator):
     mean_keys: Counts | None = None  # of a query inside its window; None: all, half of them if causal
     keys: Counts | None = None  # tokens that each query may meet; None: those of the queries' sequence
     partial: bool = False  # one block of a longer row, whose log-sums are merged into the row's
+    gradient_skips: bool = True  # whether the backward skips what is outside of a window too
 
     @property
     def kernel(self) -> str:
@@ -156,4 +157,5 @@ class FlashAttention(AbstractOperator):
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """One kernel for dQ, dK and dV."""
-        return (("dgrad", replace(self, is_gradient=True)),)
+        mean_keys = self.mean_keys if self.gradient_skips else None
+        return (("dgrad", replace(self, is_gradient=True, mean_keys=mean_keys)),)

@@ -9,8 +9,10 @@ Elsewhere: which stack does (spec/expert_software.py), what messages take from c
 While tokens of one micro-batch travel, kernels of the other run; so a layer's pass lasts as long as its
 kernels or its exchanges, whichever is longer. That holds pass by pass here, where in truth the two passes
 that run together may hide each other's exchanges too: an overestimate where a forward's exchanges are
-longer than its kernels. The first forwards and the last backwards of a pipeline have no partner, which is
-left out.
+longer than its kernels.
+
+The forward of the first micro-batch and the backward of the last have no partner: there a layer waits for
+its exchanges. A stage of a pipeline has more of either, which fill and drain it; they are left out.
 
 References
 ----------
@@ -26,8 +28,11 @@ from flopcast.operators.item import Item
 EXCHANGE = "ep"
 
 
-def beside_other_micro_batch(items: tuple[Item, ...]) -> tuple[Item, ...]:
+def beside_other_micro_batch(items: tuple[Item, ...], alone: str) -> tuple[Item, ...]:
     """Items of one layer and pass: exchanges wait for each other alone, and nothing waits for them.
+
+    Those of the micro-batch without a partner, `alone` ("first", "last"), stand in the queue of kernels
+    instead, so that they and kernels wait for each other.
 
     Examples
     --------
@@ -35,12 +40,15 @@ def beside_other_micro_batch(items: tuple[Item, ...]) -> tuple[Item, ...]:
     >>> from flopcast.operators.item import blocking
     >>> from flopcast.operators.exchanges import Dispatch
     >>> sent = blocking("send", Dispatch(axis="ep", message_bytes=constant(1)), "x", "y")
-    >>> beside_other_micro_batch((sent,))[0].waits, beside_other_micro_batch((sent,))[0].overlapped
-    ((), True)
+    >>> [(one.when, one.stream, one.overlapped) for one in beside_other_micro_batch((sent,), "first")]
+    [('not_first', 'ep', True), ('first', 'compute', False)]
     """
-    return tuple(
-        replace(item, waits=(), overlapped=True)
-        if item.stream == EXCHANGE and isinstance(item.work, AbstractMessage)
-        else replace(item, waits=tuple(name for name in item.waits if name != EXCHANGE))
-        for item in items
-    )
+    return tuple(one for item in items for one in _beside(item, alone))
+
+
+def _beside(item: Item, alone: str) -> tuple[Item, ...]:
+    """An exchange twice, hidden and not; any other item, which waits for no hidden one."""
+    if item.stream == EXCHANGE and isinstance(item.work, AbstractMessage):
+        hidden = replace(item, waits=(), overlapped=True, when=f"not_{alone}")
+        return hidden, replace(item, stream="compute", when=alone)
+    return (replace(item, waits=tuple(name for name in item.waits if name != EXCHANGE)),)

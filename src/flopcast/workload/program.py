@@ -32,6 +32,7 @@ FIRST, MIDDLE, LAST, ONLY = range(len(POSITIONS))  # where each stands in arrays
 WHEN = {  # at which positions an item runs
     "every": (1.0, 1.0, 1.0, 1.0),
     "not_first": (0.0, 1.0, 1.0, 0.0),
+    "not_last": (1.0, 1.0, 0.0, 0.0),
     "last": (0.0, 0.0, 1.0, 1.0),
     "first": (1.0, 0.0, 0.0, 1.0),
 }

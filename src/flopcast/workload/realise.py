@@ -186,7 +186,8 @@ def _layer(
     hides = stack.tensor_overlap == "chunks" and logical.kind == "block"
     run = partial(under_products, ranks=workload.plans.tensor_parallel) if hides else tuple
     if stack.experts.exchange_overlap == "other_micro_batch":
-        forward, backward = beside_other_micro_batch(forward), beside_other_micro_batch(backward)
+        forward = beside_other_micro_batch(forward, alone="first")
+        backward = beside_other_micro_batch(backward, alone="last")
     return Layer(
         kind=logical.kind,
         forward=(*casts, *run(forward)),

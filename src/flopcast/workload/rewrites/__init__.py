@@ -34,6 +34,7 @@ from flopcast.workload.rewrites.weighted_experts import (
     weighted_experts,
     weighted_joined_experts,
 )
+from flopcast.workload.rewrites.window_gradients import whole_window_gradients
 
 REWRITES: dict[str, Rewrite] = {
     "flash_attention": flash_attention,
@@ -61,6 +62,7 @@ REWRITES: dict[str, Rewrite] = {
     "chunked_gate": chunked_gate,
     "separate_experts": separate_experts,
     "fused_experts": fused_experts,
+    "whole_window_gradients": whole_window_gradients,
     "separate_projections": separate_projections,
     "compiled_projections": compiled_projections,
 }
