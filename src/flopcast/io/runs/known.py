@@ -204,6 +204,7 @@ def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
         "expert": str(run.mapping.expert_parallel or ""),
         "devices": str(run.machine.num_devices or ""),
         "version": run.software.version,
+        "year": str(run.software.year or ""),
         "notes": run.notes,
     }
     return tuple(
