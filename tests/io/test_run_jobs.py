@@ -251,7 +251,7 @@ def test_every_default_of_a_software_says_where_it_stands():
 @pytest.mark.parametrize("known", software(), ids=lambda known: known.software or "any")
 def test_patterns_of_the_table_are_patterns_of_known_facts(known):
     facts = ["model", "device", "devices", "precision", "fsdp", "tensor", "pipeline", "context", "expert"]
-    facts += ["framework", "version", "notes"]
+    facts += ["framework", "version", "year", "notes"]
     patterns = [(name, text) for default in known.defaults for name, text in default.where.items()]
 
     assert re.compile(known.software)
