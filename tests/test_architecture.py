@@ -43,7 +43,7 @@ UNITS = (
 )  # fmt: skip
 EXPORTS = {
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Problem", "Report",
-    "Site", "SpecError", "Stack", "load_job", "predict", "validate_suite",
+    "Site", "Space", "SpecError", "Stack", "load_job", "predict", "search_plans", "validate_suite",
 }  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

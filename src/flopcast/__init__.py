@@ -10,9 +10,10 @@ Everything is imported on first use, so that `import flopcast` costs nothing.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flopcast.api import load_job, predict, validate_suite
+    from flopcast.api import load_job, predict, search_plans, validate_suite
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
     from flopcast.report.report import Report
+    from flopcast.search.space import Space
     from flopcast.spec.batch import Batch
     from flopcast.spec.cluster import Cluster
     from flopcast.spec.job import Job
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "load_job": "flopcast.api",
     "predict": "flopcast.api",
+    "search_plans": "flopcast.api",
     "validate_suite": "flopcast.api",
     "FlopcastError": "flopcast.errors",
     "InfeasibleError": "flopcast.errors",
     "Problem": "flopcast.errors",
     "SpecError": "flopcast.errors",
     "Report": "flopcast.report.report",
+    "Space": "flopcast.search.space",
     "Batch": "flopcast.spec.batch",
     "Cluster": "flopcast.spec.cluster",
     "Job": "flopcast.spec.job",
@@ -50,10 +53,12 @@ __all__ = [
     "Problem",
     "Report",
     "Site",
+    "Space",
     "SpecError",
     "Stack",
     "load_job",
     "predict",
+    "search_plans",
     "validate_suite",
 ]
 

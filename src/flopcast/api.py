@@ -6,6 +6,7 @@ Elsewhere: the same without files (prediction.py, validation/compare.py).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from flopcast import prediction
@@ -19,6 +20,9 @@ from flopcast.io.runs.known import judged_only
 from flopcast.io.runs.table import read_tables
 from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.report import Report
+from flopcast.search.find import Found, Told, find
+from flopcast.search.question import Question
+from flopcast.search.space import Space
 from flopcast.spec.job import Job
 from flopcast.validation import fitting
 from flopcast.validation.compare import Comparison, compare
@@ -65,6 +69,57 @@ def predict(job: Job) -> Report:
     True
     """
     return prediction.predict(job, load_book(job.cluster))
+
+
+def search_plans(
+    jobs: Job | Sequence[Job],
+    space: Space | None = None,
+    objectives: Sequence[str] = ("step_time",),
+    total_tokens: float = 0.0,
+    deadline_s: float | None = None,
+    told: Told | None = None,
+) -> Found:
+    """The best plans of a space, played exactly, ranked, and explained.
+
+    Parameters
+    ----------
+    jobs : Job, or several that differ in their cluster
+        Their plans say what the space does not name (optimizer, rank order).
+    space : Space
+        What may vary; by default every degree and option that the stack has.
+    objectives : names of search.objectives.OBJECTIVES
+        Plans are ranked by the first; the front is of all of them.
+    total_tokens, deadline_s
+        Of a whole run, where it has to be done by then.
+    told : callable
+        Hears how far the search is.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the question.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> found = search_plans(job, Space(gbs=64, cp=1, mbs=4, vpp=1, zero=1, recompute="full"))
+    >>> found.candidates >= found.possible >= found.feasible >= len(found.plans) > 0
+    True
+    """
+    question = Question(
+        jobs=(jobs,) if isinstance(jobs, Job) else tuple(jobs),
+        space=space or Space(),
+        objectives=tuple(objectives),
+        total_tokens=total_tokens,
+        deadline_s=deadline_s,
+    )
+    return answer(question, told)
+
+
+def answer(question: Question, told: Told | None = None) -> Found:
+    """As `search_plans`, of a question that is whole; the curves of each cluster are read once."""
+    return find(question, cache(load_book), told)
 
 
 def validate_suite(name: str) -> Comparison:

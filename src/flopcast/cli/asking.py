@@ -31,6 +31,7 @@ USUAL_STACK = "megatron-core"
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 Command = TypeVar("Command", bound=Callable[..., object])
+Read = TypeVar("Read")
 
 OPTIONS = (
     click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML."),
@@ -55,7 +56,14 @@ def asks_for_job(command: Command) -> Command:
 
 
 def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
-    """The job that the arguments ask for, checked.
+    """The job that the arguments ask for, checked; as `read_from`."""
+    return read_from(job, changes, job_of, **named)
+
+
+def read_from(
+    job: str | None, changes: tuple[str, ...], read: Callable[[Document], Read], **named: object
+) -> Read:
+    """What a reader makes of the document that the arguments ask for.
 
     Parameters
     ----------
@@ -63,6 +71,8 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
         A path; or the first change, where no file was given: what has a "=" is a change.
     changes : tuple of str
         "KEY=VALUE", applied in order.
+    read : callable
+        Makes a job of a document, and checks it.
     named : object
         The values of `OPTIONS` by name, None where an option was not given.
 
@@ -77,7 +87,7 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     if job:
         document, stated = read_source(job, _devices(named, changes))
     if not isinstance(document.data, dict):
-        return job_of(document)
+        return read(document)
     document = _with_options(document, **named)
     document, mistyped = _tried(document, lambda given: edited_document(given, changes))
     gpus = named["gpus"] or _unsized(document, stated)
@@ -86,7 +96,7 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
     try:
-        made = job_of(_with_defaults(document))
+        made = read(_with_defaults(document))
     except SpecError as error:
         raise SpecError([*problems, *error.problems]) from None
     if problems:

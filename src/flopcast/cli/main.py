@@ -17,6 +17,7 @@ import flopcast
 
 COMMANDS = {  # name → (module, one line of help)
     "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
+    "search": ("search", "Which plan is best, how sure is that, and what would a better one need?"),
     "compare": ("compare", "Which of two jobs is faster, by how much, and is that sure?"),
     "memory": ("memory", "What must fit on each device? Needs no measured curves."),
     "validate": ("validate", "How right are the predictions on runs that others measured?"),

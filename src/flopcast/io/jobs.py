@@ -21,6 +21,7 @@ from flopcast.io.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
+from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.units import show
@@ -99,6 +100,33 @@ def job_of(document: Document) -> Job:
     if problems:
         raise SpecError(_with_lines(problems, document))
     return job if fixed is None else with_chosen_plan(job, fixed)
+
+
+OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs
+
+
+def open_job_of(document: Document) -> tuple[Job, dict[str, object]]:
+    """The job of a document as a search takes it: its plan is open, but for settled fields.
+
+    Returns
+    -------
+    Job, dict
+        The job with a plan of settled fields alone; and these by long name. An "auto" plan settles what it
+        says, one that is given whole what it says of the training itself (`OF_TRAINING`).
+
+    Raises
+    ------
+    SpecError
+        Faults that no plan could mend.
+    """
+    job, document, fixed = _described(document)
+    if fixed is None:
+        fixed = {name: getattr(job.plan, name) for name in OF_TRAINING}
+        job = job.model_copy(update={"plan": Plan(**fixed)})
+    problems = _unmendable(job, check(job), fixed)
+    if problems:
+        raise SpecError(_with_lines(problems, document))
+    return job, fixed
 
 
 def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:

@@ -1,0 +1,113 @@
+"""`flopcast search`."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.asking import check_writable, print_json
+
+if TYPE_CHECKING:
+    from flopcast.search.find import Progress
+
+BROKEN_OFF, INFEASIBLE = 130, 2
+SHOW_EACH_S = 0.2
+
+
+class Watch:
+    """A clock beside a search: how long it takes, and on a terminal how far it is.
+
+    The time that is left is that of the part that is running, as if the rest were like what is done.
+    """
+
+    def __init__(self) -> None:
+        """Start."""
+        self._start_s = self._part_s = self._shown_s = time.perf_counter()
+        self._doing = ""
+        self.screening_s = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._start_s
+
+    def __call__(self, progress: "Progress") -> None:
+        """Hear how far the search is."""
+        now = time.perf_counter()
+        if progress.doing != self._doing:
+            self._doing, self._part_s = progress.doing, now if self._doing else self._start_s
+        if progress.doing == "screening":
+            self.screening_s = now - self._start_s
+        last = progress.done >= progress.total
+        if not sys.stderr.isatty() or not (last or now - self._shown_s > SHOW_EACH_S):
+            return
+        self._shown_s = now
+        left_s = (now - self._part_s) * (progress.total - progress.done) / progress.done
+        told = f"{progress.doing} {progress.done} of {progress.total}, about {left_s:.0f} s left"
+        click.echo(f"\r{told:60}" + ("\r" + " " * 60 + "\r" if last else ""), err=True, nl=False)
+
+
+@click.command("search")
+@click.argument("job", required=False, metavar="[JOB.yaml]")
+@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML.")
+@click.option("--cluster", "clusters", multiple=True, help="A cluster; several are compared.")
+@click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".')
+@click.option("--plan", help='What is settled, or allowed: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".')
+@click.option("--stack", "--framework", help="A training stack of the catalogue.")
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains.")
+@click.option("--objective", "objectives", multiple=True, help="What to rank by; others: of the front.")
+@click.option("--tokens", help='Tokens that the run trains: "2e12", "2T", "300B".')
+@click.option("--deadline", help='The run must be done by then: "30 d".')
+@click.option("--headroom", help="Part of the memory that a plan may use; default 0.95.")
+@click.option("--tp-beyond-domain", is_flag=True, help="Let tensor parallelism leave a scale-up domain.")
+@click.option("--pareto", is_flag=True, help="Show the front of all objectives too.")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Plans to show.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")
+@click.option("--csv", type=click.Path(path_type=Path), help="Write every played plan as a row.")
+@click.option("--parquet", type=click.Path(path_type=Path), help="As --csv; needs polars or pyarrow.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the front: FILE.html or FILE.svg.")
+def command(
+    job: str | None, changes: tuple[str, ...], pareto: bool, top: int, wants_json: bool, **named: object
+) -> None:
+    """Find the best plans for a model on a cluster.
+
+    Every plan of a space is screened, the best few hundred are played exactly, and ranked with the
+    intervals of their differences: what cannot be told apart from the best is marked "=", the simplest of
+    it first. --plan settles fields of the plan, or names the values that they may take; all others are
+    free. A job file's own plan settles its global batch, precision and optimizer.
+
+    \b
+    flopcast search --model llama-2-70b --cluster dgx-h100 --gpus 512 --seq 4096 --plan "gbs=1024"
+    flopcast search job.yaml --objective tokens_per_s --gpus 128..1024 --pareto
+    flopcast search job.yaml --objective time_to_train --tokens 2T --deadline "60 d" --plot front.html
+
+    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, time_to_train, memory. One alone has
+    memory beside it on the front. Exit code 2: nothing is feasible, the nearest plan is named.
+    """
+    from flopcast.api import answer
+    from flopcast.cli.searching import question_from, writers
+    from flopcast.search.found_json import as_json
+    from flopcast.search.found_text import as_text
+
+    files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
+    for name, path in files.items():
+        check_writable(f"--{name}", path if isinstance(path, Path) else None)
+    write = writers(files)
+    question = question_from(job, changes, **named)
+    watch = Watch()
+    found = answer(question, watch)
+    if wants_json:
+        print_json(as_json(found, top, watch.seconds, watch.screening_s))
+    else:
+        click.echo(as_text(found, top, with_front=pareto))
+    for path in write(found):
+        click.echo(f"wrote {path}", err=True)
+    if not found.plans:
+        click.get_current_context().exit(BROKEN_OFF if found.partial else INFEASIBLE)
+    if found.partial:
+        click.echo("broken off: the best so far is shown", err=True)
+        click.get_current_context().exit(BROKEN_OFF)

@@ -1,0 +1,223 @@
+"""How `flopcast search` is asked, and what files it writes.
+
+Answers: which question do these words stand for, all faults of theirs at once?
+Elsewhere: the command (search.py), jobs on the command line (asking.py), the question (search/question.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from flopcast.cli.asking import read_from
+from flopcast.errors import Problem, SpecError
+from flopcast.io.edits import plan_words
+from flopcast.io.jobs import open_job_of
+from flopcast.io.validate import build
+from flopcast.io.whole_files import write_whole
+from flopcast.io.yaml_text import Document
+from flopcast.io.yaml_text import Path as Place
+from flopcast.search.find import Found
+from flopcast.search.question import Question
+from flopcast.search.space import Space
+from flopcast.spec.plan import Plan
+from flopcast.units import parse_quantity, units_of
+
+Made = TypeVar("Made")
+MANY = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}  # as tokens are counted: 300B, 2T
+DRAWINGS = (".html", ".svg")
+
+
+def question_from(job: str | None, changes: tuple[str, ...], **named: object) -> Question:
+    """The question that the arguments ask.
+
+    Parameters
+    ----------
+    job, changes
+        As `asking.read_from`; changes of the plan settle its fields.
+    named : object
+        Values of the command's options by name.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the job, of the space and of what is asked.
+    """
+    faults = _Faults()
+    if job is not None and job.startswith("plan."):
+        changes, job = (job, *changes), None
+    settled, changes = _split_changes(changes)
+    text = " ".join([str(named["plan"] or ""), *settled])
+    words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
+    own = {name: value for name, value in words.items() if name not in Space.model_fields}
+    options = {key: named[key] for key in ("model", "stack", "seq", "site")}
+    options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
+    clusters = named["clusters"] if isinstance(named["clusters"], tuple) else ()
+    read = [
+        faults.of(partial(read_from, job, changes, open_job_of, **options, cluster=cluster), None)
+        for cluster in clusters or (None,)
+    ]
+    found = [each for each in read if each is not None]
+    fixed = _settled(found[0][1]) if found else {}
+    allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
+    space = faults.of(lambda: _space(allowed, named), None)
+    tokens = faults.of(lambda: _tokens(named["tokens"]), 1.0)
+    deadline_s = faults.of(lambda: _seconds(named["deadline"]), None)
+    objectives = named["objectives"] if isinstance(named["objectives"], tuple) else ()
+    question = faults.of(
+        lambda: Question(
+            jobs=tuple(each[0] for each in found),
+            space=space or Space(),
+            objectives=objectives or ("step_time",),
+            total_tokens=tokens,
+            deadline_s=deadline_s,
+        ),
+        None,
+    )
+    if question is None or faults.found:
+        raise SpecError(faults.told(without_job=not found))
+    return question
+
+
+@dataclass(frozen=True, slots=True)
+class _Faults:
+    """Faults of several steps, each told once: one that fails does not hide those of the others."""
+
+    found: list[Problem] = field(default_factory=list)
+
+    def of(self, step: Callable[[], Made], instead: Made) -> Made:
+        """What a step makes; where it fails, its faults are kept."""
+        try:
+            return step()
+        except SpecError as error:
+            self.found.extend(one for one in error.problems if one not in self.found)
+            return instead
+
+    def told(self, *, without_job: bool) -> list[Problem]:
+        """All of them; that there is no job follows from those of the job."""
+        return [one for one in self.found if not (without_job and one.field == "jobs")]
+
+
+def _split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """What changes say of the plan, as words of one; and all others."""
+    of_plan = [change.removeprefix("plan.") for change in changes if change.startswith("plan.")]
+    return of_plan, tuple(change for change in changes if not change.startswith("plan."))
+
+
+def _plan_text(own: Mapping[str, object]) -> str:
+    """A plan in which these fields are settled and the rest is open."""
+    told = (name if value is True else f"{name}={value}" for name, value in own.items() if name != "auto")
+    return " ".join(["auto", *told])
+
+
+def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
+    """Settled fields of a job's plan that a space has."""
+    found = {name: value for name, value in fixed.items() if name in Space.model_fields}
+    if "recompute" in fixed:
+        found["recompute"] = Plan(**dict(fixed)).recompute_word
+    return found
+
+
+def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
+    """What may vary, from words of the plan and options."""
+    places: dict[Place, str] = {
+        (): "--plan",
+        ("num_devices",): "--gpus",
+        ("headroom_fraction",): "--headroom",
+    }
+    data = dict(fields)
+    if named["gpus"] is not None:
+        data["num_devices"] = named["gpus"]
+    if named["headroom"] is not None:
+        data["headroom_fraction"] = named["headroom"]
+    if named["tp_beyond_domain"]:
+        data["tensor_in_domain"] = False
+    return build(Space, Document("--plan", data, {}, places), data)
+
+
+def _tokens(text: object) -> float:
+    """How many tokens a text says: "2e12", "2T", "300B"; 0 where there is none."""
+    if text is None:
+        return 0.0
+    word = str(text).strip()
+    scale = MANY.get(word[-1:], 1.0)
+    try:
+        number = float(word[:-1] if word[-1:] in MANY else word) * scale
+        if 0 < number < float("inf"):
+            return number
+    except ValueError:
+        pass
+    raise SpecError(
+        [
+            _fault(
+                "--tokens",
+                text,
+                "a number above 0, such as 2e12, 2T or 300B",
+                "tokens are counted",
+                "write --tokens 2T",
+            )
+        ]
+    )
+
+
+def _seconds(text: object) -> float | None:
+    """A time with its unit."""
+    if text is None:
+        return None
+    try:
+        seconds = parse_quantity(str(text), units_of("deadline_s"))
+    except ValueError:
+        seconds = -1.0
+    if seconds <= 0:
+        because = "a deadline is a time from the start of the run"
+        raise SpecError(
+            [_fault("--deadline", text, 'above 0, such as "30 d" or "12 h"', because, 'write "30 d"')]
+        )
+    return seconds
+
+
+def writers(files: Mapping[str, object]) -> Callable[[Found], Iterator[Path]]:
+    """What writes the files that were asked for; whatever would fail is told before the search.
+
+    Raises
+    ------
+    SpecError
+        A drawing of an unknown kind, or no library for Parquet.
+    """
+    problems = []
+    paths = {name: path for name, path in files.items() if isinstance(path, Path)}
+    if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
+        allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
+        problems.append(
+            _fault(
+                "--plot", str(paths["plot"]), allowed, "it tells the kind of drawing", "write front.html"
+            )
+        )
+    if "parquet" in paths:
+        from flopcast.io.tables import parquet_problem
+
+        problems += parquet_problem(paths["parquet"])
+    if problems:
+        raise SpecError(problems)
+
+    def write(found: Found) -> Iterator[Path]:
+        from flopcast.io.tables import write_csv, write_parquet
+        from flopcast.search.found_drawing import as_html, as_svg
+        from flopcast.search.found_json import as_rows
+        from flopcast.search.found_text import as_text
+
+        for name, path in paths.items():
+            if name == "plot":
+                drawn = as_svg(found) if path.suffix == ".svg" else as_html(found, as_text(found))
+                write_whole(path, drawn)
+            else:
+                (write_csv if name == "csv" else write_parquet)(path, as_rows(found))
+            yield path
+
+    return write
+
+
+def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    """One fault of an option."""
+    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

@@ -1,0 +1,201 @@
+"""The search: a space screened in a stream, the best of it played exactly, ranked and explained.
+
+Answers: which plans answer a question best, how sure is that, what would be faster and why is it not
+possible?
+Elsewhere: the question (question.py), the stream (grid.py, screen.py, sieve.py), the exact play (exact.py),
+the order (rank.py), sentences (why.py), how it is shown (found_text.py, found_json.py, found_drawing.py).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.errors import Problem
+from flopcast.search.exact import Exact, play_each
+from flopcast.search.front import front
+from flopcast.search.grid import batches, num_plans, plan_at
+from flopcast.search.question import Question
+from flopcast.search.rank import Ranked, against, losses_of, ranked
+from flopcast.search.screen import screen
+from flopcast.search.sieve import Sieve
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.workload.checks import check
+
+ASKED = 64  # plans of an impossible space that are asked which rules they break
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a search is: so many of the candidates, or of the plans that are played, are done."""
+
+    doing: str  # "screening" or "playing"
+    done: int
+    total: int
+
+
+Told = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Rejected:
+    """The plan that breaks fewest rules, where none keeps all of them."""
+
+    plan: Plan
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Found:
+    """The answer of a search.
+
+    Attributes
+    ----------
+    candidates, possible, feasible, played : int
+        Plans of the space; that keep every rule; that also keep every limit, as screened; that were played.
+    plans : tuple of Ranked
+        Feasible played ones, the recommended first. Empty where nothing is feasible.
+    on_front : tuple of Ranked
+        Those of them that no other beats in all objectives, by the first one.
+    nearest : tuple of Ranked
+        Plans that break a limit: those that would be better than the best, the nearest first; or, where
+        nothing is feasible, the one that breaks the limits by least.
+    rejected : Rejected or None
+        Where no plan keeps the rules.
+    thinned : bool
+        Whether the front was too long to be played whole.
+    partial : bool
+        Whether the search was broken off before its end.
+    """
+
+    question: Question
+    candidates: int
+    possible: int
+    feasible: int
+    played: int
+    plans: tuple[Ranked, ...]
+    on_front: tuple[Ranked, ...]
+    nearest: tuple[Ranked, ...]
+    rejected: Rejected | None
+    thinned: bool
+    partial: bool
+
+
+def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told | None = None) -> Found:
+    """Search.
+
+    Parameters
+    ----------
+    question : Question
+    book_of : callable
+        The curves of a cluster; asked once for each batch, so it should remember them.
+    told : callable or None
+        Hears how far the search is.
+
+    Returns
+    -------
+    Found
+        Where nothing is feasible, without plans, and with the nearest one. KeyboardInterrupt ends the
+        screening early: what was seen so far is then played and ranked, and the answer says `partial`.
+
+    Raises
+    ------
+    SpecError
+        A number of devices is not one of whole nodes.
+    """
+    say = told or (lambda _: None)
+    sieve, partial = _sifted(question, book_of, say)
+    kept = sieve.to_play()
+    played: dict[int, Exact] = {}
+    for place, exact in play_each([one.job for one in kept], book_of):
+        played[place] = exact
+        say(Progress(doing="playing", done=len(played), total=len(kept)))
+    every = [played[place] for place in range(len(kept))]
+    plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
+    nothing = not sieve.possible
+    return Found(
+        question=question,
+        candidates=sieve.candidates,
+        possible=sieve.possible,
+        feasible=sieve.feasible,
+        played=len(every),
+        plans=plans,
+        on_front=_front(plans),
+        nearest=_nearest(question, every, plans),
+        rejected=_rejected(question) if nothing else None,
+        thinned=sieve.thinned or len(sieve.on_front) > len(kept),
+        partial=partial,
+    )
+
+
+def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: Told) -> tuple[Sieve, bool]:
+    """Every batch of the space through the sieve, and whether it was broken off."""
+    sieve, total = Sieve(), sum(num_plans(job, question.space) for job in question.jobs)
+    try:
+        for job in question.jobs:
+            for sized, plans in batches(job, question.space):
+                part = screen(sized, plans, book_of(sized.cluster))
+                sieve = sieve.with_batch(question, sized, plans, part)
+                say(Progress(doing="screening", done=sieve.candidates, total=total))
+    except KeyboardInterrupt:
+        return sieve, True
+    return sieve, False
+
+
+def _over_ratio(question: Question, played: Exact) -> float:
+    """The largest of what a played plan needs over what there is."""
+    room_bytes = question.space.headroom_fraction * played.job.cluster.node.device.memory_bytes
+    over = [played.device_used_bytes / room_bytes, 0.0 if played.fits else 1.0 + 1e-9]
+    tokens = question.total_tokens
+    over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
+    return max(over)
+
+
+def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Plans that no other one beats in everything, by the first objective."""
+    if not plans:
+        return ()
+    here = front(np.array([[loss.value for loss in one.losses] for one in plans]))
+    kept = [one for one, stays in zip(plans, here.tolist(), strict=True) if stays]
+    return tuple(sorted(kept, key=lambda one: tuple(loss.value for loss in one.losses)))
+
+
+def _nearest(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Plans that break a limit and would be better than the best; without a best, the nearest alone."""
+    broken = sorted((_over_ratio(question, one), place) for place, one in enumerate(every))
+    over = [every[place] for ratio, place in broken if ratio > 1.0]
+    losses = [losses_of(question, one) for one in over]
+    if not plans:
+        return tuple(against(each[0], one, each) for one, each in zip(over[:1], losses, strict=False))
+    best = min(plans, key=lambda one: one.losses[0].value).losses[0]
+    found = (against(best, one, each) for one, each in zip(over, losses, strict=True))
+    return tuple(_each_better(one for one in found if one.ratio < 1.0))
+
+
+def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:
+    """Of plans that need more and more, those that are better than all before."""
+    least = np.inf
+    for one in plans:
+        if one.losses[0].value < least:
+            least = one.losses[0].value
+            yield one
+
+
+def _rejected(question: Question) -> Rejected | None:
+    """The plan of the space that breaks fewest rules, of some from every batch."""
+    found: list[Rejected] = []
+    for job in question.jobs:
+        for sized, plans in batches(job, question.space):
+            places = np.unique(np.linspace(0, plans.size - 1, min(4, plans.size)).astype(int))
+            found += [_with_problems(sized, plan_at(plans, place)) for place in places.tolist()]
+            if len(found) >= ASKED:
+                break
+    return min(found, key=lambda one: len(one.problems), default=None)
+
+
+def _with_problems(job: Job, plan: Plan) -> Rejected:
+    """A plan and the rules that it breaks."""
+    return Rejected(plan=plan, problems=check(job.model_copy(update={"plan": plan})))

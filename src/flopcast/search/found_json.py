@@ -1,0 +1,115 @@
+"""What a search found, as plain data: JSON, and rows for a table. Keys may be added, never renamed.
+
+Answers: what may a program that reads the answer of a search rely on?
+Elsewhere: what the numbers mean (find.py, rank.py, objectives.py), the same as text (found_text.py).
+"""
+
+from flopcast.report.as_json import FORMAT_VERSION, nine_digits
+from flopcast.search.find import Found
+from flopcast.search.rank import Ranked
+from flopcast.search.why import why_first, why_infeasible, why_not, why_rejected
+from flopcast.units import Number
+
+
+def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dict[str, object]:
+    """The answer of a search.
+
+    Parameters
+    ----------
+    top : int
+        Plans that are listed, at most; the front is always whole.
+    seconds, screening_s : numbers
+        How long the search took, and the screening alone.
+
+    Returns
+    -------
+    dict
+        Text, numbers, booleans, lists and dicts only, in a fixed order: the same search gives the same
+        bytes, but for the two rates of time. `nearest_infeasible` holds plans that break a limit and would
+        be better; where nothing is feasible, the nearest plan, or the rules that it breaks.
+    """
+    plans = found.plans[:top]
+    return {
+        "format_version": FORMAT_VERSION,
+        "objectives": [objective.key for objective in found.question.asked],
+        "candidates": found.candidates,
+        "possible": found.possible,
+        "feasible": found.feasible,
+        "screened": found.candidates,
+        "screened_per_s": nine_digits(found.candidates / screening_s) if screening_s else 0.0,
+        "played": found.played,
+        "seconds": nine_digits(seconds),
+        "partial": found.partial,
+        "front_thinned": found.thinned,
+        "plans": [plan_as_json(one, found, sentence_of(one, found)) for one in plans],
+        "pareto": [plan_as_json(one, found, sentence_of(one, found)) for one in found.on_front],
+        "nearest_infeasible": _nearest(found),
+    }
+
+
+def sentence_of(one: Ranked, found: Found) -> str:
+    """Why a feasible plan stands where it does."""
+    first = found.plans[0]
+    return why_first(found) if one is first else why_not(one, first, found.question)
+
+
+def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
+    """One plan, and why it stands where it does."""
+    played = one.played
+    return {
+        "plan": played.plan.model_dump(mode="json"),
+        "short": played.plan.short(),
+        "cluster": played.job.cluster.name,
+        "devices": played.job.cluster.num_devices,
+        "step_time_s": nine_digits(played.step_time_s),
+        "low_s": nine_digits(played.step_low_s),
+        "high_s": nine_digits(played.step_high_s),
+        "tokens_per_s": nine_digits(played.job.step_tokens / played.step_time_s),
+        "peak_memory_bytes": nine_digits(played.device_used_bytes),
+        "cost_usd_per_1e12_tokens": None,
+        "objectives": {
+            objective.key: nine_digits(objective.shown(loss.value))
+            for objective, loss in zip(found.question.asked, one.losses, strict=True)
+        },
+        "ratio_to_best": nine_digits(one.ratio),
+        "ratio_low": nine_digits(one.ratio_low),
+        "ratio_high": nine_digits(one.ratio_high),
+        "equal_to_best": one.equal,
+        "why": why,
+    }
+
+
+def _nearest(found: Found) -> list[dict[str, object]]:
+    """What is not feasible and worth a look."""
+    if found.rejected is not None:
+        plan, problems = found.rejected.plan, found.rejected.problems
+        dumped = plan.model_dump(mode="json")
+        return [{"plan": dumped, "short": plan.short(), "why": why_rejected(problems)}]
+    alone = not found.plans
+    return [
+        plan_as_json(one, found, why_infeasible(one, found.question, alone=alone)) for one in found.nearest
+    ]
+
+
+def as_rows(found: Found) -> list[dict[str, object]]:
+    """Every played feasible plan as one flat row: for CSV and Parquet.
+
+    Fields of the plan come first, under their long names; a list is a text with commas.
+    """
+    on_front = {id(one) for one in found.on_front}
+    rows = []
+    for rank, one in enumerate(found.plans, 1):
+        told = plan_as_json(one, found, sentence_of(one, found))
+        plan = {name: _flat(value) for name, value in one.played.plan.model_dump(mode="json").items()}
+        objectives = {
+            objective.key: nine_digits(objective.shown(loss.value))
+            for objective, loss in zip(found.question.asked, one.losses, strict=True)
+        }
+        numbers = {key: value for key, value in told.items() if key not in ("plan", "objectives")}
+        rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": id(one) in on_front})
+    return rows
+
+
+def _flat(value: object) -> object:
+    """A value of a plan in one cell."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,187 @@
+"""What a search found, as text: counts, the table of plans, one sentence each, what is nearly possible.
+
+Answers: what does a terminal show? Plain text without colours or control characters, for any pipe.
+Elsewhere: the sentences (why.py), the same as data (found_json.py) and as a drawing (found_drawing.py).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from flopcast.search.find import Found
+from flopcast.search.objectives import OBJECTIVES, Loss, Objective
+from flopcast.search.rank import Ranked
+from flopcast.search.why import why_first, why_infeasible, why_not, why_rejected
+from flopcast.spec.job import Job
+from flopcast.units import show
+
+TOP = 20
+NEAREST = 3  # that are shown; JSON has all
+
+
+def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
+    """The answer: paragraphs without a final newline.
+
+    Parameters
+    ----------
+    top : int
+        Plans that are shown, at most.
+    with_front : bool
+        Whether to show the front of all objectives too.
+    """
+    parts = [_asked(found)]
+    if found.plans:
+        parts.append(_table(found, found.plans[:top]))
+        parts.append(_reasons(found, found.plans[:top]))
+        parts.append(_clusters(found))
+        parts.append(_front(found) if with_front else [])
+    parts.append(_nearest(found))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def name_of(job: Job) -> str:
+    """The machine of a plan in a few words."""
+    return f"{job.cluster.name} × {job.cluster.num_devices}"
+
+
+def _asked(found: Found) -> list[str]:
+    """What was asked, and how many plans that was."""
+    question = found.question
+    job = question.jobs[0]
+    sizes = dict.fromkeys(name_of(one) for one in question.sized())
+    room = question.space.headroom_fraction
+    lines = [
+        f"{job.model.name} on {', '.join(sizes)}: {job.cluster.node.device.name}, {job.stack.label},"
+        f" {job.batch.told()}"
+        if len(question.jobs) == 1
+        else f"{job.model.name} on {', '.join(sizes)}: {job.stack.label}, {job.batch.told()}",
+        f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
+        f" ({room:.0%} of the memory), {found.played} played exactly",
+    ]
+    if found.partial:
+        lines.append("warning   broken off: only a part of the space was searched")
+    if found.thinned:
+        lines.append("warning   the front is longer than what was played of it: it is shown thinned")
+    return lines
+
+
+def _table(found: Found, plans: Sequence[Ranked]) -> list[str]:
+    """One row a plan: its objectives, the ratio to the best with its interval, memory."""
+    asked = found.question.asked
+    several = len({name_of(one.played.job) for one in found.plans}) > 1
+    head = ["", "plan", *(["cluster"] if several else [])]
+    head += [*(_head(one) for one in asked), "90 %", "vs best", "90 %"]
+    head += [] if OBJECTIVES["memory"] in asked else ["memory"]
+    rows, shared = [head], _shared(plans)
+    for number, one in enumerate(plans, 1):
+        row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
+        row += [name_of(one.played.job)] if several else []
+        row += [objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)]
+        row += [_bounds(asked[0], one.losses[0]), f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
+        row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
+        row += [] if OBJECTIVES["memory"] in asked else [show(one.played.device_used_bytes, "B")]
+        rows.append(row)
+    told = [f"every plan: {' '.join(shared)}"] if shared else []
+    return [*told, *_aligned(rows)]
+
+
+def _shared(plans: Sequence[Ranked]) -> list[str]:
+    """Words that all of the plans have: they are told once."""
+    first, *others = [one.played.plan.short().split() for one in plans]
+    return [word for word in first if all(word in words for words in others)] if others else []
+
+
+def _without(shared: Sequence[str], one: Ranked) -> str:
+    """A plan without those words; all of it where nothing else is left."""
+    words = one.played.plan.short().split()
+    return " ".join(word for word in words if word not in shared) or " ".join(words)
+
+
+def _pairs(found: Found, one: Ranked) -> Iterator[tuple[Objective, Loss]]:
+    """Objectives and the plan's losses."""
+    return zip(found.question.asked, one.losses, strict=True)
+
+
+def _head(objective: Objective) -> str:
+    """The name of a column; the unit stands in its cells."""
+    return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
+
+
+def _bounds(objective: Objective, loss: Loss) -> str:
+    """The 90 % interval of a value."""
+    low, high = sorted(objective.shown(bound) for bound in loss.bounds)
+    return f"{objective.show(low)} to {objective.show(high)}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines; the plan's column to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    left = [column < 2 for column in range(len(widths))]
+    return [
+        "  ".join(
+            cell.ljust(width) if to_left else cell.rjust(width)
+            for cell, width, to_left in zip(row, widths, left, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _reasons(found: Found, plans: Sequence[Ranked]) -> list[str]:
+    """One sentence a plan."""
+    first, *others = plans
+    lines = [
+        "why (what a plan takes more or less of, against the first; = cannot be told apart from the best)"
+    ]
+    lines.append(f"  1  {why_first(found)}")
+    lines += [f"{number:3}  {why_not(one, first, found.question)}" for number, one in enumerate(others, 2)]
+    return lines
+
+
+def _clusters(found: Found) -> list[str]:
+    """The best plan on each cluster and size, and whether their order is settled."""
+    best: dict[str, Ranked] = {}
+    for one in found.plans:
+        name = name_of(one.played.job)
+        if name not in best or one.losses[0].value < best[name].losses[0].value:
+            best[name] = one
+    if len(best) < 2:
+        return []
+    lines = ["the best on each cluster"]
+    for name, one in sorted(best.items(), key=lambda pair: pair[1].losses[0].value):
+        objective = found.question.first
+        shown = objective.show(objective.shown(one.losses[0].value))
+        settled = "" if one.ratio == 1 else "; the order is not settled" if one.equal else ""
+        bounds = f" (90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%})" if one.ratio != 1 else ""
+        lines.append(f"  {name}  {shown}  {one.ratio - 1:+.1%}{bounds}{settled}")
+    return lines
+
+
+def _front(found: Found) -> list[str]:
+    """Every plan that no other beats in all objectives."""
+    names = " and ".join(_head(objective) for objective in found.question.asked)
+    return [f"the front: no plan is better in {names} at once", *_table(found, found.on_front)]
+
+
+def _nearest(found: Found) -> list[str]:
+    """What breaks a limit and would be better; where nothing is feasible, what is nearest."""
+    if not found.candidates and not found.partial:
+        return [
+            "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
+            " or no micro-batch and replicas go into the global batch"
+        ]
+    if found.rejected is not None:
+        breaks = why_rejected(found.rejected.problems)
+        return [
+            "no plan is possible; the nearest",
+            f"  {found.rejected.plan.short()}",
+            f"    breaks {breaks}",
+        ]
+    if not found.nearest:
+        return []
+    alone = not found.plans
+    lines = ["no plan is feasible; the nearest" if alone else "better, but not possible"]
+    for one in found.nearest[:NEAREST]:
+        where = (
+            f" on {name_of(one.played.job)}" if len(set(map(name_of, found.question.sized()))) > 1 else ""
+        )
+        lines.append(f"  {one.played.plan.short()}{where}")
+        lines.append(f"    {why_infeasible(one, found.question, alone=alone)}")
+    return lines

@@ -1,0 +1,138 @@
+"""What a search may ask for: each objective as a loss, estimated for millions and exact for a few.
+
+Answers: which objectives are there, in which units, and how does one follow from a step?
+Elsewhere: the step itself (screen.py, exact.py), which plans are best by it (sieve.py, rank.py).
+
+A loss is what there should be little of: seconds for a token where tokens per second are asked. It is the
+step times a number that the plan alone says, so that its interval is that of the step's factors.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from flopcast.dtypes import Counts, Floats
+from flopcast.search.exact import Exact
+from flopcast.spec.job import Job
+from flopcast.timeline.uncertainty import Sensitivity, interval
+from flopcast.units import Number, show, show_seconds
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Estimates:
+    """What screening says of plans on one cluster; arrays (plans,), of possible plans only."""
+
+    job: Job  # with the cluster; its own plan is not used
+    step_s: Floats
+    global_batch: Counts
+    used_bytes: Floats
+
+    @property
+    def token_s(self) -> Floats:
+        """Seconds for each token of the whole cluster."""
+        each_s: Floats = self.step_s / (self.global_batch * self.job.batch.mean_sequence_tokens)
+        return each_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """One objective of one plan: a value in the objective's unit, and the factors that it hangs on."""
+
+    value: Number
+    factors: tuple[Sensitivity, ...] = ()
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The 90 % interval."""
+        return interval(self.value, self.factors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """One thing to ask for.
+
+    Attributes
+    ----------
+    key : str
+        Its name in JSON and tables, with the unit.
+    told, gain : str
+        What more of the loss is, and less of it, in a sentence: "slower", "faster".
+    inverse : bool
+        Whether what is shown is one over the loss: then more of it is better.
+    show : callable
+        What is shown, as a text.
+    estimate, exact : callables
+        Losses of screened plans, and the loss of a plan that was played. `needs_tokens` says whether they
+        ask how many tokens the run trains.
+    """
+
+    key: str
+    told: str
+    gain: str
+    show: Callable[[Number], str]
+    estimate: Callable[[Estimates, Number], Floats]
+    exact: Callable[[Exact, Number], Loss]
+    inverse: bool = False
+    needs_tokens: bool = False
+    per_step: bool = False  # whether steps of different batches cannot be compared by it
+
+    def shown(self, loss: Number) -> Number:
+        """The loss as it is shown, and back."""
+        return 1 / loss if self.inverse else loss
+
+
+def _of_step(played: Exact, each: Number) -> Loss:
+    """A loss in proportion to the step."""
+    return Loss(value=played.step_time_s * each, factors=played.factors)
+
+
+def _of_token(played: Exact, each: Number) -> Loss:
+    """A loss in proportion to the seconds of a token."""
+    return _of_step(played, each / played.job.step_tokens)
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    "step_time": Objective(
+        key="step_time_s",
+        told="slower",
+        gain="faster",
+        show=show_seconds,
+        estimate=lambda of, _: of.step_s,
+        exact=lambda played, _: _of_step(played, 1.0),
+        per_step=True,
+    ),
+    "tokens_per_s": Objective(
+        key="tokens_per_s",
+        told="slower",
+        gain="faster",
+        show=lambda value: show(value, "tokens/s"),
+        estimate=lambda of, _: of.token_s,
+        exact=lambda played, _: _of_token(played, 1.0),
+        inverse=True,
+    ),
+    "tokens_per_s_per_device": Objective(
+        key="tokens_per_s_per_device",
+        told="slower per device",
+        gain="faster per device",
+        show=lambda value: show(value, "tokens/s"),
+        estimate=lambda of, _: of.token_s * of.job.cluster.num_devices,
+        exact=lambda played, _: _of_token(played, played.job.cluster.num_devices),
+        inverse=True,
+    ),
+    "time_to_train": Objective(
+        key="time_to_train_s",
+        told="later",
+        gain="sooner done",
+        show=show_seconds,
+        estimate=lambda of, tokens: of.token_s * tokens,
+        exact=_of_token,
+        needs_tokens=True,
+    ),
+    "memory": Objective(
+        key="peak_memory_bytes",
+        told="larger",
+        gain="smaller",
+        show=lambda value: show(value, "B"),
+        estimate=lambda of, _: of.used_bytes,
+        exact=lambda played, _: Loss(value=played.device_used_bytes),
+    ),
+}  # a new objective is one entry here

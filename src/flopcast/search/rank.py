@@ -1,0 +1,124 @@
+"""Played plans in order: the best first, and with it all that cannot be told apart from it.
+
+Answers: which plan is recommended, how far behind is every other, and is that settled?
+Elsewhere: what plans are ranked by (objectives.py), why one is behind (why.py).
+
+What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %
+interval holds 1, the two are equal for all that is known; of equal plans the simplest is recommended.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flopcast.search.exact import Exact
+from flopcast.search.objectives import Loss
+from flopcast.search.question import Question
+from flopcast.spec.plan import Plan
+from flopcast.timeline.uncertainty import difference
+from flopcast.units import Number
+
+SIXTEEN_BITS = ("bf16", "fp16")
+OPTIONS = (
+    "schedule",
+    "data_shard",
+    "stage_layers",
+    "recompute",
+    "recompute_method",
+    "recompute_modules",
+    "recompute_blocks",
+    "partition_activations",
+    "context_exchange",
+    "context_order",
+    "offload",
+)  # of a plan, each simpler at its default
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Ranked:
+    """One plan, its losses, and its first loss over that of the best with the 90 % interval.
+
+    `equal` says that the interval holds 1: nothing that is known tells it apart from the best.
+    """
+
+    played: Exact
+    losses: tuple[Loss, ...]
+    ratio: float
+    ratio_low: Number
+    ratio_high: Number
+
+    @property
+    def equal(self) -> bool:
+        """Whether it cannot be told apart from the best."""
+        return self.ratio_low <= 1.0 <= self.ratio_high
+
+
+def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
+    """Plans in the order in which they are recommended.
+
+    Parameters
+    ----------
+    played : sequence of Exact
+        Feasible plans, earlier ones first where they are equal in everything.
+
+    Returns
+    -------
+    tuple of Ranked
+        The simplest of those that equal the best, then all others by the first objective. Ratios are
+        against the best, which comes second where a simpler one equals it.
+    """
+    losses = [losses_of(question, one) for one in played]
+    if not losses:
+        return ()
+    best = min(losses, key=lambda each: each[0].value)[0]
+    found = [against(best, one, each) for one, each in zip(played, losses, strict=True)]
+    found.sort(key=lambda one: one.losses[0].value)
+    first = min((one for one in found if one.equal), key=lambda one: simplicity(one.played))
+    return (first, *(one for one in found if one is not first))
+
+
+def losses_of(question: Question, played: Exact) -> tuple[Loss, ...]:
+    """The losses of a plan, in the order of the objectives."""
+    return tuple(objective.exact(played, question.total_tokens) for objective in question.asked)
+
+
+def against(best: Loss, played: Exact, losses: tuple[Loss, ...]) -> Ranked:
+    """A plan beside the best one."""
+    ratio = losses[0].value / best.value
+    low, high = difference(losses[0].factors, best.factors, math.log(ratio))
+    return Ranked(played=played, losses=losses, ratio=ratio, ratio_low=low, ratio_high=high)
+
+
+def simplicity(played: Exact) -> tuple[int, ...]:
+    """What makes a plan harder to run, the weightiest first: less of it is simpler.
+
+    Devices; kinds of parallelism besides data parallelism; options that are not at their default; what
+    replicas shard; degrees, multiplied.
+
+    Examples
+    --------
+    >>> from flopcast.io.curves import load_book
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> from flopcast.search.exact import play_each
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> [simplicity(played) for _, played in play_each([job], load_book)]
+    [(16, 2, 2, 1, 8)]
+    """
+    plan = played.plan
+    degrees = (plan.tensor_parallel, plan.context_parallel, plan.pipeline_parallel, plan.expert_parallel)
+    return (
+        played.job.cluster.num_devices,
+        sum(degree > 1 for degree in degrees),
+        _options(plan),
+        plan.zero,
+        math.prod(degrees) * plan.virtual_stages,
+    )
+
+
+def _options(plan: Plan) -> int:
+    """How many options differ from what a plan is without them."""
+    plain = Plan()
+    unlike = sum(bool(getattr(plan, name) != getattr(plain, name)) for name in OPTIONS)
+    chunks, narrow = plan.virtual_stages > 1, plan.precision not in SIXTEEN_BITS
+    cut_otherwise = plan.expert_tensor_parallel not in (1, plan.tensor_parallel)
+    return unlike + chunks + narrow + cut_otherwise

@@ -1,0 +1,192 @@
+"""A stream of screened plans, sifted: the best few, the front, what nearly fits, and counts.
+
+Answers: of all plans seen so far, which are worth an exact play?
+Elsewhere: the plans (grid.py), their screening (screen.py), the play (exact.py).
+
+Only so many plans are kept, whatever the space holds. A batch is taken in whole or not at all: a search
+that is broken off has a consistent state.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.search.front import front, thinned
+from flopcast.search.grid import plan_at
+from flopcast.search.objectives import Estimates
+from flopcast.search.question import Question
+from flopcast.search.screen import Screened
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plans
+
+BEST = 256  # screened plans that are played: docs/accuracy/search.md
+LONGEST_FRONT = 1024  # that is kept; of more, evenly spread ones
+FASTER = 64  # plans that do not fit and would be better
+SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sifted:
+    """One plan that was kept: its job, its losses as estimated, and by how much it breaks the limits.
+
+    `over_ratio` is the largest of what it needs over what there is: memory with headroom, days, dollars; at
+    most 1 where it breaks none.
+    """
+
+    job: Job
+    losses: tuple[float, ...]
+    used_bytes: float
+    over_ratio: float
+    order: int  # its place in the space
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sieve:
+    """What is left of the plans seen so far.
+
+    `best` are feasible ones by the first objective, of equal ones the first in the space; `on_front` those
+    that no other beats in everything; `faster` those that lack memory alone, and are better than the best:
+    the front of loss and bytes. `nearest` breaks the limits by least. `thinned` says that a front was too
+    long to keep.
+    """
+
+    candidates: int = 0
+    possible: int = 0
+    feasible: int = 0
+    best: tuple[Sifted, ...] = ()
+    on_front: tuple[Sifted, ...] = ()
+    faster: tuple[Sifted, ...] = ()
+    nearest: Sifted | None = None
+    thinned: bool = False
+
+    def with_batch(self, question: Question, job: Job, plans: Plans, part: Screened) -> "Sieve":
+        """The sieve after one more batch."""
+        rows = np.flatnonzero(part.possible)
+        counted = replace(self, candidates=self.candidates + plans.size, possible=self.possible + len(rows))
+        if not len(rows):
+            return counted
+        batch = _Batch.of(question, job, plans, part, self.candidates)
+        feasible = batch.over_ratio <= 1.0
+        return replace(
+            counted,
+            feasible=self.feasible + int(feasible.sum()),
+            best=_best(self.best, batch, feasible),
+            nearest=_nearest(self.nearest, batch),
+        )._with_fronts(batch, feasible)
+
+    def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "Sieve":
+        """The sieve with the fronts of the batch."""
+        on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible), LONGEST_FRONT)
+        limit = self.best[0].losses[0] if self.best else np.inf
+        lacking = np.flatnonzero(batch.lacks_memory & (batch.losses[:, 0] < limit))
+        before = tuple(one for one in self.faster if one.losses[0] < limit)
+        faster, _ = _front(before, batch, lacking, FASTER, by_memory=True)
+        return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
+
+    def to_play(self) -> tuple[Sifted, ...]:
+        """Every plan that was kept, each once; at most BEST of the front."""
+        places = thinned(np.array([one.losses[0] for one in self.on_front]), BEST)
+        few = thinned(np.array([one.losses[0] for one in self.faster]), 8)
+        kept = [*self.best, *(self.on_front[i] for i in places), *(self.faster[i] for i in few)]
+        kept += [self.nearest] if self.nearest is not None and not self.best else []
+        return tuple({one.order: one for one in kept}.values())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Batch:
+    """The possible plans of one batch as columns, (rows,); losses (rows, objectives)."""
+
+    job: Job
+    plans: Plans
+    row: np.ndarray  # of the batch
+    first: int  # place of the batch in the space
+    losses: np.ndarray
+    used_bytes: Floats
+    over_ratio: Floats
+    lacks_memory: np.ndarray  # and keeps every other limit
+
+    @classmethod
+    def of(cls, question: Question, job: Job, plans: Plans, part: Screened, first: int) -> "_Batch":
+        """Losses and limits of what screening says."""
+        row = np.flatnonzero(part.possible)
+        estimates = Estimates(
+            job=job,
+            step_s=part.step_time_s[row] * job.cluster.jitter.ratio,
+            global_batch=plans.global_batch[row, 0],
+            used_bytes=part.device_used_bytes[row],
+        )
+        tokens = question.total_tokens
+        losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
+        room = question.space.headroom_fraction * job.cluster.node.device.memory_bytes
+        memory = np.where(part.fits[row], 0.0, 1.0 + 1e-9)
+        memory = np.maximum(memory, estimates.used_bytes / room)
+        others = np.zeros(len(row))
+        for limit in question.limits:
+            loss = limit.objective.estimate(estimates, tokens)
+            others = np.maximum(others, loss / limit.most / SLACK_RATIO)
+        return cls(
+            job=job,
+            plans=plans,
+            row=row,
+            first=first,
+            losses=losses,
+            used_bytes=estimates.used_bytes,
+            over_ratio=np.maximum(memory, others),
+            lacks_memory=(memory > 1.0) & (others <= 1.0),
+        )
+
+    def sifted(self, at: int) -> Sifted:
+        """One of its plans."""
+        row = int(self.row[at])
+        return Sifted(
+            job=self.job.model_copy(update={"plan": plan_at(self.plans, row)}),
+            losses=tuple(self.losses[at].tolist()),
+            used_bytes=float(self.used_bytes[at]),
+            over_ratio=float(self.over_ratio[at]),
+            order=self.first + row,
+        )
+
+
+def _best(before: tuple[Sifted, ...], batch: _Batch, feasible: np.ndarray) -> tuple[Sifted, ...]:
+    """The best by the first objective; earlier ones stay before equal ones."""
+    loss = batch.losses[:, 0]
+    limit = before[-1].losses[0] if len(before) == BEST else np.inf
+    rows = np.flatnonzero(feasible & (loss < limit))
+    rows = rows[np.argsort(loss[rows], kind="stable")[:BEST]]
+    new = [batch.sifted(row) for row in rows.tolist()]
+    return tuple(sorted((*before, *new), key=lambda one: (one.losses[0], one.order))[:BEST])
+
+
+def _front(
+    before: tuple[Sifted, ...], batch: _Batch, rows: np.ndarray, most: int, by_memory: bool = False
+) -> tuple[tuple[Sifted, ...], bool]:
+    """The front of what was kept and of some rows of a batch, and whether it had to be thinned."""
+
+    def losses_of(losses: np.ndarray, used_bytes: Floats) -> np.ndarray:
+        return np.stack([losses[:, 0], used_bytes], axis=1) if by_memory else losses
+
+    own = losses_of(batch.losses[rows], batch.used_bytes[rows])
+    rows = rows[front(own)]
+    kept = _columns(before, batch.losses.shape[1])
+    together = np.concatenate([losses_of(*kept), losses_of(batch.losses[rows], batch.used_bytes[rows])])
+    places = np.flatnonzero(front(together))
+    few = places[thinned(together[places, 0], most)]
+    size = len(before)
+    found = [before[i] if i < size else batch.sifted(int(rows[i - size])) for i in few.tolist()]
+    return tuple(found), len(few) < len(places)
+
+
+def _columns(kept: Sequence[Sifted], objectives: int) -> tuple[np.ndarray, Floats]:
+    """Losses (plans, objectives) and bytes (plans,) of kept plans."""
+    losses = np.array([one.losses for one in kept]).reshape(len(kept), objectives)
+    return losses, np.array([one.used_bytes for one in kept])
+
+
+def _nearest(before: Sifted | None, batch: _Batch) -> Sifted:
+    """The plan that breaks the limits by least: the first of equal ones."""
+    at = int(np.argmin(batch.over_ratio))
+    if before is not None and before.over_ratio <= batch.over_ratio[at]:
+        return before
+    return batch.sifted(at)

@@ -1,0 +1,121 @@
+"""One sentence a plan: where a runner-up loses its time, what limits the best, what a faster one lacks.
+
+Answers: why is this plan not the first, why is that one not possible?
+Elsewhere: the order (rank.py), the numbers (exact.py).
+"""
+
+from collections.abc import Sequence
+
+from flopcast.errors import Problem
+from flopcast.search.exact import Exact
+from flopcast.search.find import Found
+from flopcast.search.objectives import Objective
+from flopcast.search.question import Question
+from flopcast.search.rank import Ranked
+from flopcast.units import show, show_seconds
+
+FASTER_RATIO = 1.1  # of a factor, in sentences about what limits the best
+SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
+NO_LEVER = ("jitter", "unexplained", "in_training_derate", "extrapolated", "borrowed")  # nobody buys these
+
+
+def why_first(found: Found) -> str:
+    """Why the recommended plan is that, what its time goes into, and what would make it faster."""
+    first = found.plans[0]
+    equal = sum(one.equal for one in found.plans)
+    best = min(found.plans, key=lambda one: one.losses[0].value)
+    parts = []
+    if equal > 1:
+        told = "and the best itself" if first is best else _behind(first, found.question.first)
+        parts.append(f"the simplest of {equal} that cannot be told apart, {told}")
+    else:
+        parts.append("ahead of every other plan")
+    parts.append(f"its time goes into {_largest(first.played)}")
+    levers = _levers(first.played)
+    if levers:
+        parts.append(f"10 % faster, {levers}")
+    return "; ".join(parts)
+
+
+def why_not(one: Ranked, first: Ranked, question: Question) -> str:
+    """Why a feasible plan comes behind the first."""
+    ahead = one.equal and one.losses[0].value < first.losses[0].value
+    start = f"cannot be told apart: {_behind(one, question.first)}" if one.equal else ""
+    lost = _lost(one.played, first.played, gains=ahead)
+    return "; ".join(part for part in (start or _behind(one, question.first), lost) if part)
+
+
+def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
+    """What a plan would need that breaks a limit; `alone` where there is no best to compare it with."""
+    played = one.played
+    there = played.job.cluster.node.device.memory_bytes
+    room = question.space.headroom_fraction * there
+    needs = []
+    if played.device_used_bytes > room or not played.fits:
+        more = show(played.device_used_bytes - room, "B")
+        needs.append(
+            f"{more} more: {show(played.device_used_bytes, 'B')} on its fullest stage, where"
+            f" {question.space.headroom_fraction:.0%} of {show(there, 'B')} may be used"
+        )
+    for limit in question.limits:
+        value = limit.objective.exact(played, question.total_tokens).value
+        if value > limit.most:
+            shown = limit.objective.show(value - limit.most)
+            needs.append(f"a {limit.name} later or larger by {shown}")
+    need = f"needs {' and '.join(needs)}"
+    if alone:
+        return f"the nearest {need}"
+    return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best; {need}"
+
+
+def why_rejected(problems: Sequence[Problem]) -> str:
+    """Which rules the nearest plan breaks, where none keeps all of them."""
+    return "; ".join(
+        f"{one.field} = {one.value}: {one.because} (allowed: {one.allowed})" for one in problems
+    )
+
+
+def _behind(one: Ranked, objective: Objective) -> str:
+    """How far behind the best, with the interval."""
+    bounds = f"90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}"
+    if one.ratio == 1.0:
+        return "the best itself"
+    return f"{one.ratio - 1:.1%} {objective.told} than the best ({bounds})"
+
+
+def _largest(played: Exact) -> str:
+    """The two largest components of the busiest stage."""
+    shares = sorted(((s / played.step_time_s, name) for name, s in played.breakdown.items()), reverse=True)
+    return " and ".join(f"{name.replace('_', ' ')} ({share:.0%})" for share, name in shares[:2])
+
+
+def _levers(played: Exact) -> str:
+    """What a step would gain if what a factor scales were faster: as long as its critical path stays."""
+    gains = [
+        ((1.0 - 1.0 / FASTER_RATIO) * factor.share, factor.name)
+        for factor in played.factors
+        if not factor.name.startswith(NO_LEVER)
+    ]
+    some = sorted(gains, reverse=True)[:3]
+    return ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
+
+
+def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
+    """Components in which a plan takes more, or less, than the first, per token of the first one's step."""
+    scale = first.job.step_tokens / one.job.step_tokens
+    names = one.breakdown.keys() | first.breakdown.keys()
+    more = {name: one.breakdown.get(name, 0.0) * scale - first.breakdown.get(name, 0.0) for name in names}
+    sign = -1.0 if gains else 1.0
+    order = sorted(more, key=lambda name: (-sign * more[name], name))
+    least = SMALLEST_FRACTION * first.step_time_s
+    word = "less" if gains else "more"
+    told = [
+        f"{show_seconds(abs(more[name]))} {word} in {name.replace('_', ' ')}"
+        for name in order[:2]
+        if sign * more[name] > least
+    ]
+    if not told:
+        return ""
+    other = order[-1]
+    back = f", {show_seconds(abs(more[other]))} {'more' if gains else 'less'} in {other.replace('_', ' ')}"
+    return " and ".join(told) + (back if -sign * more[other] > least else "")

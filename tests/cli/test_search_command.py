@@ -1,0 +1,197 @@
+"""`flopcast search`: what a line of words asks for, and what is printed, written and said."""
+
+import csv
+import json
+
+import pytest
+from command_line import flopcast
+
+JOB = """\
+model: megatron-1.7b
+cluster: dgx-a100:1
+stack: megatron-core
+batch: {sequence_length: 2048}
+plan: {dp: 8, gbs: 64, precision: bf16}
+"""
+WORDS = ("--model", "megatron-1.7b", "--cluster", "dgx-a100:1", "--stack", "megatron-core", "--seq", "2048")
+FEW = "gbs=64 mbs=1,2 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none"
+KEYS = [
+    "format_version",
+    "candidates",
+    "feasible",
+    "screened",
+    "screened_per_s",
+    "seconds",
+    "plans",
+    "pareto",
+    "nearest_infeasible",
+]
+PLAN_KEYS = [
+    "plan",
+    "step_time_s",
+    "low_s",
+    "high_s",
+    "peak_memory_bytes",
+    "cost_usd_per_1e12_tokens",
+    "why",
+]
+
+
+def searched(*words):
+    """The answer as data."""
+    ended = flopcast("search", *words, "--json")
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
+
+
+def test_the_answer_has_the_keys_that_programs_rely_on():
+    found = searched(*WORDS, "--plan", FEW)
+
+    assert set(KEYS) <= set(found)
+    assert found["candidates"] >= found["possible"] >= found["feasible"] >= len(found["plans"]) > 1
+    for plan in (*found["plans"], *found["pareto"], *found["nearest_infeasible"]):
+        assert set(PLAN_KEYS) <= set(plan)
+        assert plan["low_s"] < plan["step_time_s"] < plan["high_s"]
+        assert plan["why"]
+
+
+def test_the_first_plan_is_what_predict_says_of_it():
+    first = searched(*WORDS, "--plan", FEW)["plans"][0]
+
+    ended = flopcast("predict", *WORDS, "--plan", first["short"], "--json")
+
+    report = json.loads(ended.out)
+    assert report["step_time_s"] == pytest.approx(first["step_time_s"], rel=1e-9)
+    assert report["memory"]["device_used_bytes"] == pytest.approx(first["peak_memory_bytes"], rel=1e-9)
+
+
+def test_a_search_says_the_same_twice_but_for_its_time():
+    once, again = (searched(*WORDS, "--plan", FEW) for _ in range(2))
+
+    for found in (once, again):
+        del found["seconds"], found["screened_per_s"]
+    assert once == again
+
+
+def test_words_of_the_plan_settle_it_or_name_what_it_may_be():
+    found = searched(*WORDS, "--plan", f"{FEW} tp=2,4", "--top", "100")
+
+    assert {plan["plan"]["tensor_parallel"] for plan in found["plans"]} == {2, 4}
+    assert {plan["plan"]["global_batch"] for plan in found["plans"]} == {64}
+
+
+def test_a_job_files_plan_settles_the_training_and_nothing_else(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+
+    found = searched(path, "plan.mbs=1", "plan.vpp=1", "plan.cp=1", "--top", "100")
+
+    assert {plan["plan"]["global_batch"] for plan in found["plans"]} == {64}
+    assert len({plan["plan"]["data_parallel"] for plan in found["plans"]}) > 1
+
+
+def test_several_sizes_are_told_apart():
+    found = searched(*WORDS, "--plan", FEW, "--gpus", "2..8", "--objective", "tokens_per_s", "--top", "100")
+
+    assert {plan["devices"] for plan in found["plans"]} == {2, 4, 8}
+    fastest = max(found["plans"], key=lambda plan: plan["tokens_per_s"])
+    assert fastest["devices"] == 8
+    assert fastest["ratio_to_best"] == 1
+
+
+def test_the_table_shows_as_many_plans_as_asked_and_a_sentence_for_each():
+    ended = flopcast("search", *WORDS, "--plan", FEW, "--top", "3", "--pareto")
+
+    assert ended.code == 0
+    assert "searched " in ended.out
+    assert "\n  3  " in ended.out
+    assert "\n  4  " not in ended.out
+    assert "the front: no plan is better in step time and memory at once" in ended.out
+
+
+def test_every_played_plan_is_a_row_of_the_table_that_is_written(tmp_path):
+    path = tmp_path / "plans.csv"
+
+    found = searched(*WORDS, "--plan", FEW, "--csv", path)
+
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert [row["short"] for row in rows[: len(found["plans"])]] == [p["short"] for p in found["plans"]]
+    assert float(rows[0]["step_time_s"]) == found["plans"][0]["step_time_s"]
+    assert {row["on_front"] for row in rows} == {"True", "False"}
+
+
+@pytest.mark.parametrize("name", ["front.html", "front.svg"])
+def test_a_drawing_is_one_file_that_loads_nothing(tmp_path, name):
+    path = tmp_path / name
+
+    found = searched(*WORDS, "--plan", FEW, "--plot", path)
+
+    drawn = path.read_text(encoding="utf-8")
+    assert "<script" not in drawn
+    assert "src=" not in drawn
+    assert "href=" not in drawn
+    assert drawn.count("<circle") >= len(found["plans"])
+    assert all(plan["short"] in drawn for plan in found["pareto"])
+
+
+def test_where_nothing_fits_the_nearest_plan_is_named_and_the_code_is_two():
+    words = ("--model", "llama-2-70b", "--cluster", "dgx-a100:1", "--seq", "2048")
+
+    ended = flopcast("search", *words, "--plan", "gbs=8 mbs=1 zero=1 cp=1 dp_shard=0 vpp=1")
+
+    assert ended.code == 2
+    assert "no plan is feasible; the nearest" in ended.out
+    assert "GB more" in ended.out
+
+
+def test_where_no_plan_is_possible_the_rules_that_the_nearest_breaks_are_told():
+    ended = flopcast("search", *WORDS, "--plan", f"{FEW} precision=nvfp4")
+
+    assert ended.code == 2
+    assert "no plan is possible" in ended.out
+    assert "breaks plan.precision = nvfp4" in ended.out
+
+
+def test_degrees_that_make_no_plan_are_told():
+    ended = flopcast("search", *WORDS, "--plan", "tp=8 dp=2 gbs=64")
+
+    assert ended.code == 2
+    assert "the space holds no plan" in ended.out
+
+
+def test_a_deadline_that_nothing_meets_leaves_no_plan():
+    words = ("--plan", FEW, "--tokens", "300B", "--deadline")
+
+    late, soon = (flopcast("search", *WORDS, *words, days, "--json") for days in ("10000 d", "1 h"))
+
+    assert (late.code, soon.code) == (0, 2)
+    assert json.loads(soon.out)["plans"] == []
+    assert "deadline" in json.loads(soon.out)["nearest_infeasible"][0]["why"]
+
+
+def test_every_fault_of_the_words_is_told_at_once():
+    words = ("--plan", "tp=zwei gbs=64", "--objective", "speed", "--tokens", "many", "--deadline", "soon")
+
+    ended = flopcast("search", *WORDS, *words, "--headroom", "2")
+
+    assert ended.code == 1
+    for told in ("tensor_parallel", "objective", "--tokens", "--deadline", "headroom_fraction"):
+        assert told in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--plot", "front.png"), "--plot"),
+        (("--objective", "time_to_train"), "tokens"),
+        (("--gpus", "12"), "num_devices"),
+        (("--plan", "gbs=64,128"), "objective"),
+        (("--cluster", "no-such-cluster"), "no-such-cluster"),
+        (("--csv", "no-such-folder/plans.csv"), "--csv"),
+    ],
+)
+def test_a_fault_is_named_by_what_was_written(words, told):
+    ended = flopcast("search", *WORDS, *words)
+
+    assert ended.code == 1
+    assert told in ended.err
