@@ -38,8 +38,8 @@ def listed(order):
 
 def bytes_of(categories, programs, at, chunk=None):
     """One dict of categories of a stage class, or of one of its chunks, added up."""
-    shape = programs.stages.holds_chunk.shape[: 2 if chunk is None else 3]
-    where = (0, at) if chunk is None else (0, at, chunk)
+    shape = programs.stages.chunks_of_class.shape[: 2 if chunk is None else 3]
+    where = (0, at) if chunk is None else (0, at, programs.stages.of(0).stage_chunks[at, chunk])
     return sum(np.broadcast_to(category(programs), shape)[where] for category in categories.values())
 
 

@@ -75,6 +75,11 @@ def links_of(segments, chunk_class, priced):
     return written_out(rows)
 
 
+def _at(fraction, position):
+    """A fraction at one position; one stands for all of them where the layer does the same in each."""
+    return fraction[position % len(fraction), 0, 0]
+
+
 def run_on(items, price_of, position, start_s, reduced_s, links):
     """Run a program from a moment, behind earlier reductions; when it ends, and its reductions end."""
     at = POSITIONS.index(position)
@@ -86,7 +91,7 @@ def run_on(items, price_of, position, start_s, reduced_s, links):
         free["host"] += price.host_s.flat[0] * runs
         begin = max(free[stream] for stream in {item.stream, "host", *item.waits})
         alone_s = float(price.alone_s[0, 0] * item.count[0, 0]) * runs
-        free[item.stream] = begin + alone_s * (1 + (link.own_fraction[at, 0, 0] if link else 0))
+        free[item.stream] = begin + alone_s * (1 + (_at(link.own_fraction, at) if link else 0))
         for queue, fraction in link.held_fraction.items() if link else ():
-            free[queue] += fraction[at, 0, 0] * alone_s
+            free[queue] += _at(fraction, at) * alone_s
     return max(free[stream] for stream in blocking(items)), free["dp"]

@@ -116,6 +116,6 @@ def test_the_ends_of_the_model_need_memory_on_the_first_stage_alone():
 def test_equal_chunks_fill_every_stage_alike():
     order = SCHEDULES["zb_v"].order(4, 2, 16)
 
-    held = [depths(order, stage, 2) for stage in range(4)]
+    held = [depths(order, stage, (0, 1), 2) for stage in range(4)]
 
     assert [int((d.in_flight + d.waiting).sum(axis=1).max()) for d in held] == [8, 8, 8, 8]

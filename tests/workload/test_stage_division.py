@@ -91,7 +91,7 @@ def test_megatron_gives_chunk_c_of_stage_s_the_blocks_from_c_p_plus_s_times_n(st
 def test_interleaved_the_first_stage_has_the_embedding_once_and_the_last_the_head_once():
     division = divide(Pile(counts=(1, 16, 1, 1), stages=4, virtual=2), "even")
 
-    ends = division.stage_chunk_counts[division.stage_class][:, :, [0, -2, -1]]
+    ends = division.chunk_counts[division.chunk_class][:, :, [0, -2, -1]]
 
     assert ends[0].tolist() == [[1, 0, 0], [0, 0, 0]]  # first chunk of the first stage
     assert ends[3].tolist() == [[0, 0, 0], [0, 1, 1]]  # last chunk of the last stage
@@ -136,7 +136,7 @@ def test_classes_name_equal_stages_and_count_them(rule, blocks, stages, virtual)
 
     of_stage = [division.chunk_counts[division.chunk_class[stage]].tolist() for stage in range(stages)]
     for number, rank in enumerate(division.stage_class):
-        assert of_stage[number] == division.stage_chunk_counts[rank].tolist()
+        assert of_stage[number] == division.chunk_counts[division.stage_chunks[rank]].tolist()
         assert of_stage[division.earliest_stage[rank]] == of_stage[number]
         assert division.earliest_stage[rank] <= number
         assert division.multiplicity[rank] == of_stage.count(of_stage[number])
@@ -184,12 +184,13 @@ def test_in_a_batch_each_plan_has_the_stages_that_it_has_alone(shapes):
 
     for number, text in enumerate(texts):
         alone = divide_all(counts, plans_of(text), EVEN)
-        classes, virtual = alone.stage_chunks.shape[1:]
+        classes, chunks = alone.chunks_of_class.shape[1:]
         inside = np.s_[number, :classes]
         np.testing.assert_array_equal(together.stage_counts[inside], alone.stage_counts[0])
         np.testing.assert_array_equal(together.multiplicity[inside], alone.multiplicity[0])
         np.testing.assert_array_equal(together.earliest_stage[inside], alone.earliest_stage[0])
-        np.testing.assert_array_equal(together.stage_chunks[inside][:, :virtual], alone.stage_chunks[0])
+        held = together.chunks_of_class[inside][:, :chunks]
+        np.testing.assert_array_equal(held, alone.chunks_of_class[0])
         np.testing.assert_array_equal(together.of(number).chunk_class, alone.of(0).chunk_class)
 
 
@@ -202,8 +203,7 @@ def test_what_pads_a_batch_is_empty():
     padded = stages.multiplicity[1] == 0
     assert padded.sum() == 2  # first, inner and last stage of the other plan, one of its own
     assert stages.stage_counts[1, padded].sum() == 0
-    assert stages.stage_chunk_counts[1, padded].sum() == 0
-    assert stages.holds_chunk[1].sum() == 1  # one stage with one chunk
+    assert stages.chunks_of_class[1].sum() == 1  # one stage with one chunk
     assert stages.chunk_counts[1].sum() == 51
 
 

@@ -7,9 +7,9 @@ a layer keeps of one (workload/backward.py) and needs while its backward runs (w
 A new category is one function and one line in a dict:
 
     STANDING    from the start of training on                         (plans, stage classes)
-    IN_FLIGHT   of each micro-batch, from its F to its B              (plans, stage classes, chunks)
-    WAITING     of each micro-batch, from its B to its W              (plans, stage classes, chunks)
-    AT_WORK     once, while the backward of a chunk runs              (plans, stage classes, chunks)
+    IN_FLIGHT   of each micro-batch, from its F to its B              (plans, stage classes, chunk classes)
+    WAITING     of each micro-batch, from its B to its W              (plans, stage classes, chunk classes)
+    AT_WORK     once, while the backward of a chunk runs              (plans, stage classes, chunk classes)
     UPDATE      while gradients are reduced and applied               (plans, stage classes)
     DRIVER      what the framework's allocator does not see           (plans, stage classes)
 
@@ -121,7 +121,7 @@ def buffers(programs: Programs) -> Floats:
         for size_bytes in squares if memory.score_buffer else ():
             scores_bytes = np.maximum(scores_bytes, held * size_bytes)
     several = (programs.plans.pipeline_parallel > 1).astype(np.float64)
-    chunks = programs.stages.holds_chunk.sum(axis=2)
+    chunks = programs.stages.chunks_of_class.sum(axis=2)
     tensors = (memory.received_activations * chunks + 1.0) * (memory.received_activations > 0)
     received_bytes: Floats = tensors * _sent_bytes(programs) * several
     return scores_bytes + received_bytes
@@ -135,7 +135,7 @@ def activations(programs: Programs) -> Floats:
 def stage_outputs(programs: Programs) -> Floats:
     """What a pipeline engine has sent on and keeps until the micro-batch's backward."""
     sent_bytes = programs.stack.memory.stage_outputs * _sent_bytes(programs)
-    outputs_bytes: Floats = sent_bytes[:, :, None] * programs.stages.holds_chunk
+    outputs_bytes: Floats = sent_bytes[:, :, None]
     return outputs_bytes
 
 
@@ -216,7 +216,7 @@ def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floa
     """The categories of one dict, each with its bytes.
 
     Where micro-batches differ, what stands is that of the largest of them, and what a chunk holds of one
-    has a column for every kind: (1, stage classes, chunks · kinds), those of one chunk side by side.
+    has a column for every kind: (1, stage classes, chunk classes · kinds), those of one class side by side.
     """
     found = {name: category(programs) for name, category in categories.items()}
     return {name: _over_kinds(size, programs) for name, size in found.items()}
@@ -229,7 +229,7 @@ def _over_kinds(size_bytes: Floats, programs: Programs) -> Floats:
         return size_bytes
     if size_bytes.ndim == 2:
         return np.asarray(size_bytes.max(axis=0, keepdims=True))
-    _, classes, chunks = programs.stages.holds_chunk.shape
+    classes, chunks = programs.stages.chunks_of_class.shape[1:]
     of_kinds = np.broadcast_to(size_bytes, (kinds, classes, chunks))
     return of_kinds.transpose(1, 2, 0).reshape(1, classes, chunks * kinds)
 
@@ -241,9 +241,9 @@ def freed_by_layer(programs: Programs) -> Floats:
 
     Returns
     -------
-    array of shape (plans, stage classes, chunks, layers)
+    array of shape (plans, 1, chunk classes, layers)
     """
-    held = programs.stages.stage_chunk_counts
+    held = programs.stages.chunk_counts[:, None]
     kept = _stacked(
         [held[..., part] * layer.kept_bytes[:, :, None] for part, layer in enumerate(programs.layers)]
     )
@@ -274,8 +274,8 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
 
 
 def _at_fullest(programs: Programs, by_layer_bytes: Floats) -> Floats:
-    """The values at the layer that makes a chunk's backward fullest, (plans, stage classes, chunks)."""
-    held = programs.stages.stage_chunk_counts
+    """The values at the layer that makes a chunk's backward fullest, (plans, 1, chunk classes)."""
+    held = programs.stages.chunk_counts[:, None]
     needed_bytes = _stacked([work + size for work, size in _work_by_layer(programs)])
     level = np.where(held > 0, needed_bytes - freed_by_layer(programs), -np.inf)
     fullest = level.argmax(axis=-1)[..., None]
@@ -289,8 +289,8 @@ def _stacked(of_layers: list[Floats]) -> Floats:
 
 
 def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
-    """The sum over a chunk's layers of a size of each."""
-    held = programs.stages.stage_chunk_counts
+    """The sum over a chunk's layers of a size of each, (plans, 1, chunk classes)."""
+    held = programs.stages.chunk_counts[:, None]
     return sum(
         (held[..., part] * size[:, :, None] for part, size in enumerate(of_layers)), ZERO[:, :, None]
     )

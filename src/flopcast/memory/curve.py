@@ -73,8 +73,9 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
     micro = int(plans.num_micro_batches[0, 0])
     order = schedule_of(plans.structure.pipeline_schedule).order(stages, chunks, micro)
     rows, kinds = programs.workload.rows, programs.workload.num_kinds
-    moments = depths(order, stage, chunks, rows[rank_class] if rows else (), kinds)
-    at, columns = int(division.stage_class[stage]), chunks * kinds
+    at, classes = int(division.stage_class[stage]), len(division.chunk_counts)
+    held, columns = tuple(division.stage_chunks[at].tolist()), classes * kinds
+    moments = depths(order, stage, held, classes, rows[rank_class] if rows else (), kinds)
     working = np.eye(columns + 1)[moments.at_work, :columns] * (moments.at_work != NOTHING)[:, None]
     standing = {name: _of_class(size, programs, at) for name, size in sizes(STANDING, programs).items()}
     found = {name: np.full(len(moments.task), size) for name, size in standing.items()}
@@ -83,7 +84,7 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
         (IN_FLIGHT, moments.in_flight),
         (AT_WORK, working),
     ):
-        for name, size_bytes in _by_column(categories, programs, at, columns).items():
+        for name, size_bytes in _by_column(categories, programs, at).items():
             found[name] = found.get(name, np.zeros(len(moments.task))) + counts @ size_bytes
     standing_bytes = sum(standing.values())
     update_bytes = sum(_of_class(size, programs, at) for size in sizes(UPDATE, programs).values())
@@ -117,13 +118,8 @@ def _of_class(size_bytes: Floats, programs: Programs, at: int) -> float:
     return float(np.broadcast_to(size_bytes, programs.stages.multiplicity.shape)[0, at])
 
 
-def _by_column(
-    categories: dict[str, Category], programs: Programs, at: int, columns: int
-) -> dict[str, Floats]:
-    """Sizes of the first plan's stage class, (columns,): its chunks, or their kinds of micro-batches."""
-    plans, classes, chunks = programs.stages.holds_chunk.shape
+def _by_column(categories: dict[str, Category], programs: Programs, at: int) -> dict[str, Floats]:
+    """Sizes of the first plan's stage class, (columns,): chunk classes, or their kinds of micro-batches."""
+    plans, classes, chunks = programs.stages.chunks_of_class.shape
     shape = (plans, classes, chunks * programs.workload.num_kinds)
-    return {
-        name: np.broadcast_to(size, shape)[0, at, :columns]
-        for name, size in sizes(categories, programs).items()
-    }
+    return {name: np.broadcast_to(size, shape)[0, at] for name, size in sizes(categories, programs).items()}

@@ -17,18 +17,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import Integers
+from flopcast.dtypes import Integers, constant
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.spec.batch import Rows
 from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.rows import alike
 
 NOTHING = -1  # no chunk is at work
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Depths:
-    """Moments of one stage; counts of shape (moments, chunks), the chunk at work of shape (moments,).
+    """Moments of one stage; counts of shape (moments, classes), the class at work of shape (moments,).
 
     `task` is the place in the stage's order that a moment belongs to: its start where a chunk is at work,
     else its end.
@@ -36,20 +37,22 @@ class Depths:
 
     in_flight: Integers
     waiting: Integers
-    at_work: Integers  # chunk whose backward runs, or NOTHING
+    at_work: Integers  # class of the chunk whose backward runs, or NOTHING
     task: Integers
 
 
-def depths(order: Order, stage: int, chunks: int, rows: Rows = (), kinds: int = 1) -> Depths:
+def depths(
+    order: Order, stage: int, held: tuple[int, ...], classes: int, rows: Rows = (), kinds: int = 1
+) -> Depths:
     """All moments of a stage: the start of each backward, and the end of every task.
 
     Parameters
     ----------
-    chunks : int
-        Virtual stages.
+    held : tuple of int
+        The class of each chunk, of so many `classes`: those of one class weigh the same, count together.
     rows : tuple of int
-        The kind of every micro-batch, where they differ: each of the `kinds` of a chunk then counts as a
-        chunk of its own, those of one chunk side by side.
+        The kind of every micro-batch, where they differ: each of the `kinds` of a class then counts by
+        itself, those of one class side by side.
 
     Returns
     -------
@@ -57,18 +60,19 @@ def depths(order: Order, stage: int, chunks: int, rows: Rows = (), kinds: int = 
         Twice as many moments as tasks, in the order of time; before a forward or a weight gradient the
         stage holds what it held after the task before, and nothing is at work.
     """
-    kind, chunk = order.kind[stage], order.chunk[stage]
+    kind, column = order.kind[stage], np.array(held)[order.chunk[stage]]
+    columns = classes * kinds
     if rows:
-        chunk, chunks = chunk * kinds + np.array(rows)[order.micro_batch[stage]], chunks * kinds
+        column = column * kinds + np.array(rows)[order.micro_batch[stage]]
     tasks = len(kind)
     splits = bool((order.kind == WEIGHT).any())
-    of_chunk = np.eye(chunks, dtype=np.intp)[chunk]
-    flying = ((kind == FORWARD).astype(np.intp) - (kind == BACKWARD))[:, None] * of_chunk
-    waits = ((kind == BACKWARD).astype(np.intp) * splits - (kind == WEIGHT))[:, None] * of_chunk
-    before = np.concatenate([np.zeros((1, chunks), dtype=np.intp), flying.cumsum(axis=0)])
-    delayed = np.concatenate([np.zeros((1, chunks), dtype=np.intp), waits.cumsum(axis=0)])
+    of_column = np.eye(columns, dtype=np.intp)[column]
+    flying = ((kind == FORWARD).astype(np.intp) - (kind == BACKWARD))[:, None] * of_column
+    waits = ((kind == BACKWARD).astype(np.intp) * splits - (kind == WEIGHT))[:, None] * of_column
+    before = np.concatenate([np.zeros((1, columns), dtype=np.intp), flying.cumsum(axis=0)])
+    delayed = np.concatenate([np.zeros((1, columns), dtype=np.intp), waits.cumsum(axis=0)])
     pairs = np.stack([np.arange(tasks), np.arange(1, tasks + 1)], axis=1).ravel()  # before, after
-    at_work = np.stack([np.where(kind == BACKWARD, chunk, NOTHING), np.full(tasks, NOTHING)], axis=1)
+    at_work = np.stack([np.where(kind == BACKWARD, column, NOTHING), np.full(tasks, NOTHING)], axis=1)
     return Depths(
         in_flight=before[pairs],
         waiting=delayed[pairs],
@@ -79,26 +83,34 @@ def depths(order: Order, stage: int, chunks: int, rows: Rows = (), kinds: int = 
 
 @lru_cache(maxsize=4096)
 def fullest(
-    schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches: int, members: tuple[int, ...]
+    schedule: str | OwnSchedule,
+    stages: int,
+    held: tuple[int, ...],
+    classes: int,
+    micro_batches: int,
+    members: tuple[int, ...],
 ) -> Depths:
     """The moments of some stages that no other dominates; `task` is that of the stage it was found on.
 
     Parameters
     ----------
+    held : tuple of int
+        The class of each chunk of these stages, of so many `classes`: what counts as one column.
     members : tuple of int
         Stages that hold equal layers, and count as the fullest of them.
     """
     rule = schedule_of(schedule)
-    order = rule.order(stages, chunks, rule.fills_after(stages, micro_batches))
-    found = joined([depths(order, stage, chunks) for stage in members])
+    filled = int(rule.fills_after(constant(stages), constant(micro_batches)).item())
+    order = rule.order(stages, len(held), filled)
+    found = joined([depths(order, stage, held, classes) for stage in members])
     counts = np.hstack([found.in_flight, found.waiting, found.at_work[:, None]])
-    counts, first = np.unique(counts, axis=0, return_index=True)
-    kept = _undominated(counts)
+    first = alike(list(counts.T)).first
+    kept = first[_undominated(counts[first])]
     return Depths(
-        in_flight=counts[kept, :chunks],
-        waiting=counts[kept, chunks:-1],
-        at_work=counts[kept, -1],
-        task=found.task[first[kept]],
+        in_flight=found.in_flight[kept],
+        waiting=found.waiting[kept],
+        at_work=found.at_work[kept],
+        task=found.task[kept],
     )
 
 

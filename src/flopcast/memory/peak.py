@@ -21,13 +21,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
 from flopcast.memory.depth import NOTHING, Depths, depths, fullest, joined
 from flopcast.memory.sharded import built_whole
 from flopcast.schedules import schedule_of
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.rows import alike
 from flopcast.workload.program import Programs
+from flopcast.workload.stages import Division
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -57,8 +59,9 @@ class Memory:
 class Held:
     """Micro-batches that a stage class holds at its fullest moment of forwards and backwards.
 
-    Counts of shape (plans, stage classes, chunks), `at_work` 1 for the chunk whose backward runs. Where
-    micro-batches differ, every kind of a chunk has a column (`categories.sizes`).
+    Counts of shape (plans, stage classes, chunk classes), chunks of one class added up; `at_work` is 1 for
+    the class of the chunk whose backward runs. Where micro-batches differ, every kind of a class has a
+    column (`categories.sizes`).
     """
 
     in_flight: Counts
@@ -139,10 +142,11 @@ def _fullest(
 ) -> Held:
     """The counts at the fullest moment of every stage class; 0 where a class pads the batch.
 
-    Plans that divide their layers alike and have equally many micro-batches share their moments.
+    Plans that divide their layers alike, and whose pipelines fill after equally many micro-batches, share
+    their moments.
     """
     plans, stages, kinds = programs.plans, programs.stages, programs.workload.num_kinds
-    shape = (*stages.multiplicity.shape, stages.holds_chunk.shape[2] * kinds)
+    shape = (*stages.multiplicity.shape, stages.chunks_of_class.shape[2] * kinds)
     flying_bytes, waiting_bytes, work_bytes = (
         sum((np.broadcast_to(size, shape) for size in part.values()), ZERO)
         for part in (flying, waiting, work)
@@ -152,36 +156,44 @@ def _fullest(
         waiting=np.zeros_like(flying_bytes),
         at_work=np.zeros_like(flying_bytes),
     )
-    for alike in _alike(stages.code, plans.num_micro_batches):
-        division = stages.divisions[int(stages.code[alike[0]])]
-        columns = division.chunk_class.shape[1] * kinds
-        micro = int(plans.num_micro_batches[alike[0], 0])
+    rule = schedule_of(plans.structure.pipeline_schedule)
+    micro_batches = plans.num_micro_batches
+    if not programs.workload.rows:
+        micro_batches = rule.fills_after(plans.pipeline_parallel, micro_batches)
+    equal = alike([stages.code, micro_batches[:, 0]])
+    of_group = np.argsort(equal.group, kind="stable")
+    ends = np.bincount(equal.group).cumsum()
+    for group in range(equal.size):
+        members = of_group[ends[group - 1] if group else 0 : ends[group]]
+        division = stages.divisions[int(stages.code[members[0]])]
+        columns = np.arange(len(division.chunk_counts) * kinds)
         for at in range(len(division.multiplicity)):
-            members = tuple(np.flatnonzero(division.stage_class == at).tolist())
-            moments = _moments(programs, division.chunk_class.shape, micro, members)
-            here = np.ix_(alike, np.array([at]), np.arange(columns))
+            moments = _moments(programs, division, int(micro_batches[members[0], 0]), at)
+            here = np.ix_(members, np.array([at]), columns)
             level = level_bytes(
                 moments, *(size[here][:, 0] for size in (flying_bytes, waiting_bytes, work_bytes))
             )
             best = level.argmax(axis=1)
             held.in_flight[here] = moments.in_flight[best][:, None]
             held.waiting[here] = moments.waiting[best][:, None]
-            held.at_work[here] = np.eye(columns + 1)[moments.at_work[best], :columns][:, None]
+            held.at_work[here] = np.eye(len(columns) + 1)[moments.at_work[best], :-1][:, None]
     return held
 
 
-def _moments(programs: Programs, shape: tuple[int, ...], micro: int, members: tuple[int, ...]) -> Depths:
-    """Moments of some stages among which the fullest is; `shape` is (stages, chunks).
+def _moments(programs: Programs, division: Division, micro: int, at: int) -> Depths:
+    """Moments of a stage class among which the fullest is, by chunk class.
 
     Where micro-batches differ, all of the step, of each class of ranks: its fullest moment may come late.
     """
-    schedule, (stages, chunks) = programs.plans.structure.pipeline_schedule, shape
-    rule = schedule_of(schedule)
+    schedule, (stages, chunks) = programs.plans.structure.pipeline_schedule, division.chunk_class.shape
+    members = tuple(np.flatnonzero(division.stage_class == at).tolist())
+    held = tuple(division.stage_chunks[at].tolist())
+    classes = len(division.chunk_counts)
     if not programs.workload.rows:
-        return fullest(schedule, stages, chunks, rule.fills_after(stages, micro), members)
-    order = rule.order(stages, chunks, micro)
-    kinds, classes = programs.workload.num_kinds, programs.workload.rows
-    return joined([depths(order, stage, chunks, rows, kinds) for rows in classes for stage in members])
+        return fullest(schedule, stages, held, classes, micro, members)
+    order = schedule_of(schedule).order(stages, chunks, micro)
+    kinds, ranks = programs.workload.num_kinds, programs.workload.rows
+    return joined([depths(order, stage, held, classes, rows, kinds) for rows in ranks for stage in members])
 
 
 def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:
@@ -189,16 +201,9 @@ def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, wo
 
     Parameters
     ----------
-    flying_bytes, waiting_bytes, work_bytes : arrays of shape (plans, chunks)
-        Bytes of one micro-batch of each chunk, in flight and waiting, and of each chunk at work.
+    flying_bytes, waiting_bytes, work_bytes : arrays of shape (plans, columns)
+        Bytes of one micro-batch of each class of chunks, in flight and waiting, and of each at work.
     """
     working = np.where(moments.at_work == NOTHING, 0.0, work_bytes[:, moments.at_work])
     total_bytes: Floats = flying_bytes @ moments.in_flight.T + waiting_bytes @ moments.waiting.T
     return total_bytes + working
-
-
-def _alike(code: Integers, micro_batches: Counts) -> list[Integers]:
-    """Places of plans that share their division and their number of micro-batches."""
-    pairs = np.stack([code.astype(np.float64), micro_batches[:, 0]], axis=1)
-    _, group = np.unique(pairs, axis=0, return_inverse=True)
-    return [np.flatnonzero(group.reshape(-1) == number) for number in range(int(group.max()) + 1)]

@@ -80,7 +80,7 @@ class AbstractSchedule(ABC):
             0 for a chunk that a plan does not have.
         """
 
-    def fills_after(self, stages: int, micro_batches: int) -> int:
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """A number of micro-batches, no more than there are, that shows all that a step ever holds.
 
         Where a stage holds no more of a longer step than of a shorter one, memory is counted on the

@@ -22,9 +22,9 @@ class EagerOneForwardOneBackward(AbstractSchedule):
             kind=kind, chunk=np.zeros_like(kind), micro_batch=np.stack([index for _, index in rows])
         )
 
-    def fills_after(self, stages: int, micro_batches: int) -> int:
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """The first stage is full after all but one of twice the stages."""
-        return min(micro_batches, 2 * stages - 1)
+        return np.minimum(micro_batches, 2 * stages - 1)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -47,9 +47,9 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
             micro_batch=index // (stages * virtual) * stages + index % stages,
         )
 
-    def fills_after(self, stages: int, micro_batches: int) -> int:
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """A warm-up takes less than two rounds of all stages, and counts repeat every round."""
-        return min(micro_batches, 4 * stages)
+        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -21,9 +21,9 @@ class OneForwardOneBackward(AbstractSchedule):
             kind=kind, chunk=np.zeros_like(kind), micro_batch=np.stack([index for _, index in rows])
         )
 
-    def fills_after(self, stages: int, micro_batches: int) -> int:
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """The first stage is full after as many as there are stages."""
-        return min(micro_batches, stages)
+        return np.minimum(micro_batches, stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

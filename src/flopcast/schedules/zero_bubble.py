@@ -46,9 +46,9 @@ class ZeroBubble(AbstractSplitSchedule):
         kind, micro_batch = (np.stack(column) for column in zip(*rows, strict=True))
         return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
 
-    def fills_after(self, stages: int, micro_batches: int) -> int:
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """The deepest warm-up and the longest delay are shorter than two rounds of all stages each."""
-        return min(micro_batches, 4 * stages)
+        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -42,9 +42,9 @@ class ZeroBubbleV(AbstractSplitSchedule):
         kind, chunk, micro_batch = (np.stack(column) for column in zip(*rows, strict=True))
         return Order(kind=kind, chunk=chunk, micro_batch=micro_batch, folded=True)
 
-    def fills_after(self, stages: int, micro_batches: int) -> int:
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
         """Warm-up and cool-down take less than two rounds of all stages each."""
-        return min(micro_batches, 4 * stages)
+        return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int

@@ -8,7 +8,7 @@ them all. A plan alone gives the same numbers as the plan among others.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +18,17 @@ from flopcast.cost.price import price
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.memory.peak import fits, peak_memory, seen_bytes
+from flopcast.schedules import schedule_of
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan, Plans, batch_plans, structure_of
-from flopcast.timeline.closed_form import step_seconds
+from flopcast.spec.rows import alike, rows_of
+from flopcast.timeline.closed_form import hangs_on_micro_batches, step_terms, steps_of
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
+
+CORE_ROWS = 16_384  # plans whose programs are in memory at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -70,15 +74,35 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     kept = np.flatnonzero(valid(case)[:, 0])
     if not len(kept):
         return result
-    batch = rows_of(plans, kept)
-    programs = realise(lower(job.model, batch, job.batch), job.software)
-    memory = peak_memory(programs)
-    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
     result.possible[kept] = True
-    result.fits[kept] = fits(memory, job.cluster)
-    result.step_time_s[kept] = step_seconds(priced)
-    result.device_used_bytes[kept] = seen_bytes(memory, job.cluster).max(axis=1)
+    for start in range(0, len(kept), CORE_ROWS):
+        _fill(result, kept[start : start + CORE_ROWS], job, plans, book)
     return result
+
+
+def _fill(result: Screened, rows: Integers, job: Job, plans: Plans, book: CurveBook) -> None:
+    """Step times and memory of some plans, all of them possible.
+
+    Plans that differ in their global batch alone are one to the core: their programs are the same, their
+    steps differ in how often these run, their memory not at all once the pipeline is full.
+    """
+    batch = rows_of(plans, rows)
+    cluster, structure = job.cluster, plans.structure
+    micro_batches = batch.num_micro_batches
+    schedule = schedule_of(structure.pipeline_schedule)
+    filled = schedule.fills_after(batch.pipeline_parallel, micro_batches)
+    hangs = hangs_on_micro_batches(batch, cluster.node.device, job.software)
+    degrees = [getattr(batch, name)[:, 0] for name in NUMERIC if name != "global_batch"]
+    fills = np.where(hangs, micro_batches, filled)[:, 0]
+    equal = alike([*degrees, fills, micro_batches[:, 0] == 1])  # one alone reduces its gradients at once
+    core = rows_of(batch, equal.first)
+    programs = realise(lower(job.model, core, job.batch), job.software)
+    memory = peak_memory(programs)
+    priced = price(programs, cluster, book, FactorBook(job.site, book.levels))
+    terms = step_terms(priced).of(equal.group)
+    result.step_time_s[rows] = steps_of(terms, structure.pipeline_schedule, micro_batches)
+    result.fits[rows] = fits(memory, cluster)[equal.group]
+    result.device_used_bytes[rows] = seen_bytes(memory, cluster).max(axis=1)[equal.group]
 
 
 def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
@@ -92,11 +116,6 @@ def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
         for name in ("possible", "fits", "step_time_s", "device_used_bytes"):
             getattr(result, name)[members] = getattr(part, name)
     return result
-
-
-def rows_of(plans: Plans, rows: Integers) -> Plans:
-    """Some plans of a batch."""
-    return replace(plans, **{name: getattr(plans, name)[rows] for name in NUMERIC})
 
 
 def _nothing(size: int) -> Screened:

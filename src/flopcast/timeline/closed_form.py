@@ -11,6 +11,7 @@ never uses it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -19,9 +20,37 @@ from flopcast.cost.price import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import AbstractSplitSchedule
-from flopcast.timeline.program import NEVER, Simulated, simulate
+from flopcast.spec.cluster import Device
+from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.plan import Plans
+from flopcast.spec.rows import alike
+from flopcast.spec.stack import Stack
+from flopcast.timeline.durations import durations
+from flopcast.timeline.program import NEVER, Simulated
 from flopcast.timeline.serial import serial_seconds
 from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Hop
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class StepTerms:
+    """What a step is made of, whatever its number of micro-batches; (plans, 1) each, in seconds.
+
+    `several_s` and `only_s` are what the first and last micro-batches take beyond those between, with
+    reductions that stick out, in a step of several and of one. Where messages hold up compute on a pipeline
+    (`hangs_on_micro_batches`), terms hold for their own number alone.
+    """
+
+    busiest_s: Floats  # of one micro-batch on the stage that needs longest
+    sum_s: Floats  # of one micro-batch on all stages
+    others_s: Floats  # what the other stages add to the busiest one's, where the backward is split
+    several_s: Floats
+    only_s: Floats
+    outside_s: Floats  # update, reduction and synchronisation
+    virtual: Counts  # chunks of a stage
+
+    def of(self, rows: Integers) -> "StepTerms":
+        """The terms of some plans."""
+        return StepTerms(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 def step_seconds(priced: Priced) -> Floats:
@@ -45,28 +74,55 @@ def step_seconds(priced: Priced) -> Floats:
     Bubble of (p - 1) forwards and backwards, divided by the chunks of a stage: arXiv:2104.04473,
     section 2.2.
     """
+    plans = priced.programs.plans
+    return steps_of(step_terms(priced), plans.structure.pipeline_schedule, plans.num_micro_batches)
+
+
+def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
+    """Seconds of steps of so many micro-batches, (plans,), from their terms; all else (plans, 1)."""
+    rule, busiest_s = schedule_of(schedule), terms.busiest_s
+    if isinstance(rule, AbstractSplitSchedule):
+        pipeline_s = micro_batches * busiest_s + np.maximum(terms.others_s, 0.0)
+    else:
+        pipeline_s = rule.closed_form_s(busiest_s, terms.sum_s, terms.virtual, micro_batches)
+    ends_s = np.where(micro_batches > 1, terms.several_s, terms.only_s)
+    step_s: Floats = pipeline_s + ends_s + terms.outside_s
+    return step_s[:, 0]
+
+
+def hangs_on_micro_batches(plans: Plans, device: Device, stack: Stack) -> np.ndarray:
+    """Plans whose programs hang on how many micro-batches there are, (plans, 1): see contention.py."""
+    held_up = device.collective_slowdown_fraction * stack.contention.kernel_share > 0
+    hangs: np.ndarray = (plans.pipeline_parallel > 1) & held_up
+    return hangs
+
+
+def step_terms(priced: Priced) -> StepTerms:
+    """The terms of the steps of every plan."""
     programs = priced.programs
-    plans, stages = programs.plans, programs.stages
-    here = stages.multiplicity > 0
-    passes = [simulate(segments, priced, attribute=False) for segments in programs.passes]
+    here = programs.stages.multiplicity > 0
+    passes = [durations(segments, priced) for segments in programs.passes]
     seconds = [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
-    micro = plans.num_micro_batches
     hops = _hops(priced)
     each = np.where(here, sum(seconds, hops), 0.0)
-    busiest = each.max(axis=1, keepdims=True)
-    total = (each * stages.multiplicity).sum(axis=1, keepdims=True)
-    schedule = schedule_of(plans.structure.pipeline_schedule)
-    pipeline = schedule.closed_form_s(busiest, total, plans.virtual_stages, micro)
+    busiest, others = each.max(axis=1, keepdims=True), np.zeros((len(each), 1))
+    schedule = schedule_of(programs.plans.structure.pipeline_schedule)
     if isinstance(schedule, AbstractSplitSchedule):
         waits = schedule.bubble_s(*seconds) + hops
-        others = _of_others(waits, each.argmax(axis=1), stages.multiplicity)
-        pipeline = np.maximum(micro * busiest + others, micro * busiest)
-    pipeline = pipeline + _ends(passes, priced, micro)
+        others = _of_others(waits, each.argmax(axis=1), programs.stages.multiplicity)
     around = [serial_seconds(items, priced) for items in (programs.update, programs.reduce)]
     outside = np.where(here, around[0] + around[1], 0.0).max(axis=1, keepdims=True)
     agreed = serial_seconds(programs.synchronise, priced).max(axis=1, keepdims=True)
-    step_s: Floats = pipeline + outside + agreed
-    return step_s[:, 0]
+    several, only = (_ends(passes, priced, alone) for alone in (False, True))
+    return StepTerms(
+        busiest_s=busiest,
+        sum_s=(each * programs.stages.multiplicity).sum(axis=1, keepdims=True),
+        others_s=others,
+        several_s=several,
+        only_s=only,
+        outside_s=outside + agreed,
+        virtual=programs.plans.virtual_stages,
+    )
 
 
 def _of_others(each_s: Floats, busiest: Integers, multiplicity: Counts) -> Floats:
@@ -82,22 +138,20 @@ def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
 
     A class that only pads the batch (a plan with fewer classes than its neighbours) gets 0.
     """
-    stages, size = priced.programs.stages, priced.programs.plans.size
-    every = np.broadcast_to(chunk_s, (size, stages.chunk_counts.shape[1]))
-    rows = np.arange(size)[:, None, None]
-    total_s: Floats = (every[rows, stages.stage_chunks] * stages.holds_chunk).sum(axis=2)
+    total_s: Floats = (priced.programs.stages.chunks_of_class * chunk_s[:, None]).sum(axis=2)
     return total_s
 
 
-def _ends(passes: Sequence[Simulated], priced: Priced, micro: Counts) -> Floats:
+def _ends(passes: Sequence[Simulated], priced: Priced, alone: bool) -> Floats:
     """What the first and last micro-batches take less or more than the others, and exposed reductions.
 
     The first micro-batch accumulates no gradient, and may wait for parameters to be gathered; the last may
     carry the reduction, which costs the pipeline nothing until it runs on behind the last backward: it
-    stands in the last kind of pass, the backward, or weight gradients of their own. (plans, 1), in seconds.
+    stands in the last kind of pass, the backward, or weight gradients of their own. `alone`: of a step of
+    one micro-batch. (plans, 1), in seconds.
     """
-    change = sum((_change(one, priced, micro) for one in passes), ZERO)
-    tail = np.where(micro > 1, passes[-1].tail_s[LAST], passes[-1].tail_s[ONLY])
+    change = sum((_change(one, priced, alone) for one in passes), ZERO)
+    tail = passes[-1].tail_s[ONLY if alone else LAST]
     exposed = np.where(tail > NEVER, np.maximum(tail, 0.0), 0.0)
     here = priced.programs.stages.multiplicity > 0
     longest = np.where(here, change, NEVER).max(axis=1, keepdims=True)
@@ -105,12 +159,11 @@ def _ends(passes: Sequence[Simulated], priced: Priced, micro: Counts) -> Floats:
     return ends_s
 
 
-def _change(one: Simulated, priced: Priced, micro: Counts) -> Floats:
+def _change(one: Simulated, priced: Priced, alone: bool) -> Floats:
     """What passes of the first and last micro-batch take beyond those between, (plans, stage classes)."""
-    middle = _of_stages(one.duration_s[MIDDLE], priced)
-    only = _of_stages(one.duration_s[ONLY], priced) - middle
-    ends = sum((_of_stages(one.duration_s[at], priced) - middle for at in (FIRST, LAST)), ZERO)
-    return np.where(micro > 1, ends, only)
+    ends = (ONLY,) if alone else (FIRST, LAST)
+    middle_s = one.duration_s[MIDDLE]
+    return _of_stages(sum((one.duration_s[at] - middle_s for at in ends), ZERO), priced)
 
 
 def _hops(priced: Priced) -> Floats:
@@ -142,14 +195,11 @@ def _both_ways(hop: Hop, priced: Priced) -> Floats:
 def _on_one_node(priced: Priced) -> np.ndarray:
     """Plans none of whose hops leaves a node, (plans, 1) of bool; equal degrees are asked about once."""
     plans = priced.programs.plans
-    degrees = np.concatenate(
-        [plans.tensor_parallel, plans.context_parallel, plans.data_parallel, plans.pipeline_parallel],
-        axis=1,
-    )
-    distinct, first, code = np.unique(degrees, axis=0, return_index=True, return_inverse=True)
+    degrees = (plans.tensor_parallel, plans.context_parallel, plans.data_parallel, plans.pipeline_parallel)
+    equal = alike([degree[:, 0] for degree in degrees])
     devices = priced.cluster.scale_up_devices
     leaves = [
-        crossings(plans, plan, int(stages), devices).any()
-        for plan, stages in zip(first.tolist(), distinct[:, -1], strict=True)
+        crossings(plans, plan, int(plans.pipeline_parallel[plan, 0]), devices).any()
+        for plan in equal.first.tolist()
     ]
-    return ~np.array(leaves)[code.reshape(-1)][:, None]
+    return ~np.array(leaves)[equal.group][:, None]

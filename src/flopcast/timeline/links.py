@@ -43,7 +43,8 @@ QUEUES = ("tp", "ep", "cp", "dp")  # streams of messages inside a program
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shared:
-    """What a message loses and takes, as parts of its own seconds; (positions, plans, classes) each.
+    """What a message loses and takes, as parts of its own seconds; (positions, plans, classes) each, with
+    one position for all of them where they are alike.
 
     `own_fraction` is by how much longer it takes, `held_fraction` by how much it holds up each queue that
     uses its link.
@@ -73,8 +74,7 @@ def shared_links(
     period_s : gives the seconds of the layer where no link is shared, same shape
         Asked only if a link is shared.
     """
-    queues = {item.stream for item in items if item.stream in QUEUES and _message_of(item)}
-    meets = [_met(item, queues) for item in items]
+    meets = _meetings(items)
     if not any(meets):
         return (None,) * len(items)
     uses = [_use(item, each_s, priced) for item, each_s in zip(items, alone_s, strict=True)]
@@ -95,6 +95,17 @@ def shared_links(
             )
         )
     return tuple(found)
+
+
+def may_share(items: Sequence[Item]) -> bool:
+    """Whether any message of a layer meets a queue of others, whichever links they use."""
+    return any(_meetings(items))
+
+
+def _meetings(items: Sequence[Item]) -> list[tuple[str, ...]]:
+    """Of every item, the queues that may be busy while it is sent."""
+    queues = {item.stream for item in items if item.stream in QUEUES and _message_of(item)}
+    return [_met(item, queues) for item in items]
 
 
 def _met(item: Item, queues: set[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.operators.item import Item
 from flopcast.timeline.contention import lost_executions
 from flopcast.timeline.links import Shared, shared_links
-from flopcast.workload.program import WHEN, Segment
+from flopcast.workload.program import POSITIONS, WHEN, Segment
 
 NEVER = -np.inf
 BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
@@ -78,7 +78,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         There is no segment.
     """
     items = tuple(item for segment in segments for item in segment.items)
-    streams = _streams(items)
+    streams = streams_of(items)
     columns = len(items) + 1 if attribute else 0
     state: _Paths | None = None
     offset = 0
@@ -88,7 +88,9 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         offset += len(segment.items)
     if state is None:
         raise ValueError("a program needs at least one segment")
-    return _ends(state, streams, items, waits_for_gathers(segments))
+    shape = state.longest_s.shape
+    every = np.broadcast_to(state.longest_s, (*shape[:2], len(POSITIONS), *shape[3:]))
+    return _ends(_Paths(every, state.counts), streams, items, waits_for_gathers(segments))
 
 
 def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
@@ -101,10 +103,18 @@ def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
     return np.asarray(sum(repeats, np.zeros((1, 1))) > 0)
 
 
-def _streams(items: tuple[Item, ...]) -> tuple[str, ...]:
+def streams_of(items: tuple[Item, ...]) -> tuple[str, ...]:
     """Streams that need a row: unused ones would only make the matrices larger."""
     used = {item.stream for item in items} | {"compute", "host"}
     return tuple(name for name in ("compute", "tp", "ep", "cp", "dp", "gathered", "host") if name in used)
+
+
+def layer_times(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced) -> Floats:
+    """Longest paths through one layer, (streams, streams, positions, plans, classes).
+
+    One position stands for all of them where the layer does the same in each.
+    """
+    return _layer_paths(items, streams, priced, columns=0, offset=0).longest_s
 
 
 def layer_links(items: tuple[Item, ...], priced: Priced) -> tuple[Shared | None, ...]:
@@ -119,7 +129,7 @@ def _links(
 
     def period_s() -> Floats:
         """Seconds from a layer to the next where no link is shared: of its slowest blocking stream."""
-        streams = _streams(items)
+        streams = streams_of(items)
         alone = _run(items, streams, costs, (None,) * len(items), priced, columns=0, offset=0)
         own = [index for index, name in enumerate(streams) if name in BLOCKING]
         longest_s: Floats = alone.longest_s[own, own].max(axis=0)
@@ -153,12 +163,14 @@ def _run(
     """
     count = len(streams)
     host = streams.index("host")
-    shape = np.broadcast_shapes((4, 1, 1), *(seconds.shape for seconds, _ in costs))
+    lost = [lost_executions(item, priced) for item in items]
+    shape = np.broadcast_shapes((4 if columns else 1, 1, 1), *(a.shape for a in (*sum(costs, ()), *lost)))
     time = np.full((count, count, *shape), NEVER)
     counts = np.zeros((count, count, *shape, columns))
     for stream in range(count):
         time[stream, stream] = 0.0
-    for number, (item, (seconds, launch_s), link) in enumerate(zip(items, costs, links, strict=True)):
+    rows = zip(items, costs, links, lost, strict=True)
+    for number, (item, (seconds, launch_s), link, loses) in enumerate(rows):
         own = streams.index(item.stream)
         if launch_s.any():
             time[:, host] += launch_s
@@ -177,22 +189,25 @@ def _run(
         held = list(link.held_fraction.items()) if link is not None else []
         for name, fraction in held:
             time[:, streams.index(name)] += fraction * seconds
-        lost = lost_executions(item, priced)
-        time[:, streams.index("compute")] += lost * priced.of(item).alone_s[None]
+        if item.overlapped:
+            time[:, streams.index("compute")] += loses * priced.of(item).alone_s[None]
         if columns:
             counts[:, own] = path
             executed = _executions(item)
             counts[:, own, ..., offset + number] += (seconds > 0) * longer * executed
             for name, fraction in held:
                 counts[:, streams.index(name), ..., offset + number] += fraction * executed
-            counts[:, streams.index("compute"), ..., offset + number] += lost
+            counts[:, streams.index("compute"), ..., offset + number] += loses
     return _Paths(time, counts)
 
 
 def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
-    """Seconds at every position, and the host's of launching; both (positions, plans, classes)."""
+    """Seconds at every position, and the host's of launching; both (positions, plans, classes).
+
+    One position stands for all of them where the item runs in every micro-batch.
+    """
     price = priced.of(item)
-    runs = np.array(WHEN[item.when])[:, None, None]
+    runs = np.array(WHEN[item.when] if item.when != "every" else (1.0,))[:, None, None]
     launched = np.minimum(item.count, 1.0)  # what no plan runs is not launched
     return runs * (price.alone_s * item.count)[None], runs * (price.host_s * launched)[None]
 

@@ -34,6 +34,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
+from flopcast.spec.rows import alike
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.checkpoints import Checkpoints
 
@@ -51,7 +52,7 @@ class Division:
     stage_class: Integers  # (stages,)
     stage_counts: Counts  # (stage classes, parts)
     stage_chunks: Integers  # (stage classes, virtual stages): chunk classes of a stage
-    stage_chunk_counts: Counts  # (stage classes, virtual stages, parts)
+    chunks_of_class: Counts  # (stage classes, chunk classes): how many of each a stage holds
     earliest_stage: Integers  # (stage classes,)
     multiplicity: Integers  # (stage classes,): how many stages
 
@@ -67,9 +68,7 @@ class Stages:
     code: Integers  # (plans,): which division a plan uses
     chunk_counts: Counts  # (plans, chunk classes, parts)
     stage_counts: Counts  # (plans, stage classes, parts)
-    stage_chunks: Integers  # (plans, stage classes, virtual stages); 0 where padded
-    holds_chunk: Counts  # same shape: 1 where a stage has that chunk, else 0
-    stage_chunk_counts: Counts  # (plans, stage classes, virtual stages, parts)
+    chunks_of_class: Counts  # (plans, stage classes, chunk classes): how many of each a stage holds
     multiplicity: Counts  # (plans, stage classes); 0 where padded
     earliest_stage: Counts  # (plans, stage classes)
 
@@ -215,7 +214,7 @@ def divide(pile: Pile, rule: str) -> Division:
         stage_class=stage_class.reshape(stages),
         stage_counts=chunk_counts[stage_chunks].sum(axis=1),
         stage_chunks=stage_chunks,
-        stage_chunk_counts=chunk_counts[stage_chunks],
+        chunks_of_class=np.eye(len(chunk_counts))[stage_chunks].sum(axis=1),
         earliest_stage=earliest,
         multiplicity=multiplicity,
     )
@@ -280,8 +279,10 @@ def divide_all(
     checkpoints
         How runs of blocks fall into kinds; then parts are kinds of runs.
     """
-    pairs = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1).astype(int)
-    distinct, code = np.unique(pairs, axis=0, return_inverse=True)
+    equal = alike([plans.pipeline_parallel[:, 0], plans.virtual_stages[:, 0]])
+    distinct = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)[equal.first].astype(
+        int
+    )
     piles = [
         Pile(
             counts=counts,
@@ -299,22 +300,18 @@ def divide_all(
     ]
     name = "given" if plans.structure.stage_layers else rule.partition
     divisions = tuple(divide(pile, name) for pile in piles)
-    code = code.reshape(-1)
+    code = equal.group
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)
-    deepest = max(d.chunk_class.shape[1] for d in divisions)
     padded = {
         "chunk_counts": [_pad(d.chunk_counts, (chunks,)) for d in divisions],
         "stage_counts": [_pad(d.stage_counts, (classes,)) for d in divisions],
-        "stage_chunks": [_pad(d.stage_chunks, (classes, deepest)) for d in divisions],
-        "holds_chunk": [_pad(d.stage_chunks * 0 + 1, (classes, deepest)) for d in divisions],
-        "stage_chunk_counts": [_pad(d.stage_chunk_counts, (classes, deepest)) for d in divisions],
+        "chunks_of_class": [_pad(d.chunks_of_class, (classes, chunks)) for d in divisions],
         "multiplicity": [_pad(d.multiplicity, (classes,)) for d in divisions],
         "earliest_stage": [_pad(d.earliest_stage, (classes,)) for d in divisions],
     }
     gathered = {name: np.stack(rows)[code] for name, rows in padded.items()}
-    chunks_of = gathered.pop("stage_chunks").astype(np.intp)
-    return Stages(divisions=divisions, code=code, stage_chunks=chunks_of, **gathered)
+    return Stages(divisions=divisions, code=code, **gathered)
 
 
 def _pad(rows: Counts | Integers, lengths: tuple[int, ...]) -> Counts:

@@ -1,0 +1,211 @@
+"""How long programs take, for whole batches of plans: what is alike is worked out once.
+
+Answers: when does a program of each position, plan and chunk class end, and its tail of reductions?
+Elsewhere: the same with the items on the critical path, for one plan (program.py: the algebra, the matrix
+of one layer, what holds up what), the step that follows (closed_form.py).
+
+Plans of a search differ in degrees, of which a layer sees few: its matrix is made once for plans whose
+items cost the same, and its powers once for equal numbers of layers. What is carried from layer to layer
+is no matrix but two rows of one: the free times of all streams where every stream but the data-parallel one
+starts free, and where that one alone does. Chunks that begin alike share them as long as they go on alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flopcast.cost.price import Price, Priced
+from flopcast.dtypes import Floats, Integers
+from flopcast.operators.item import Item
+from flopcast.spec.rows import Alike, alike, of_rows, rows_of
+from flopcast.timeline.links import may_share
+from flopcast.timeline.program import BLOCKING, NEVER, Simulated, layer_times, streams_of, waits_for_gathers
+from flopcast.workload.program import POSITIONS, Segment
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _States:
+    """Free times of streams behind a chunk's layers so far, and which of them each chunk has.
+
+    A chunk is a chunk class of a plan: number plan · classes + class.
+    """
+
+    free_s: Floats  # (starts, streams, positions, states)
+    of_chunk: Integers  # (chunks,)
+
+
+def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
+    """Run the segments of one pass of many plans, as `program.simulate` does; no executions are counted.
+
+    Parameters
+    ----------
+    segments : layers in the order of the pass, each with its repeats (plans, chunk classes)
+    priced : Priced
+        Seconds and launches of their items.
+
+    Returns
+    -------
+    Simulated
+        With no columns; times are those of `simulate` but for rounding.
+    """
+    size, classes = np.broadcast_shapes(
+        (priced.programs.plans.size, 1), *(s.repeat.shape for s in segments)
+    )
+    items = tuple(item for segment in segments for item in segment.items)
+    streams = streams_of(items)
+    split = _splits(priced)
+    states = _start(streams, size * classes)
+    for segment in segments:
+        repeat = np.broadcast_to(segment.repeat, (size, classes)).ravel().astype(np.intp)
+        held = np.flatnonzero(repeat)
+        if len(held):
+            rows = split if _depends_on(split, segment.items, priced) else _every_row(size)
+            layer_s = _layer(segment.items, streams, priced, rows)
+            states = _behind(states, layer_s, held, rows.group[held // classes], repeat[held])
+    gathers = np.broadcast_to(waits_for_gathers(segments), (size, classes)).ravel()
+    return _ends(states, streams, gathers, (size, classes))
+
+
+def _splits(priced: Priced) -> Alike:
+    """Plans whose layers see the same: degrees inside a stage, and the micro-batch."""
+    plans = priced.programs.plans
+    seen = (
+        plans.tensor_parallel,
+        plans.context_parallel,
+        plans.expert_parallel,
+        plans.expert_tensor_parallel,
+        plans.micro_batch,
+    )
+    found = alike([column[:, 0] for column in seen])
+    return found if found.size < plans.size else _every_row(plans.size)
+
+
+def _every_row(size: int) -> Alike:
+    """Each plan by itself."""
+    return Alike(np.arange(size), np.arange(size))
+
+
+def _depends_on(split: Alike, items: tuple[Item, ...], priced: Priced) -> bool:
+    """Whether a layer's items cost the same in all plans of equal split.
+
+    What compute loses to messages, and links that these share, hang on other degrees too.
+    """
+    if any(item.overlapped for item in items) or may_share(items):
+        return False
+    return all(
+        split.holds(values)
+        for item in items
+        for values in (priced.of(item).alone_s, priced.of(item).host_s, item.count)
+    )
+
+
+def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, rows: Alike) -> Floats:
+    """The matrix of one layer for one plan of each group, (streams, streams, positions, groups)."""
+    if rows.size == priced.programs.plans.size:
+        matrix_s = layer_times(items, streams, priced)
+    else:
+        chosen = [replace(item, count=of_rows(item.count, rows.first)) for item in items]
+        prices = {
+            id(new): _price_of(priced.of(item), rows) for new, item in zip(chosen, items, strict=True)
+        }
+        workload = priced.programs.workload
+        workload = replace(workload, plans=rows_of(workload.plans, rows.first))
+        programs = replace(priced.programs, workload=workload)
+        matrix_s = layer_times(tuple(chosen), streams, replace(priced, programs=programs, prices=prices))
+    return np.broadcast_to(matrix_s[..., 0], (*matrix_s.shape[:3], rows.size))
+
+
+def _price_of(price: Price, rows: Alike) -> Price:
+    """The price of an item in some plans."""
+    return replace(
+        price, alone_s=of_rows(price.alone_s, rows.first), host_s=of_rows(price.host_s, rows.first)
+    )
+
+
+def _start(streams: tuple[str, ...], chunks: int) -> _States:
+    """Every stream free but the data-parallel one; and, where it is used, that one alone."""
+    reduces = np.array([name == "dp" for name in streams])
+    starts = np.where(reduces, NEVER, 0.0)[None]
+    if reduces.any():
+        starts = np.concatenate([starts, np.where(reduces, 0.0, NEVER)[None]])
+    return _States(starts[:, :, None, None], np.zeros(chunks, dtype=np.intp))
+
+
+def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, repeat: Integers) -> _States:
+    """The states behind `repeat` layers more in the chunks `held`, whose layer is that of `row`."""
+    most = int(repeat.max()) + 1
+    layers, layer = np.unique(row * most + repeat, return_inverse=True)
+    power_s = _powers(layer_s[..., layers // most], layers % most)
+    number = len(layers)
+    pairs, place = np.unique(states.of_chunk[held] * number + layer, return_inverse=True)
+    new_s = _joined(states.free_s[..., pairs // number], power_s[..., pairs % number])
+    if len(held) == len(states.of_chunk):
+        return _States(new_s, place)
+    waiting = np.ones(len(states.of_chunk), dtype=bool)
+    waiting[held] = False
+    old, still = np.unique(states.of_chunk[waiting], return_inverse=True)
+    of_chunk = states.of_chunk.copy()
+    of_chunk[waiting], of_chunk[held] = still, len(old) + place
+    old_s = np.broadcast_to(states.free_s[..., old], (*new_s.shape[:-1], len(old)))
+    return _States(np.concatenate([old_s, new_s], axis=-1), of_chunk)
+
+
+def _powers(layer_s: Floats, repeat: Integers) -> Floats:
+    """Matrices of so many equal layers, each with its own number of them: by squaring, (.., matrices)."""
+    found_s = np.array(layer_s)
+    done = np.zeros(len(repeat), dtype=bool)
+    square_s = layer_s
+    for bit in range(int(repeat.max()).bit_length()):
+        wanted = ((repeat >> bit) & 1).astype(bool)
+        first, more = wanted & ~done, wanted & done
+        found_s[..., first] = square_s[..., first]
+        if more.any():
+            found_s[..., more] = _joined(found_s[..., more], square_s[..., more])
+        done |= wanted
+        if (repeat >> (bit + 1)).any():
+            square_s = _joined(square_s, square_s)
+    return found_s
+
+
+def _joined(first_s: Floats, second_s: Floats) -> Floats:
+    """One after the other: the max-plus product over the streams between."""
+    total_s: Floats = first_s[:, 0, None] + second_s[None, 0]
+    for between in range(1, first_s.shape[1]):
+        np.maximum(total_s, first_s[:, between, None] + second_s[None, between], out=total_s)
+    return total_s
+
+
+def _ends(
+    states: _States, streams: tuple[str, ...], gathers: np.ndarray, shape: tuple[int, int]
+) -> Simulated:
+    """Ends and tails of every chunk, as `program.simulate` tells them; `shape` is (plans, classes)."""
+    own = streams.index("dp") if "dp" in streams else -1
+    blocking = [index for index, name in enumerate(streams) if name in BLOCKING]
+    free_s = states.free_s
+    end_s, reduced_s = free_s[:, blocking].max(axis=(0, 1)), np.zeros((1, 1))
+    tail_s = np.full((1, 1), NEVER)
+    chosen = states.of_chunk
+    duration_s = end_s[:, chosen]
+    if own >= 0:
+        waiting_s = np.maximum(end_s, free_s[:, own].max(axis=0))[:, chosen]
+        duration_s = np.where(gathers, waiting_s, duration_s)
+        tail_s = np.where(gathers, NEVER, (free_s[0, own] - end_s)[:, chosen])
+        reduced_s = np.where(gathers, 0.0, np.maximum(free_s[1, own], 0.0)[:, chosen])
+    whole = (len(POSITIONS), *shape)
+    none = np.zeros((*whole, 0))
+
+    def of_plans(values_s: Floats) -> Floats:
+        """Values of chunks by position, plan and class."""
+        each = np.broadcast_to(values_s, (values_s.shape[0], shape[0] * shape[1]))
+        return np.broadcast_to(each.reshape(-1, *shape), whole)
+
+    return Simulated(
+        duration_s=of_plans(duration_s),
+        tail_s=of_plans(tail_s),
+        reduction_s=of_plans(reduced_s),
+        tail_counts=none,
+        reduction_counts=none,
+        columns=(),
+        counts=none,
+    )
