@@ -229,21 +229,18 @@ def test_a_model_without_further_modules_and_a_row_without_a_length_are_not_aske
 
 
 @pytest.mark.parametrize(
-    ("source", "model", "precision", "told"),
+    ("source", "facts", "told"),
     [
-        ("tables", "GPT OSS 120B", "mxfp8", "something is missing"),
-        ("tables", "GPT OSS 120B", "bf16", ""),
-        ("tables", "GPT OSS 120B", "", ""),
-        ("tables", "Qwen3 30B", "mxfp8", ""),
-        ("others", "GPT OSS 120B", "mxfp8", ""),
+        ("tables", {"model": "GPT OSS 120B", "notes": "a known regression"}, "something is missing"),
+        ("tables", {"model": "GPT OSS 120B"}, ""),
+        ("tables", {"model": "Qwen3 30B", "notes": "a known regression"}, ""),
+        ("others", {"model": "GPT OSS 120B", "notes": "a known regression"}, ""),
     ],
 )
-def test_a_run_is_only_judged_where_source_model_and_precision_are_those_of_an_entry(
-    entries, source, model, precision, told
+def test_a_run_is_only_judged_where_it_has_the_source_and_all_facts_of_an_entry(
+    entries, source, facts, told
 ):
-    entry = Unfitted(
-        source="^tables$", model="^gptoss", precision="^mxfp8$", because="something is missing"
-    )
-    entries("unfitted", entry)
+    where = {"model": "^gpt.oss", "notes": "regression"}
+    entries("unfitted", Unfitted(source="^tables$", where=where, because="something is missing"))
 
-    assert judged_only(run(source=source, model=model, mapping=Mapping(precision=precision))) == told
+    assert judged_only(run(source=source, **facts)) == told

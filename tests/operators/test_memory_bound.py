@@ -83,7 +83,6 @@ TRAFFIC = {
         " ½below dgate -> dleft ; ½both dvalue -> dleft ; dleft dleft -> joined joined",
     ),
     "joined_bias": ("x -> sum ; sum -> joined", "dy -> ; dy -> joined"),
-    "stash": ("kept -> pages", "pages -> kept"),
 }
 CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forward kernels
     "unfused_rmsnorm": "x -> ; x -> divided ; divided -> y",  # sum of squares; divide; scale
@@ -119,7 +118,7 @@ MASKED = {
 }  # one byte per element, written forward and read backward
 LINEAR = {  # derivatives that do not depend on the input: nothing is kept but a mask
     "mask_fill", "dropout", "residual_add", "bias_add", "position_add", "copy", "cast_to_fp32", "rope",
-    "scaled_rope", "weighed_bias", "joined_bias", "stash",
+    "scaled_rope", "weighed_bias", "joined_bias",
     "split_heads", "epilogue_bias", "bias_dropout_add", "bias_add_residual", "unfused_rope", "rope_join",
     "permute", "unpermute_sum", "merge_gradients",
 }  # fmt: skip

@@ -100,7 +100,6 @@ KINDS: dict[str, Kind] = {
     "unfused_gelu": Kind(forward=18, backward=28, saves=(*X, ("half", 1), ("tanh", 1), ("sum", 1))),
     "rope_join": Kind(forward=2, backward=7),  # turned and kept parts: joined; cut, padded, added
     # gradients and parameters of a whole rank
-    "stash": Kind(forward=2, backward=2),  # what is kept: to pages, and back
     "accumulate_gradient": Kind(forward=3),  # 16-bit += 16-bit
     "accumulate_main_gradient": Kind(forward=5),  # fp32 += 16-bit, counted in 16-bit passes
     "gradient_norm": Kind(forward=1),

@@ -3,8 +3,7 @@
 Answers: which library exchanges tokens, what do exchanges run beside, what does launching one expert's
 products cost?
 Elsewhere: the layer (layers/experts.py), what is made of its items (workload/expert_items.py,
-workload/exchange_overlap.py, workload/stash.py), how fast libraries are (cost/collectives, tiers of
-clusters).
+workload/exchange_overlap.py), how fast libraries are (cost/collectives, tiers of clusters).
 """
 
 from typing import Literal
@@ -31,10 +30,6 @@ class ExpertSoftware(Noun):
     waits_for_counts : bool
         Whether the host reads back how many tokens each expert gets before it launches an exchange, as it
         must where no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
-    paged_stash : bool
-        Whether what products of experts keep is copied to pages behind their forward, and back before their
-        backward, so that buffers of a fixed size, larger than any load, can be used again by the next layer
-        (`moe_paged_stash` of Megatron-Core, where a graph holds experts of any load).
     router_in_16_bits : bool
         Whether the product of a router whose scores are fp32 has 16-bit operands.
     product_host_s : float
@@ -47,7 +42,6 @@ class ExpertSoftware(Noun):
         default="none", description="what exchanges run beside"
     )
     waits_for_counts: bool = Field(default=False, description="the host stops before each exchange")
-    paged_stash: bool = Field(default=False, description="what experts keep is copied, and back")
     router_in_16_bits: bool = Field(default=False, description="operands of a router with fp32 scores")
     product_host_s: float = Field(
         default=0.0, ge=0, description="host time of one expert's part of a separate product"

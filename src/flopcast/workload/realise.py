@@ -63,7 +63,6 @@ from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.sharded import gathered_segments
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
-from flopcast.workload.stash import with_stash
 from flopcast.workload.tensor_overlap import under_products
 from flopcast.workload.working import backward_peak
 
@@ -165,7 +164,6 @@ def _layer(
     forward, casts = narrowed.forward, narrowed.weight_casts
     if casts:
         accounting.append(_account("quantise", logical.kind, before, (*casts, *forward)))
-    forward = with_stash(forward) if stack.experts.paged_stash else forward
     recomputed = recomputed_modules(logical, workload, stack)
     peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together

@@ -144,11 +144,6 @@ RELATIVES: dict[str, Relative] = {
         ),
         Relative(name="residual_add", log_sigma_factor=0.25),
     ),
-    # rows copied to pages by a kernel of Triton: 896 MiB in 468 us and 256 MiB in 156 us on GB300, 0.50 and
-    # 0.43 of its memory's bandwidth, where a sum attains 0.93 (NVIDIA/Megatron-LM pull request 6414)
-    **dict.fromkeys(
-        ("stash", "stash.backward"), Relative(name="residual_add", log_sigma_factor=0.2, time_ratio=2.0)
-    ),
     # codes of 4 bits looked up, and scaled twice: an estimate, as no row was measured
     "dequantise": Relative(name="residual_add", log_sigma_factor=0.25),
     # short rows of a router's scores: an estimate, as no row was measured

@@ -85,8 +85,7 @@ class Unfitted(Noun):
     """Runs that are judged and teach no constant: what they lack would bend what others share."""
 
     source: str = Field(description="a regular expression")
-    model: str = Field(description="a regular expression, against small letters and digits")
-    precision: str = Field(default="", description="a regular expression")
+    where: Mapping[str, str] = Field(description="facts of a run, as of a default")
     because: str
 
 
@@ -120,12 +119,9 @@ def unfitted() -> tuple[Unfitted, ...]:
 
 def judged_only(run: Run) -> str:
     """Why no constant may be fitted on a run; empty where there is no reason."""
-    name = letters(run.model)
-    for known in unfitted():
-        fits_source = re.search(known.source, run.source) and re.search(known.model, name)
-        if fits_source and re.search(known.precision, run.mapping.precision or ""):
-            return known.because
-    return ""
+    facts = _facts(run)
+    matching = (known for known in unfitted() if re.search(known.source, run.source))
+    return next((known.because for known in matching if _holds(known.where, facts)), "")
 
 
 def cluster_of(run: Run) -> KnownCluster | None:
@@ -192,7 +188,13 @@ def software_of(run: Run) -> KnownSoftware | None:
 
 def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
     """The defaults of a software that hold for a run."""
-    facts = {
+    facts = _facts(run)
+    return tuple(default for default in known.defaults if _holds(default.where, facts))
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """What an entry may look at of a run, each as text; empty where the row is silent."""
+    return {
         "model": run.model.lower(),
         "device": run.machine.device,
         "precision": run.mapping.precision,
@@ -207,8 +209,8 @@ def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
         "year": str(run.software.year or ""),
         "notes": run.notes,
     }
-    return tuple(
-        default
-        for default in known.defaults
-        if all(re.search(pattern, facts[name]) for name, pattern in default.where.items())
-    )
+
+
+def _holds(where: Mapping[str, str], facts: Mapping[str, str]) -> bool:
+    """Whether a run has all the facts that an entry asks for."""
+    return all(re.search(pattern, facts[name]) for name, pattern in where.items())
