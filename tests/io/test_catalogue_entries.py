@@ -24,6 +24,7 @@ LOAD = {
     "models": catalog.model,
     "stacks": catalog.stack,
     "sites": catalog.site,
+    "prices": catalog.price,
 }
 ENTRIES = [(kind, name) for kind in catalog.KINDS for name in catalog.names(kind)]
 JOBS = sorted(
@@ -51,6 +52,26 @@ def test_an_entry_says_where_its_numbers_come_from(kind, name):
     assert sources
     assert all(source.title.strip() and source.covers.strip() for source in sources)
     assert all(source.url == "" or source.url.startswith("https://") for source in sources)
+
+
+@pytest.mark.parametrize("name", catalog.names("prices"))
+def test_a_price_is_of_a_known_device_and_of_a_day(name):
+    price = catalog.price(name)
+
+    assert price.device in catalog.names("devices")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", price.date)
+    assert price.terms in ("on_demand", "reserved")
+    if name in catalog.names("clusters"):
+        assert catalog.cluster(name).price is price
+        assert catalog.cluster(name).node.device.name == price.device
+
+
+@pytest.mark.parametrize("name", catalog.names("devices"))
+def test_a_board_power_is_that_of_a_card_or_module_and_has_a_source(name):
+    device = catalog.device(name)
+
+    assert device.board_power_w is None or 150 <= device.board_power_w <= 1500
+    assert (device.board_power_w is None) != any(s.covers == "board_power_w" for s in device.source)
 
 
 @EVERY_ENTRY

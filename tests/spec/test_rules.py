@@ -32,6 +32,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         8,
         "a divisor of heads = 12: 1, 2, 3, 4, 6, 12",
     ),
+    ("cluster.price.device", "a listed price is that of one device, and the cluster has another"): (
+        parts(cluster={"base": "dgx-a100:1", "price": "aws-p5"}),
+        "h100-sxm5-80gb",
+        "a100-sxm4-80gb",
+    ),
     ("plan.tensor_parallel", "key/value heads are split whole or repeated whole"): (
         parts(model=model(heads=24, kv_heads=6), data_parallel=2, tensor_parallel=4),
         4,

@@ -3,7 +3,7 @@
 Answers: which document do these words stand for, and where was each of its values given?
 Elsewhere: edits of documents (io/edits.py), what makes a document a job (io/jobs.py).
 Later words win: options replace what the file says, KEY=VALUE changes both. `--gpus` then sizes the
-cluster, whoever named it.
+cluster, and `--price` tells what its devices cost, whoever named it.
 """
 
 import json
@@ -41,6 +41,7 @@ OPTIONS = (
     click.option("--stack", "--framework", help="A training stack of the catalogue."),
     click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence."),
     click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains."),
+    click.option("--price", help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.'),
 )
 
 
@@ -92,6 +93,7 @@ def read_from(
     document, mistyped = _tried(document, lambda given: edited_document(given, changes))
     gpus = named["gpus"] or _unsized(document, stated)
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
+    document = _with_price(document, named["price"], anew=False)
     problems = (*unsized, *mistyped)
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
@@ -127,11 +129,28 @@ def _with_options(document: Document, **named: object) -> Document:
     if named["seq"] is not None:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": named["seq"]}
         document = placed(document, ("batch", "sequence_length"), "--seq")
+    document = _with_price(replace(document, data=data), named["price"], anew=True)
+    data = dict(document.data) if isinstance(document.data, dict) else data
     if isinstance(named["site"], Path):
         site = read_yaml(read_file(named["site"]), str(named["site"]))
         data["site"] = site.data
         document = placed(document, ("site",), site.name, site)
     return replace(document, data=data)
+
+
+def _with_price(document: Document, price: object, anew: bool) -> Document:
+    """The document with what a device costs, whoever names the cluster.
+
+    In place of what a file says (`anew`), but not of a later KEY=VALUE.
+    """
+    cluster = _cluster(document)
+    if price is None or not isinstance(document.data, dict) or not cluster:
+        return document
+    if "price" in cluster and not anew:
+        return document
+    stated = price if str(price)[:1].isalpha() else {"device_usd_per_hour": price}
+    changed = document.data | {"cluster": cluster | {"price": stated}}
+    return placed(replace(document, data=changed), ("cluster", "price"), "--price")
 
 
 def _others(batch: object) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The catalogue: devices, hosts, clusters, models, stacks and sites that ship with flopcast.
+"""The catalogue: devices, hosts, clusters, models, stacks, sites and prices that ship with flopcast.
 
 Answers: what does this name stand for? Every entry is one YAML file under `catalog/<kind>/`; its name
 is the file's. A cluster's node may name its device and its host.
@@ -17,12 +17,13 @@ from flopcast.io.validate import build, dotted
 from flopcast.io.yaml_text import Document, Path, read_yaml
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
+from flopcast.spec.operations import Price
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
-Entry = TypeVar("Entry", Device, Host, Model, Stack, Site)
+Entry = TypeVar("Entry", Device, Host, Model, Stack, Site, Price)
 
-KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites")
+KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites", "prices")
 
 
 def folder(kind: str) -> Traversable:
@@ -132,6 +133,29 @@ def site(name: str) -> Site:
 
 
 @lru_cache(maxsize=256)
+def price(name: str) -> Price:
+    """A price by name: a cluster's or a device's, or one of several offers."""
+    return _entry(Price, "prices", name)
+
+
+def with_price(made: Cluster) -> Cluster:
+    """The cluster with the price that is kept under its own name, or under its device's.
+
+    One that has a price keeps it, and one whose device is no longer that of its name has its device's.
+
+    Examples
+    --------
+    >>> cluster("aws-p5").price.name, cluster("dgx-h100").price.name, cluster("vista").price
+    ('aws-p5', 'h100-sxm5-80gb', None)
+    """
+    device_name = made.node.device.name
+    for name in (made.name, device_name):
+        if made.price is None and name in names("prices") and price(name).device == device_name:
+            return made.model_copy(update={"price": price(name)})
+    return made
+
+
+@lru_cache(maxsize=256)
 def cluster(name: str, nodes: object = None) -> Cluster:
     """A cluster by name, with its own number of nodes or another.
 
@@ -141,11 +165,11 @@ def cluster(name: str, nodes: object = None) -> Cluster:
     (4480, 16)
     """
     found = document("clusters", name)
-    return build(Cluster, found, with_parts(found, found.data, (), nodes))
+    return with_price(build(Cluster, found, with_parts(found, found.data, (), nodes)))
 
 
 def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:
-    """A cluster's mapping with the names and bases of devices and hosts replaced by what they stand for.
+    """A cluster's mapping with names and bases of devices, hosts and prices replaced by what they mean.
 
     Parameters
     ----------
@@ -156,7 +180,7 @@ def with_parts(document: Document, data: object, path: Path, nodes: object = Non
     Raises
     ------
     SpecError
-        Devices and hosts that do not exist, all of them.
+        Devices, hosts and prices that do not exist, all of them.
     """
     if not isinstance(data, dict) or not isinstance(data.get("groups"), list):
         return data
@@ -172,14 +196,17 @@ def with_parts(document: Document, data: object, path: Path, nodes: object = Non
             }
             group = written | {"node": node} | ({} if nodes is None else {"count": nodes})
         groups.append(group)
+    priced = {}
+    if "price" in data:
+        priced = {"price": _part("price", data["price"], document, (*path, "price"), problems)}
     if problems:
         raise SpecError(problems)
-    return data | {"groups": groups}
+    return data | priced | {"groups": groups}
 
 
 def _part(key: str, value: object, source: Document, at: Path, problems: list[Problem]) -> object:
-    """A node's device or host: by its name, or as a base with changes; anything else as it is."""
-    kind = {"device": "devices", "host": "hosts"}.get(key)
+    """A device, host or price: by its name, or as a base with changes; anything else as it is."""
+    kind = {"device": "devices", "host": "hosts", "price": "prices"}.get(key)
     base = value.get("base") if isinstance(value, dict) else value
     if kind is None or not isinstance(base, str):
         return value
@@ -189,4 +216,4 @@ def _part(key: str, value: object, source: Document, at: Path, problems: list[Pr
     if isinstance(value, dict):
         changes = {name: change for name, change in value.items() if name != "base"}
         return merged(document(kind, base).data, changes)
-    return device(base) if key == "device" else host(base)
+    return {"devices": device, "hosts": host, "prices": price}[kind](base)

@@ -237,7 +237,7 @@ def _noun(key: str, data: object, document: Document) -> object:
         field = f"{key}.base"
     if not isinstance(data, dict) or "base" not in data:
         parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
-        return build(noun, document, parts, (key,))
+        return _priced(build(noun, document, parts, (key,)))
     changes = {name: value for name, value in data.items() if name != "base"}
     name, nodes = str(data["base"]), None
     if key == "cluster":
@@ -252,7 +252,12 @@ def _noun(key: str, data: object, document: Document) -> object:
     made = merged(base, changes)
     if key == "cluster":
         made = catalog.with_parts(document, made, (key,), nodes)
-    return build(noun, document, made, (key,))
+    return _priced(build(noun, document, made, (key,)))
+
+
+def _priced(made: BaseModel) -> BaseModel:
+    """A cluster with the price of the catalogue, where it has none; any other noun as it is."""
+    return catalog.with_price(made) if isinstance(made, Cluster) else made
 
 
 def _nodes(name: str, changes: dict[str, object], field: str, document: Document) -> tuple[str, int | None]:

@@ -6,6 +6,8 @@ Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps
 a rate. A change of meaning raises FORMAT_VERSION.
 """
 
+from flopcast.economics.amount import Amount
+from flopcast.economics.step import KWH_J, StepCost
 from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
@@ -55,6 +57,7 @@ def as_json(report: Report) -> dict[str, object]:
             for f in report.factors
         ],
         "memory": memory_as_json(report.memory),
+        **cost_as_json(report.cost),
         "assumptions": list(report.assumptions),
         "evidence": [
             {
@@ -112,6 +115,40 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
             for stage in memory.per_stage
         ],
     }
+
+
+def cost_as_json(cost: StepCost) -> dict[str, object]:
+    """Keys of a report about money and energy.
+
+    Returns
+    -------
+    dict
+        Null where no price is known, or no board power. Energy is the building's, the mean power that of a
+        device alone. `price` says what was asked for a device, by whom, and when.
+    """
+    many_usd = many_kwh = joules = power = None
+    if cost.step_usd is not None:
+        many_usd = cost.per_many_tokens(cost.step_usd)
+    if cost.energy is not None:
+        joules, power = cost.energy.step_j, cost.energy.device_power_w
+        many_kwh = cost.per_many_tokens(joules) * (1 / KWH_J)
+    return {
+        "price": None if cost.price is None else cost.price.model_dump(mode="json", exclude={"source"}),
+        **with_bounds("cost_usd_per_step", cost.step_usd),
+        **with_bounds("cost_usd_per_1e12_tokens", many_usd),
+        **with_bounds("energy_j_per_step", joules),
+        **with_bounds("energy_kwh_per_1e12_tokens", many_kwh),
+        **with_bounds("mean_power_w_per_device", power),
+    }
+
+
+def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:
+    """A key, and the same with `_low` and `_high`: null where the amount is unknown."""
+    if amount is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    low, high = amount.bounds
+    numbers = {key: amount.value, f"{key}_low": low, f"{key}_high": high}
+    return {name: nine_digits(number) for name, number in numbers.items()}
 
 
 def nine_digits(value: Number) -> float:

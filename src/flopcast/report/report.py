@@ -14,6 +14,8 @@ import numpy as np
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Floats
+from flopcast.economics.amount import amount_of
+from flopcast.economics.step import StepCost, step_cost
 from flopcast.layers.experts import Experts
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, fits, seen_bytes
@@ -101,6 +103,7 @@ class Report:
     breakdown: dict[str, float]  # component → seconds
     factors: tuple[Sensitivity, ...]
     memory: MemoryReport
+    cost: StepCost  # money and energy
     evidence: tuple[Evidence, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -138,6 +141,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         breakdown=breakdown(timeline, step_time_s - timeline.step_time_s),
         factors=factors,
         memory=told,
+        cost=step_cost(job, amount_of(step_time_s, factors), timeline, priced, whole),
         evidence=_evidence(priced),
         assumptions=(*job.assumptions, *_assumed(job)),
         warnings=(*priced.warnings, *_warnings(told, metrics), *_unused(job, priced)),

@@ -5,6 +5,7 @@ Elsewhere: the same as a page with a drawing (html.py), as data (as_json.py).
 Components below half a per mille of the step are left out; bars are one character a twenty-fourth.
 """
 
+from flopcast.report.costs import as_text as cost_lines
 from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
 from flopcast.units import show, show_seconds
@@ -22,7 +23,14 @@ def as_text(report: Report) -> str:
         First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then
         rate, MFU, memory with its verdict, in capitals where it does not fit, and every warning.
     """
-    parts = (_answer(report), _times(report), _memory(report.memory), _certainty(report), _notes(report))
+    parts = (
+        _answer(report),
+        _times(report),
+        _memory(report.memory),
+        cost_lines(report.cost),
+        _certainty(report),
+        _notes(report),
+    )
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from flopcast.nouns import FractionByName, Noun, PositiveByName, nameable
 from flopcast.operators.exchanges import OF_LIBRARIES
 from flopcast.spec.model import Source
+from flopcast.spec.operations import Facility, Power, Price, Reliability
 
 
 class Device(Noun):
@@ -32,6 +33,8 @@ class Device(Noun):
         is used along both of its dimensions needs a transposed copy (Hopper, Ada).
     collective_slowdown_fraction : float
         Of the time that a collective's kernels run beside compute, what compute loses to them.
+    board_power_w, power : float or None, Power
+        The most that the board may draw, without which there is no energy; and what kinds of work draw.
     curves, relatives : str, tuple of str
         Whose measured curves are used, and whose replace those that are missing, nearest first. A
         relative's efficiency is carried over, not its seconds.
@@ -47,6 +50,8 @@ class Device(Noun):
     collective_slowdown_fraction: float = Field(
         default=0.3, ge=0, le=1, description="compute lost beside collectives; default: as A100"
     )
+    board_power_w: float | None = Field(default=None, gt=0, description="the data sheet's; for energy")
+    power: Power = Power()
     curves: str = Field(default="", description="whose curves are used; default: its own")
     relatives: tuple[str, ...] = Field(default=(), description="whose curves replace missing ones")
     source: tuple[Source, ...] = ()
@@ -162,13 +167,18 @@ class Cluster(Noun):
     """Groups of equal nodes, joined by tiers from the fastest to the widest.
 
     The last tier must reach every device (`devices: 0`). `jitter` belongs to the machine, not to the
-    software: two clusters with one stack have two jitters.
+    software: two clusters with one stack have two jitters. Without a `price` nothing is said of money.
     """
+
+    model_config = ConfigDict(json_schema_extra=nameable("price"))
 
     name: str = "unnamed"
     groups: tuple[NodeGroup, ...] = Field(min_length=1)
     tiers: tuple[Tier, ...] = Field(min_length=1)
     jitter: Jitter = Jitter()
+    price: Price | None = None
+    facility: Facility = Facility()
+    reliability: Reliability = Reliability()
     source: tuple[Source, ...] = ()
 
     @property

@@ -35,6 +35,7 @@ class Site(Noun):
 
     Factors scale times and never add to them, so that a site file of an A100 cluster stays true for
     other models and plans on it. Without one every factor keeps its value of the catalogue.
+    `power_limit_w` is what a device may draw here, where that is less than its board could.
 
     Examples
     --------
@@ -45,4 +46,5 @@ class Site(Noun):
 
     name: str = "none"
     factors: tuple[SiteFactor, ...] = ()
+    power_limit_w: float | None = Field(default=None, gt=0, description="of a device; None: its board's")
     source: tuple[Source, ...] = ()

@@ -193,7 +193,7 @@ def _run(
             time[:, streams.index("compute")] += loses * priced.of(item).alone_s[None]
         if columns:
             counts[:, own] = path
-            executed = _executions(item)
+            executed = executions(item)
             counts[:, own, ..., offset + number] += (seconds > 0) * longer * executed
             for name, fraction in held:
                 counts[:, streams.index(name), ..., offset + number] += fraction * executed
@@ -212,7 +212,7 @@ def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
     return runs * (price.alone_s * item.count)[None], runs * (price.host_s * launched)[None]
 
 
-def _executions(item: Item) -> Counts:
+def executions(item: Item) -> Counts:
     """How often one execution of the item's entry runs it at every position: `count`, or 0."""
     return np.array(WHEN[item.when])[:, None, None] * item.count[None]
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from flopcast.cost.price import Priced
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.chains import MESSAGE, TASK
 from flopcast.timeline.pipeline import Played, critical_path
-from flopcast.timeline.program import Simulated
-from flopcast.workload.program import Programs
+from flopcast.timeline.program import Simulated, executions
+from flopcast.workload.program import Programs, Segment
 
 ROUNDING = 1e-9  # of the step: what sums of floats may leave over
 SHORTEST_S = 1e-15  # keeps a division by no time at all away
@@ -51,6 +52,14 @@ class ProgramOfTask:
         chosen = slice(None) if tasks is None else tasks
         row = np.minimum(self.row[chosen], array.shape[1] - 1)
         found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
+        return found
+
+    def summed(self, array: Counts, tasks: Integers) -> Counts:
+        """The same, added up over tasks: what many tasks share is looked up once."""
+        row = np.minimum(self.row[tasks], array.shape[1] - 1)
+        at = (self.position[tasks], row, self.chunk_class[tasks])
+        programs, times = np.unique(np.ravel_multi_index(at, array.shape[:3]), return_counts=True)
+        found: Counts = times @ array.reshape(-1, array.shape[-1])[programs]
         return found
 
 
@@ -196,6 +205,39 @@ def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
     return tuple(shares), max(0.0, waiting)
 
 
+def mean_shares(run: Run) -> tuple[Share, ...]:
+    """What a device is busy with, in the mean of all stages: what power is drawn for.
+
+    Kernels of compute count as long as they run, also where launches are slower than they, messages as long
+    as nothing hides them. The rest of the step a device waits.
+    """
+    g = run.played.graph
+    stages, size = g.order.kind.shape
+    kind = g.order.kind.ravel()
+    shares: list[Share] = []
+    for number, (simulated, segments) in enumerate(zip(run.passes, run.programs.passes, strict=True)):
+        shares += _executed(run, simulated, _busy(simulated, segments), np.flatnonzero(kind == number))
+    for stage in range(stages):
+        nodes = g.node_of_task[stage * size : (stage + 1) * size]
+        shares += [*_gap_shares(run, stage, nodes), *_phase_shares(run, run.programs.update, stage)]
+        shares += _end_shares(run, stage)
+        shares += _exposed(run, float(run.reduce_start_s[stage] - run.played.end_s[g.last[stage]]))
+    return tuple(Share(item=share.item, path_s=share.path_s / stages) for share in shares)
+
+
+def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
+    """As `Simulated.counts`: of kernels all executions, of messages those on the critical path."""
+    counts = simulated.counts.copy()
+    counts[..., -1] = 0.0
+    column = 0
+    for segment in segments:
+        for item in segment.items:
+            if isinstance(item.work, AbstractOperator):
+                counts[..., column] = executions(item) * segment.repeat
+            column += 1
+    return counts
+
+
 def busiest_stage(run: Run) -> int:
     """The stage with the most seconds of tasks, update and reduction; the first of equal ones."""
     g = run.played.graph
@@ -237,13 +279,13 @@ def _executed(run: Run, simulated: Simulated, counts: Counts, tasks: Integers) -
     found: list[Share] = []
     rows = run.of_task.row[tasks]
     for row in np.unique(rows).tolist():
-        executions = run.of_task.values(counts, tasks[rows == row]).sum(axis=0)
+        times = run.of_task.summed(counts, tasks[rows == row])
         found += [
-            Share(item=item, path_s=float(executions[column] * _one(run, item, row)))
+            Share(item=item, path_s=float(times[column] * _one(run, item, row)))
             for column, item in enumerate(simulated.columns)
-            if executions[column]
+            if times[column]
         ]
-        found += [Share(item=None, path_s=float(executions[-1]))] if executions[-1] else []
+        found += [Share(item=None, path_s=float(times[-1]))] if times[-1] else []
     return found
 
 

@@ -27,6 +27,7 @@ from flopcast.timeline.shares import (
     Share,
     busiest_stage,
     hop_items,
+    mean_shares,
     path_shares,
     stage_shares,
 )
@@ -40,8 +41,9 @@ class Timeline:
     """Columns of tasks, flat, stage after stage; and what the step is made of. Of one plan.
 
     Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
-    entry a task: `kind` is FORWARD, BACKWARD or WEIGHT, `chunk` the virtual stage. `shares` and
-    `bottleneck_shares` are the two views of shares.py: what the step hangs on, what one stage does.
+    entry a task: `kind` is FORWARD, BACKWARD or WEIGHT, `chunk` the virtual stage. `shares`,
+    `bottleneck_shares` and `mean_shares` are views of shares.py: what the step hangs on, what one stage
+    does, what stages do in the mean.
     """
 
     step_time_s: float  # without jitter
@@ -57,6 +59,7 @@ class Timeline:
     shares: tuple[Share, ...]  # along the critical path; sum to the step
     bottleneck_shares: tuple[Share, ...]  # what the busiest stage does
     bottleneck_waits_s: float  # and how long it waits: together the step
+    mean_shares: tuple[Share, ...]  # what the mean stage does
     forward: Simulated
     backward: Simulated
     weight: Simulated | None  # where the backward is split
@@ -116,6 +119,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
         shares=path_shares(run),
         bottleneck_shares=shares,
         bottleneck_waits_s=waits_s,
+        mean_shares=mean_shares(run),
         forward=run.forward,
         backward=run.backward,
         weight=run.weight,

@@ -1,0 +1,105 @@
+"""A number that hangs on named factors: dollars, joules, seconds of a run, each with its interval.
+
+Answers: how does a sum or a product of uncertain numbers hang on the factors that they share?
+Elsewhere: factors of a step (timeline/uncertainty.py), of prices, powers and failures (step.py, run.py).
+
+An amount carries `d amount / d log(factor)` for each factor. Slopes of a sum add, those of a product follow
+the product rule, so that what two parts have in common is never counted as independent. The interval is
+that of a log-normal number: as far in ratio on both sides.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from flopcast.timeline.uncertainty import Sensitivity, interval
+from flopcast.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slope:
+    """How an amount moves with one factor: `change` is d amount / d log(factor), in the amount's unit."""
+
+    log_sigma_factor: float
+    change: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number in whatever unit its holder's name says, and its slopes by the name of a factor.
+
+    Examples
+    --------
+    >>> hours = Amount(10.0).hanging_on("fabric", 0.1)
+    >>> fee = Amount(3.0).hanging_on("price", 0.2, 3.0)
+    >>> bill = hours * fee
+    >>> bill.value, [(f.name, f.share) for f in bill.factors]
+    (30.0, [('price', 1.0), ('fabric', 1.0)])
+    >>> (bill + Amount(30.0)).factors[0].share
+    0.5
+    """
+
+    value: Number
+    slopes: Mapping[str, Slope] | None = None
+
+    @property
+    def by_factor(self) -> Mapping[str, Slope]:
+        """Slopes by factor; none of a number that is certain."""
+        return self.slopes or {}
+
+    @property
+    def factors(self) -> tuple[Sensitivity, ...]:
+        """What the amount hangs on, the widest first; shares may be below 0."""
+        found = [
+            Sensitivity(name=name, log_sigma_factor=slope.log_sigma_factor, share=slope.change / self.value)
+            for name, slope in self.by_factor.items()
+            if self.value and slope.change
+        ]
+        return tuple(sorted(found, key=lambda f: (-abs(f.share) * f.log_sigma_factor, f.name)))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The 90 % interval."""
+        return interval(self.value, self.factors)
+
+    @property
+    def inverse(self) -> "Amount":
+        """One over the amount: what makes it larger makes this smaller."""
+        one = Amount(1 / self.value)
+        for factor in self.factors:
+            one = one.hanging_on(factor.name, factor.log_sigma_factor, -factor.share / self.value)
+        return one
+
+    def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
+        """The amount as it hangs on one factor more: in proportion, unless `change` says otherwise."""
+        moved = self.value if change is None else change
+        return self + Amount(0.0, {name: Slope(log_sigma_factor=log_sigma_factor, change=moved)})
+
+    def __add__(self, other: "Amount") -> "Amount":
+        """The sum; factors that both hang on add up before anything is squared."""
+        return Amount(self.value + other.value, _merged([(1.0, self), (1.0, other)]))
+
+    def __mul__(self, other: "Amount | Number") -> "Amount":
+        """The product with another amount, or with a number that is certain."""
+        right = other if isinstance(other, Amount) else Amount(other)
+        slopes = _merged([(right.value, self), (self.value, right)])
+        return Amount(self.value * right.value, slopes)
+
+
+def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
+    """Weighted slopes added up; the largest sigma that anyone gives a factor holds."""
+    found: dict[str, Slope] = {}
+    for weight, amount in parts:
+        for name, slope in amount.by_factor.items():
+            before = found.get(name, Slope(log_sigma_factor=0.0, change=0.0))
+            found[name] = Slope(
+                log_sigma_factor=max(before.log_sigma_factor, slope.log_sigma_factor),
+                change=before.change + weight * slope.change,
+            )
+    return found
+
+
+def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
+    """A number whose factors are known by the share of it that each scales, such as a step."""
+    return Amount(
+        value, {f.name: Slope(log_sigma_factor=f.log_sigma_factor, change=f.share * value) for f in factors}
+    )

@@ -1,0 +1,136 @@
+"""Time that a long run loses: to checkpoints, to restarts, and to work that is done again.
+
+Answers: how much longer than its steps does a run take, and how often should it save?
+Elsewhere: how often devices fail (spec/operations.py), what the lost time costs (run.py).
+
+Failures are a Poisson process that never pauses: they strike work, checkpoints and restarts alike, and one
+of them takes back everything since the last checkpoint. The expectations below are exact for that process
+(Daly 2006), for any interval; Young's interval is the limit of rare failures.
+"""
+
+import math
+from dataclasses import dataclass
+
+from flopcast.economics.amount import Amount
+from flopcast.errors import InfeasibleError
+from flopcast.spec.operations import Reliability
+from flopcast.units import show_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """What is lost for each second of steps: standing still, and doing again what a failure took.
+
+    All are ratios of time over the time of the steps themselves; `wall` is 1 and all that is lost.
+    """
+
+    interval_s: float  # of work between two checkpoints
+    time_between_failures_s: float  # of the whole job
+    saving: Amount
+    restarting: Amount
+    redone: Amount
+
+    @property
+    def stopped(self) -> Amount:
+        """Saving and restarting: no step runs."""
+        return self.saving + self.restarting
+
+    @property
+    def lost(self) -> Amount:
+        """Everything but the steps that count."""
+        return self.stopped + self.redone
+
+    @property
+    def wall(self) -> Amount:
+        """Time on the clock over time of steps that count."""
+        return Amount(1.0) + self.lost
+
+
+def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> float:
+    """Work between two checkpoints that loses the least time.
+
+    Parameters
+    ----------
+    checkpoint_s : float
+        What a checkpoint takes, above 0.
+    time_between_failures_s : float
+        Mean, of the whole job.
+
+    Returns
+    -------
+    float
+        Seconds t that solve `1 - t / M = exp(-(t + C) / M)`, by Newton's method from Young's
+        `sqrt(2 C M)`, which is their limit where C is much shorter than M.
+
+    References
+    ----------
+    J. W. Young, CACM 17(9), 1974; J. T. Daly, Future Generation Computer Systems 22(3), 2006, equation 20.
+
+    Examples
+    --------
+    >>> round(best_interval_s(5.0, 1e6)), round(math.sqrt(2 * 5.0 * 1e6))
+    (3159, 3162)
+    """
+    mean_s = time_between_failures_s
+    ratio = min(math.sqrt(2 * checkpoint_s / mean_s), 0.99)
+    for _ in range(50):
+        kept = math.exp(-ratio - checkpoint_s / mean_s)
+        step = (1 - ratio - kept) / (kept - 1)
+        ratio -= step
+        if abs(step) < 1e-14:
+            break
+    return ratio * mean_s
+
+
+def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> Lost:
+    """What a job of so many devices loses.
+
+    Parameters
+    ----------
+    cluster : str
+        Whose factors they are: `failures[...]`, `restart[...]`, `checkpoint[...]`. The interval is chosen
+        before the run, so it does not move with them.
+
+    Raises
+    ------
+    InfeasibleError
+        A restart and a checkpoint take as long as the job runs between two failures: it would not get on.
+    """
+    mean_s = reliability.device_time_between_failures_s / num_devices
+    restart_s, checkpoint_s = reliability.restart_s, reliability.checkpoint_s
+    if restart_s + checkpoint_s >= mean_s:
+        raise InfeasibleError(
+            f"{num_devices} devices fail every {show_seconds(mean_s)}, and a restart and a checkpoint take"
+            f" {show_seconds(restart_s + checkpoint_s)}: the run would hardly get on. Use fewer devices, or"
+            " state another cluster.reliability"
+        )
+    interval_s = reliability.checkpoint_interval_s or best_interval_s(checkpoint_s, mean_s)
+    if (interval_s + checkpoint_s) / mean_s > 100:
+        raise InfeasibleError(
+            f"{num_devices} devices fail every {show_seconds(mean_s)}, and {show_seconds(interval_s)} lie"
+            " between checkpoints: hardly any of them would be reached. Shorten"
+            " cluster.reliability.checkpoint_interval_s"
+        )
+    failures = (f"failures[{cluster}]", reliability.failures_log_sigma_factor)
+    restart = (f"restart[{cluster}]", reliability.restart_log_sigma_factor)
+    checkpoint = (f"checkpoint[{cluster}]", reliability.checkpoint_log_sigma_factor)
+
+    each = (interval_s + checkpoint_s) / mean_s  # failures while a segment is worked and saved
+    tries = math.expm1(each) * mean_s / interval_s  # time in segments over work, failed ones too
+    rise = math.exp(each) * checkpoint_s / interval_s  # of it with the checkpoint
+    running = (
+        Amount(tries)
+        .hanging_on(*checkpoint, rise)
+        .hanging_on(*failures, tries - math.exp(each) * each * mean_s / interval_s)
+    )
+    again = restart_s / mean_s  # failures while it restarts
+    grown = again * math.exp(again)
+    restarts = Amount(math.expm1(again)).hanging_on(*restart, grown).hanging_on(*failures, -grown)
+    saving = Amount(checkpoint_s / interval_s).hanging_on(*checkpoint)
+    return Lost(
+        interval_s=interval_s,
+        time_between_failures_s=mean_s,
+        saving=saving,
+        restarting=running * restarts,
+        redone=running + (saving + Amount(1.0)) * -1.0,
+    )

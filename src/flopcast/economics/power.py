@@ -1,0 +1,86 @@
+"""What devices draw during a step: seconds by kind of work, times the power of each kind.
+
+Answers: how many joules does a step take, and which factors do they hang on?
+Elsewhere: the powers themselves (spec/operations.py), when what runs (timeline/).
+
+Energy is the integral of power over the step: on a device every second is products, attention, memory-bound
+kernels, communication that nothing hides, or waiting, for other stages or for launches. What runs hidden
+beneath compute draws nothing more, as the board is at its limit or near it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.price import Priced
+from flopcast.economics.amount import Amount
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.operations import Draw
+from flopcast.spec.site import Site
+from flopcast.timeline.step import Timeline
+from flopcast.timeline.uncertainty import sensitivities
+
+WAITING = "waiting"
+OF_FAMILY = {"gemm_level": "products", "attention_level": "attention", "memory_level": "memory"}
+
+
+def power_class(item: Item | None) -> str:
+    """Which kind of work an item is: a name of spec.operations.POWER_CLASSES.
+
+    The host's work, and launches that the device waits for (no item), are waiting.
+    """
+    work = item.work if item is not None else None
+    if isinstance(work, AbstractOperator):
+        return OF_FAMILY[class_of(work.kernel).kind.family]
+    return "communication" if isinstance(work, AbstractMessage) else WAITING
+
+
+def drawn_w(draw: Draw, device: Device, site: Site) -> float:
+    """Watts of a device at one kind of work: never above the site's limit, 0 without a board power."""
+    drawn = draw.fraction * (device.board_power_w or 0.0)
+    return min(drawn, site.power_limit_w or drawn)
+
+
+def device_energy(
+    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
+) -> Amount:
+    """Joules of one device in one step, the mean of all stages.
+
+    Parameters
+    ----------
+    whole : mapping of str to Factor
+        What scales the whole step and all that is done in it: jitter, and what nothing explains.
+
+    Returns
+    -------
+    Amount
+        It hangs on the factors of the items' times, on those of the step, which tell how long the device
+        waits, and on `power_CLASS[DEVICE]`. All slopes are exact as long as the critical path stays.
+    """
+    device = cluster.node.device
+    wait_w = drawn_w(device.power.waiting, device, site)
+    busy_s: dict[str, float] = defaultdict(float)
+    extra_j: dict[str, float] = defaultdict(float)  # by factor of time: joules above waiting
+    for share in timeline.mean_shares:
+        name = power_class(share.item)
+        busy_s[name] += share.path_s
+        more_w = drawn_w(getattr(device.power, name), device, site) - wait_w
+        for hung_on in priced.of(share.item).factors if share.item is not None else ():
+            extra_j[hung_on] += more_w * share.path_s
+    busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
+    joules = Amount(0.0)
+    for name, seconds in busy_s.items():
+        draw = getattr(device.power, name)
+        work = Amount(seconds * drawn_w(draw, device, site))
+        joules += work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor)
+    for name, change in extra_j.items():
+        joules = joules.hanging_on(name, priced.factors[name].log_sigma_factor, change)
+    for of_step in sensitivities(timeline, priced, {}):
+        waited_j = wait_w * timeline.step_time_s * of_step.share
+        joules = joules.hanging_on(of_step.name, of_step.log_sigma_factor, waited_j)
+    for name, factor in whole.items():
+        joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
+    return joules

@@ -1,0 +1,129 @@
+"""A whole training run: phases of tokens, each with its own step, and the time that failures take.
+
+Answers: after how many days is a run done, how much of the time counts, what does it cost and draw?
+Elsewhere: one step (step.py), lost time (failures.py), text and JSON (run_report.py).
+
+A phase trains so many tokens at one batch and length of sequences: batches that grow, and a stage of long
+contexts, are phases. Their amounts add, those of a run hang on the factors of all of them.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from flopcast.economics.amount import Amount
+from flopcast.economics.failures import Lost, lost_time
+from flopcast.economics.step import StepCost
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.operations import HOUR_S
+from flopcast.units import Number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """So many tokens at one step, and what becomes of them on a cluster that fails.
+
+    `useful_s` are the steps that count, `wall_s` the time on the clock; `usd` and `joules` are None where
+    the step's are.
+    """
+
+    name: str
+    phase_tokens: float
+    num_steps: Number
+    cost: StepCost
+    lost: Lost
+    useful_s: Amount
+    wall_s: Amount
+    num_failures: Number
+    usd: Amount | None
+    joules: Amount | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRun:
+    """All phases, one after the other."""
+
+    phases: tuple[Phase, ...]
+
+    @property
+    def useful_s(self) -> Amount:
+        """Seconds of steps that count."""
+        return reduce(add, (phase.useful_s for phase in self.phases))
+
+    @property
+    def wall_s(self) -> Amount:
+        """Seconds from the first step to the last."""
+        return reduce(add, (phase.wall_s for phase in self.phases))
+
+    @property
+    def goodput(self) -> tuple[float, float, float]:
+        """The share of the time that counts, and its 90 % interval."""
+        lost = self.wall_s * self.useful_s.inverse + Amount(-1.0)
+        low, high = lost.bounds
+        return 1 / (1 + lost.value), 1 / (1 + high), 1 / (1 + low)
+
+    @property
+    def num_failures(self) -> Number:
+        """Interruptions to be expected."""
+        return sum(phase.num_failures for phase in self.phases)
+
+    @property
+    def usd(self) -> Amount | None:
+        """Dollars, or None where a phase has no price."""
+        return _total([phase.usd for phase in self.phases])
+
+    @property
+    def joules(self) -> Amount | None:
+        """Energy of the building, or None where a phase has none."""
+        return _total([phase.joules for phase in self.phases])
+
+
+def _total(parts: list[Amount | None]) -> Amount | None:
+    """The sum, where every part is known."""
+    known = [part for part in parts if part is not None]
+    return reduce(add, known) if len(known) == len(parts) else None
+
+
+def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -> Phase:
+    """One phase of a run.
+
+    Parameters
+    ----------
+    phase_tokens : float
+        Tokens to train; the last step may be a part of one.
+    cost : StepCost
+        Of the phase's step on that cluster.
+
+    Returns
+    -------
+    Phase
+        Devices are paid for all the time. They draw the step's power while steps run, those that a failure
+        takes back too, and the power of standing still while they save and restart.
+
+    Raises
+    ------
+    InfeasibleError
+        The job fails faster than it starts.
+    """
+    lost = lost_time(cluster.reliability, cost.num_devices, cluster.name)
+    num_steps = phase_tokens / cost.step_tokens
+    useful_s = cost.step_s * num_steps
+    wall_s = useful_s * lost.wall
+    usd = joules = None
+    if cost.price_usd_per_hour is not None:
+        usd = wall_s * cost.price_usd_per_hour * (cost.num_devices / HOUR_S)
+    if cost.energy is not None:
+        steps_j = cost.energy.step_j * num_steps * (lost.redone + Amount(1.0))
+        joules = steps_j + cost.energy.stopped_w * useful_s * lost.stopped
+    return Phase(
+        name=name,
+        phase_tokens=phase_tokens,
+        num_steps=num_steps,
+        cost=cost,
+        lost=lost,
+        useful_s=useful_s,
+        wall_s=wall_s,
+        num_failures=wall_s.value / lost.time_between_failures_s,
+        usd=usd,
+        joules=joules,
+    )

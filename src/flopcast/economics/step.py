@@ -1,0 +1,116 @@
+"""What one step costs: dollars for the devices' time, joules for their power.
+
+Answers: what do a step, and 1e12 tokens, cost in money and in energy, between which bounds?
+Elsewhere: joules of a device (power.py), a whole run with its failures (run.py), prices and powers that
+hold where a user says nothing (spec/operations.py).
+Money is paid for every device and second of the step, whatever it does. Energy is that of the building:
+devices, what else the nodes draw, and the share of both that cooling and conversion take (PUE).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.cost.factors import Factor
+from flopcast.cost.price import Priced
+from flopcast.economics.amount import Amount
+from flopcast.economics.power import device_energy, drawn_w
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.operations import HOUR_S, Price
+from flopcast.spec.site import Site
+from flopcast.timeline.step import Timeline
+
+MANY_TOKENS = 1e12  # what costs are quoted for
+KWH_J = 3.6e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Energy:
+    """Energy of a step; a device's power is what its own sensor would show.
+
+    `step_j` is the whole cluster's, building included; `stopped_w` what it draws while nothing runs.
+    """
+
+    step_j: Amount
+    device_power_w: Amount  # mean over the step and over devices
+    stopped_w: Amount
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCost:
+    """A step as something to be paid for.
+
+    `step_usd` is None where nobody said what a device costs, `energy` where no data sheet says what it may
+    draw. The step's own time is an amount too, so that what a run makes of it hangs on the same factors.
+    """
+
+    step_s: Amount
+    step_tokens: float
+    num_devices: int
+    price: Price | None
+    price_usd_per_hour: Amount | None  # of one device
+    step_usd: Amount | None
+    energy: Energy | None
+
+    def per_many_tokens(self, of_step: Amount) -> Amount:
+        """What 1e12 tokens take, of what a step takes."""
+        return of_step * (MANY_TOKENS / self.step_tokens)
+
+
+def step_cost(
+    job: Job, step_s: Amount, timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
+) -> StepCost:
+    """Money and energy of one step.
+
+    Parameters
+    ----------
+    step_s : Amount
+        Seconds of the step, jitter included.
+    whole : mapping of str to Factor
+        What scales the whole step.
+
+    Returns
+    -------
+    StepCost
+        Amounts hang on the step's own factors and, by name, on `price[...]`, `power_...[DEVICE]`,
+        `node_power[CLUSTER]` and `pue[CLUSTER]`: what two predictions share cancels in their ratio.
+    """
+    cluster = job.cluster
+    hourly = None if cluster.price is None else _hourly(cluster.price, cluster)
+    return StepCost(
+        step_s=step_s,
+        step_tokens=job.step_tokens,
+        num_devices=cluster.num_devices,
+        price=cluster.price,
+        price_usd_per_hour=hourly,
+        step_usd=None if hourly is None else step_s * hourly * (cluster.num_devices / HOUR_S),
+        energy=None
+        if cluster.node.device.board_power_w is None
+        else _energy(cluster, job.site, step_s, device_energy(timeline, priced, cluster, job.site, whole)),
+    )
+
+
+def _hourly(price: Price, cluster: Cluster) -> Amount:
+    """Dollars of a device for an hour; a price of one's own is one's own for each cluster."""
+    name = f"price[{cluster.name}]" if price.terms == "own" else f"price[{price.name}]"
+    fixed = Amount(price.device_usd_per_hour)
+    return fixed.hanging_on(name, price.log_sigma_factor) if price.log_sigma_factor else fixed
+
+
+def _energy(cluster: Cluster, site: Site, step_s: Amount, device_j: Amount) -> Energy:
+    """Of a device's joules, those of the building."""
+    device, facility = cluster.node.device, cluster.facility
+    beside_w = Amount(facility.node_overhead_fraction * (device.board_power_w or 0.0)).hanging_on(
+        f"node_power[{cluster.name}]", facility.node_overhead_log_sigma_factor
+    )
+    idle_w = Amount(drawn_w(device.power.idle, device, site)).hanging_on(
+        f"power_idle[{device.name}]", device.power.idle.log_sigma_factor
+    )
+    building = Amount(facility.power_usage_effectiveness_ratio * cluster.num_devices).hanging_on(
+        f"pue[{cluster.name}]", facility.power_usage_effectiveness_log_sigma_factor
+    )
+    return Energy(
+        step_j=(device_j + beside_w * step_s) * building,
+        device_power_w=device_j * step_s.inverse,
+        stopped_w=(idle_w + beside_w) * building,
+    )

@@ -1,0 +1,156 @@
+"""What it takes to operate a cluster: what a device costs, what it draws, how often it stops.
+
+Answers: which numbers are behind money, energy and lost time, and which hold where nobody states them?
+Elsewhere: what a step and a whole run cost by them (economics/), prices that ship (catalog/prices).
+Defaults name their source here; every one has a sigma, which is where intervals of costs come from. Powers
+are fractions of the board power that a device's data sheet prints, because that is what published
+measurements have in common.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from flopcast.nouns import Noun
+from flopcast.spec.model import Source
+
+POWER_CLASSES = ("products", "attention", "memory", "communication", "waiting")
+HOUR_S = 3600.0
+
+
+class Price(Noun):
+    """What one device costs for an hour, with its share of the node, as one public list says it.
+
+    Attributes
+    ----------
+    device : str
+        The device that is for hire; empty where a user states a price of his own.
+    terms : str
+        "on_demand" may be given back at any time, "reserved" is paid for whether used or not, "own" is what
+        a user states.
+    date : str
+        When the price was read: prices of this kind change every month.
+    log_sigma_factor : float
+        0: a price is as certain as it is stated; a budget for next year may say 0.2.
+    """
+
+    name: str = "own"
+    device: str = ""
+    device_usd_per_hour: float = Field(gt=0, description="dollars for one device and hour")
+    currency: Literal["USD"] = Field(default="USD", description="no rates of exchange are kept")
+    terms: Literal["on_demand", "reserved", "own"] = "own"
+    date: str = Field(default="", description="when it was read: 2026-09-20")
+    log_sigma_factor: float = Field(default=0.0, ge=0)
+    source: tuple[Source, ...] = ()
+
+    def told(self) -> str:
+        """The price and where it comes from, "3.99 USD/h a device (aws-p5, on demand, 2026-11-09)"."""
+        words = ", ".join(word for word in (self.name, self.terms.replace("_", " "), self.date) if word)
+        origin = "your own" if self.terms == "own" and self.name == "own" else words
+        return f"{self.device_usd_per_hour:g} USD/h a device ({origin})"
+
+
+class Draw(Noun):
+    """Power as a fraction of the board power, and the sigma of its logarithm."""
+
+    fraction: float = Field(gt=0, le=1, description="of the board power")
+    log_sigma_factor: float = Field(default=0.1, ge=0)
+
+
+def _draw(fraction: float, log_sigma_factor: float) -> Draw:
+    """A default draw."""
+    return Draw(fraction=fraction, log_sigma_factor=log_sigma_factor)
+
+
+class Power(Noun):
+    """What a device draws while it does one kind of work, as fractions of its board power.
+
+    Attributes
+    ----------
+    products, attention, memory : Draw
+        Matrix products, fused attention, and kernels that wait for memory. Large products run into the
+        power limit: they are slower with random than with constant data for that reason alone.
+    communication : Draw
+        A collective that compute waits for; beside compute it is taken to cost nothing, as a device at its
+        limit gives up clock for it.
+    waiting : Draw
+        Nothing but kernels that spin, for a neighbour or for launches, at full clock.
+    idle : Draw
+        No work at all: while a job is restarted or waits for storage.
+
+    References
+    ----------
+    Products: power limits H100 (H. He, "Strangely, matrix multiplications on GPUs run faster when given
+    'predictable' data", 2024); training steps reach or exceed the limit on A100 and fall between them
+    (Patel et al., ASPLOS 2024, DOI 10.1145/3620666.3651329). Communication: 16 times the H100 of a data
+    parallel job, a third less work, yet 620 W a device instead of 658 (arXiv:2411.13055), against phases of
+    exchange that draw a fifth to three quarters of the limit (ASPLOS 2024, as above): hence a wide sigma.
+    Training on H100 moves between 15 % of the most that it draws, while it saves, and 85 %
+    (arXiv:2503.05804). Attention, memory, waiting: estimates between these, as wide as what is known.
+    """
+
+    products: Draw = _draw(0.95, 0.07)
+    attention: Draw = _draw(0.85, 0.12)
+    memory: Draw = _draw(0.6, 0.2)
+    communication: Draw = _draw(0.55, 0.3)
+    waiting: Draw = _draw(0.3, 0.35)
+    idle: Draw = _draw(0.15, 0.25)
+
+
+class Facility(Noun):
+    """What draws power beside the devices.
+
+    Attributes
+    ----------
+    node_overhead_fraction : float
+        Processors, memory, network cards, switches and fans of a node, for each device, as a fraction of
+        its board power; they draw it whatever the devices do.
+    power_usage_effectiveness_ratio : float
+        Power of the building over power of the computers in it (PUE).
+
+    References
+    ----------
+    A node of 8 H100 that trains draws 7.8 kW in the mean and 8.4 kW at most (arXiv:2506.14551, 76 % of
+    10.2 kW; arXiv:2412.08602), where its devices draw about 5.2 of at most 5.6: 0.45 to 0.5 of the board
+    power. PUE 1.2: as where BLOOM was trained (arXiv:2211.02001); operators of clouds print 1.1, the mean
+    of a survey of 2024 is 1.56 (Uptime Institute).
+    """
+
+    node_overhead_fraction: float = Field(default=0.45, ge=0, description="of the board power, a device")
+    node_overhead_log_sigma_factor: float = Field(default=0.25, ge=0)
+    power_usage_effectiveness_ratio: float = Field(default=1.2, ge=1, description="PUE")
+    power_usage_effectiveness_log_sigma_factor: float = Field(default=0.1, ge=0)
+
+
+class Reliability(Noun):
+    """How often a run is interrupted, and what an interruption and a checkpoint take.
+
+    Attributes
+    ----------
+    device_time_between_failures_s : float
+        Mean, of one device with its share of everything that can stop a job; a job of n devices is
+        interrupted n times as often.
+    restart_s : float
+        From the failure to the first new step: found out, nodes exchanged, started, checkpoint loaded.
+    checkpoint_s : float
+        How long the devices stand still for one checkpoint; what is written while they go on is no part.
+    checkpoint_interval_s : float or None
+        Work between two checkpoints; None: what loses the least time.
+
+    References
+    ----------
+    Failures: 419 unexpected interruptions in 54 days of 16,384 H100, 50,700 device-hours each (Llama 3,
+    arXiv:2407.21783, section 3.3.4); two clusters of A100, 6.5 and 2.34 failures in 1000 days of a node of
+    8, 29,500 and 82,100 device-hours (arXiv:2410.21680). Their geometric mean and spread stand here.
+    Restart: with these, 10 minutes and the checkpoint below, a run like Llama 3's keeps 91 % of its time,
+    and "more than 90 %" is printed. Checkpoint: 6.3 s, asynchronous, of a 7B model, 148.8 s otherwise
+    (https://pytorch.org/blog/reducing-checkpointing-times).
+    """
+
+    device_time_between_failures_s: float = Field(default=49_700 * HOUR_S, gt=0)
+    failures_log_sigma_factor: float = Field(default=0.5, ge=0)
+    restart_s: float = Field(default=600.0, ge=0)
+    restart_log_sigma_factor: float = Field(default=0.5, ge=0)
+    checkpoint_s: float = Field(default=6.3, gt=0)
+    checkpoint_log_sigma_factor: float = Field(default=0.7, ge=0)
+    checkpoint_interval_s: float | None = Field(default=None, gt=0, description="None: the best")
