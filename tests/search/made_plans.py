@@ -1,0 +1,29 @@
+"""Played plans made up by hand, so that the right order and the right sentence are known."""
+
+from conftest import make_job
+
+from flopcast.search.exact import Exact
+from flopcast.spec.plan import Plan
+from flopcast.timeline.uncertainty import Sensitivity, interval
+
+JOB = make_job()
+
+
+def factor(name, sigma, share=1.0):
+    return Sensitivity(name=name, log_sigma_factor=sigma, share=share)
+
+
+def played(step_s, *factors, used_bytes=40e9, fits=True, job=JOB, breakdown=None, **plan):
+    """A plan that takes so many seconds; its words are those of a plan, on one DGX A100."""
+    low_s, high_s = interval(step_s, factors)
+    made = Plan(**({"dp": 8, "gbs": 16, "precision": "fp16"} | plan))
+    return Exact(
+        job=job.model_copy(update={"plan": made}),
+        step_time_s=step_s,
+        step_low_s=low_s,
+        step_high_s=high_s,
+        factors=tuple(factors),
+        breakdown=breakdown or {"mlp": 0.6 * step_s, "attention": 0.4 * step_s},
+        device_used_bytes=used_bytes,
+        fits=fits,
+    )

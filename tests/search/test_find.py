@@ -1,0 +1,134 @@
+"""A whole search: what it decides is what playing every plan would decide, and breaking it off loses
+nothing that it had."""
+
+import pytest
+from conftest import make_job
+
+from flopcast.io.curves import load_book
+from flopcast.prediction import predict
+from flopcast.search import find as finding
+from flopcast.search.find import find
+from flopcast.search.grid import batches, plan_at
+from flopcast.search.question import Question
+from flopcast.search.space import Space
+from flopcast.workload.checks import check
+
+JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
+SPACE = Space(gbs=64, mbs="1,2", vpp="1,2", cp=1, zero=1, dp_shard=0)
+QUESTION = Question(jobs=(JOB,), space=SPACE)
+
+
+def exhaustive(space, job=JOB):
+    """Reports of all plans of the space that keep the rules and leave the headroom, one by one."""
+    book = load_book(job.cluster)
+    for sized, plans in batches(job, space):
+        for row in range(plans.size):
+            tried = sized.model_copy(update={"plan": plan_at(plans, row)})
+            if not check(tried):
+                report = predict(tried, book)
+                room_bytes = space.headroom_fraction * report.memory.capacity_bytes
+                if report.memory.fits and report.memory.device_used_bytes <= room_bytes:
+                    yield report
+
+
+@pytest.fixture(scope="module")
+def found():
+    return find(QUESTION, load_book)
+
+
+def test_the_best_plan_is_the_best_of_all_played_one_by_one(found):
+    reports = list(exhaustive(SPACE))
+
+    best = min(found.plans, key=lambda one: one.losses[0].value)
+
+    assert best.losses[0].value == pytest.approx(min(r.step_time_s for r in reports), rel=1e-12)
+    assert best.ratio == 1.0
+    assert found.feasible == len(reports)
+    assert {one.played.plan for one in found.plans} == {report.job.plan for report in reports}
+
+
+def test_the_front_is_that_of_all_plans_played_one_by_one(found):
+    points = {(r.step_time_s, r.memory.device_used_bytes): r.job.plan for r in exhaustive(SPACE)}
+    undominated = {
+        plan
+        for (s, b), plan in points.items()
+        if not any(t <= s and c <= b and (t, c) != (s, b) for t, c in points)
+    }
+
+    assert undominated <= {one.played.plan for one in found.on_front}
+    assert len(found.on_front) < len(found.plans)
+
+
+def test_the_first_plan_is_among_the_best_for_all_that_is_known(found):
+    first = found.plans[0]
+
+    assert first.equal
+    assert first.ratio_low <= 1 <= first.ratio_high
+
+
+def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
+    tight = make_job(
+        model={
+            "hidden": 6144,
+            "vocabulary": 50257,
+            "blocks": [{"count": 40, "mixer": {"heads": 48}, "feed_forward": {"ffn_hidden": 24576}}],
+        },
+        cluster="selene:2",
+        stack="megatron-core",
+        batch={"seq": 8192},
+        plan="dp=16 gbs=64",
+    )
+    answer = find(Question(jobs=(tight,), space=SPACE), load_book)
+
+    needs = [one.played.device_used_bytes for one in answer.nearest]
+    steps_s = [one.losses[0].value for one in answer.nearest]
+    room_bytes = SPACE.headroom_fraction * tight.cluster.node.device.memory_bytes
+    assert needs
+    assert all(one.ratio < 1 for one in answer.nearest)
+    assert all(need > room_bytes for need in needs)
+    assert needs == sorted(needs)
+    assert steps_s == sorted(steps_s, reverse=True)
+
+
+def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
+    screen, calls = finding.screen, []
+
+    def interrupted(job, plans, book):
+        calls.append(plans.size)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return screen(job, plans, book)
+
+    monkeypatch.setattr(finding, "screen", interrupted)
+
+    answer = find(QUESTION, load_book)
+
+    assert answer.partial
+    assert answer.candidates == sum(calls[:2])
+    assert answer.plans
+
+
+def test_progress_ends_with_everything_done():
+    heard = []
+
+    answer = find(QUESTION, load_book, heard.append)
+
+    screening = [one for one in heard if one.doing == "screening"]
+    playing = [one for one in heard if one.doing == "playing"]
+    assert [one.doing for one in heard] == ["screening"] * len(screening) + ["playing"] * len(playing)
+    assert screening[-1].done == screening[-1].total == answer.candidates
+    assert playing[-1].done == playing[-1].total == answer.played
+    assert [one.done for one in screening] == sorted(one.done for one in screening)
+
+
+def test_two_clusters_are_ranked_together_and_said_not_to_be_where_they_are_not():
+    """The same devices under two names: their difference is no more than what each name leaves open."""
+    other = make_job(cluster="dgx-a100:1", stack="megatron-core", plan="dp=8 gbs=64")
+    space = SPACE.model_copy(update={"tensor_parallel": (1,)})
+
+    answer = find(Question(jobs=(JOB, other), space=space), load_book)
+
+    clusters = {one.played.job.cluster.name for one in answer.plans}
+
+    assert clusters == {"selene", "dgx-a100"}
+    assert {one.played.job.cluster.name for one in answer.plans if one.equal} == clusters

@@ -1,0 +1,67 @@
+"""What a search may be asked: faults of a question, all at once, each with an edit that mends it."""
+
+import pytest
+from conftest import make_job
+
+from flopcast.errors import SpecError
+from flopcast.search.objectives import OBJECTIVES
+from flopcast.search.question import Question
+from flopcast.search.space import Space
+
+JOB = make_job()
+LISTED = make_job(
+    batch={"seq": 1024, "micro_batches": [{"seq": 512, "count": 1}, {"seq": 1024, "count": 1}]}
+)
+
+
+def faults_of(**parts):
+    with pytest.raises(SpecError) as raised:
+        Question(**({"jobs": (JOB,)} | parts))
+    return [problem.field for problem in raised.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("parts", "fields"),
+    [
+        ({"jobs": ()}, ["jobs"]),
+        ({"objectives": ()}, ["objectives"]),
+        ({"objectives": ("stepp_time",)}, ["objective"]),
+        ({"objectives": ("time_to_train",)}, ["tokens"]),
+        ({"deadline_s": 1e6}, ["tokens"]),
+        ({"deadline_s": -1.0, "total_tokens": 1e12}, ["deadline"]),
+        ({"total_tokens": -1.0}, ["tokens"]),
+        ({"space": Space(gbs="16,32")}, ["objective"]),
+        ({"space": Space(gpus="12")}, ["space.num_devices"]),
+        ({"jobs": (LISTED,)}, ["batch.micro_batches"]),
+        ({"objectives": ("speed", "price"), "total_tokens": -1.0}, ["objective", "objective", "tokens"]),
+    ],
+)
+def test_a_question_without_sense_is_refused_with_every_fault(parts, fields):
+    assert faults_of(**parts) == fields
+
+
+def test_a_near_name_is_suggested():
+    with pytest.raises(SpecError) as raised:
+        Question(jobs=(JOB,), objectives=("tokens_per_sec",))
+
+    assert raised.value.problems[0].fix == "write tokens_per_s"
+
+
+def test_several_batches_may_be_compared_by_their_rate():
+    asked = Question(jobs=(JOB,), space=Space(gbs="16,32"), objectives=("tokens_per_s",))
+
+    assert [objective.key for objective in asked.asked] == ["tokens_per_s", "peak_memory_bytes"]
+
+
+def test_one_objective_has_memory_beside_it_and_several_stand_alone():
+    names = ("tokens_per_s", "tokens_per_s_per_device")
+
+    assert Question(jobs=(JOB,)).asked[1] is OBJECTIVES["memory"]
+    assert len(Question(jobs=(JOB,), objectives=names).asked) == 2
+    assert len(Question(jobs=(JOB,), objectives=("memory",)).asked) == 1
+
+
+def test_a_job_is_asked_about_on_every_size_of_its_cluster():
+    sizes = Question(jobs=(JOB, JOB), space=Space(gpus="2,4", gbs=16)).sized()
+
+    assert [job.cluster.num_devices for job in sizes] == [2, 4, 2, 4]

@@ -1,0 +1,103 @@
+"""The order of played plans: by intervals of differences, the simplest of equals first."""
+
+import math
+
+import pytest
+from made_plans import JOB, factor, played
+
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.search.find import ranked
+from flopcast.search.question import Question
+from flopcast.search.rank import simplicity
+
+QUESTION = Question(jobs=(JOB,))
+KERNELS = factor("gemm_level[a100]", 0.3)  # wide, but common to all plans
+
+
+def fabric(share):
+    return factor("fabric[x]", 0.05, share)
+
+
+def test_what_all_plans_share_does_not_blur_their_order():
+    fast, slow = played(1.0, KERNELS, tp=2, dp=4), played(1.01, KERNELS)
+
+    first, second = ranked(QUESTION, [slow, fast])
+
+    assert (first.played, second.played) == (fast, slow)
+    assert not second.equal
+    assert second.ratio_low == pytest.approx(1.01) == second.ratio_high
+
+
+def test_of_plans_that_cannot_be_told_apart_the_simplest_comes_first():
+    intricate = played(1.0, KERNELS, fabric(0.2), dp=1, tp=4, pp=2, vpp=2)
+    simple = played(1.01, KERNELS, fabric(0.0))
+
+    first, second = ranked(QUESTION, [intricate, simple])
+
+    assert first.played is simple
+    assert second.played is intricate
+    assert (first.equal, second.equal) == (True, True)
+
+
+def test_the_interval_of_a_ratio_is_that_of_the_difference_of_shares():
+    best, other = played(1.0, KERNELS, fabric(0.3)), played(1.1, KERNELS, fabric(0.1), tp=2, dp=4)
+
+    behind = ranked(QUESTION, [best, other])[-1]
+
+    half = NINETY_PERCENT * 0.05 * 0.2
+    assert math.log(behind.ratio_high / behind.ratio) == pytest.approx(half)
+    assert math.log(behind.ratio / behind.ratio_low) == pytest.approx(half)
+
+
+def test_a_plan_is_equal_as_long_as_its_interval_holds_one():
+    best = played(1.0, KERNELS, fabric(0.5), tp=2, dp=4)
+    edge = math.exp(NINETY_PERCENT * 0.05 * 0.5)
+
+    inside, outside = (ranked(QUESTION, [best, played(s, KERNELS)]) for s in (edge * 0.999, edge * 1.001))
+
+    assert [one.equal for one in inside] == [True, True]
+    assert [one.equal for one in outside] == [True, False]
+
+
+def test_plans_behind_the_first_are_in_the_order_of_their_losses():
+    plans = [played(step_s, KERNELS, mbs=1, gbs=16 * k) for k, step_s in enumerate((3, 1, 2, 5, 4), 1)]
+
+    order = [one.losses[0].value for one in ranked(QUESTION, plans)]
+
+    assert order == sorted(order)
+
+
+def test_without_plans_there_is_no_order():
+    assert ranked(QUESTION, []) == ()
+
+
+def test_a_plan_with_more_of_everything_is_less_simple():
+    """Each step adds one thing to run."""
+    plain = {"dp": 8}
+    steps = [
+        plain,
+        {"dp": 8, "zero": 1},
+        {"dp": 8, "zero": 1, "recompute": "full"},
+        {"dp": 4, "tp": 2, "zero": 1},
+        {"dp": 2, "tp": 4, "zero": 1},
+        {"dp": 2, "tp": 4, "zero": 1, "recompute": "selective"},
+        {"dp": 2, "tp": 2, "pp": 2, "zero": 1},
+        {"dp": 2, "tp": 2, "pp": 2, "vpp": 2, "zero": 1},
+    ]
+
+    measures = [simplicity(played(1.0, **plan)) for plan in steps]
+
+    assert measures == sorted(measures)
+    assert len(set(measures)) == len(measures)
+
+
+def test_rates_are_ranked_by_their_inverse():
+    """Twice the batch in one and a half times the time is a higher rate."""
+    small, large = played(1.0, KERNELS), played(1.5, KERNELS, gbs=32)
+
+    rates = Question(jobs=(JOB,), objectives=("tokens_per_s",))
+
+    assert ranked(rates, [small, large])[0].played is large
+    objective = rates.first
+    rate = objective.shown(ranked(rates, [large])[0].losses[0].value)
+    assert rate == pytest.approx(large.job.step_tokens / 1.5)

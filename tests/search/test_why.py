@@ -1,0 +1,210 @@
+"""Sentences of a search: they name what was made larger by hand, with its number."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from conftest import make_job
+from made_plans import JOB, factor, played
+
+from flopcast.search.find import Found
+from flopcast.search.found_drawing import Scale, as_html, as_svg
+from flopcast.search.found_json import as_json, as_rows
+from flopcast.search.found_text import as_text
+from flopcast.search.objectives import OBJECTIVES
+from flopcast.search.question import Question
+from flopcast.search.rank import against, losses_of, ranked
+from flopcast.search.why import why_first, why_infeasible, why_not
+
+QUESTION = Question(jobs=(JOB,))
+COMMON = factor("gemm_level[a100]", 0.1, 0.5)
+BEST = played(10.0, COMMON, breakdown={"mlp": 6.0, "attention": 3.0, "pipeline_bubble": 1.0})
+
+
+def found(*plans, nearest=(), question=QUESTION, **parts):
+    """The answer of a search that played these plans."""
+    order = ranked(question, plans)
+    best = order[0].losses[0] if order else losses_of(question, BEST)[0]
+    whole = {
+        "question": question,
+        "candidates": 1000,
+        "possible": 500,
+        "feasible": len(plans),
+        "played": len(plans) + len(nearest),
+        "plans": order,
+        "on_front": order,
+        "nearest": tuple(against(best, one, losses_of(question, one)) for one in nearest),
+        "rejected": None,
+        "thinned": False,
+        "partial": False,
+    }
+    return Found(**(whole | parts))
+
+
+def test_a_runner_up_is_told_what_it_takes_more_of():
+    other = played(
+        11.0, COMMON, tp=2, dp=4, breakdown={"mlp": 6.0, "attention": 2.5, "pipeline_bubble": 2.5}
+    )
+    answer = found(BEST, other)
+
+    sentence = why_not(answer.plans[1], answer.plans[0], QUESTION)
+
+    assert "10.0% slower than the best (90 %: +10.0% to +10.0%)" in sentence
+    assert "1.50 s more in pipeline bubble" in sentence
+    assert "500 ms less in attention" in sentence
+
+
+def test_steps_of_other_batches_are_compared_token_by_token():
+    """Twice the batch in twice the time takes no more of anything."""
+    rates = Question(jobs=(JOB,), objectives=("tokens_per_s",))
+    double = played(20.2, COMMON, gbs=32, breakdown={"mlp": 12.0, "attention": 6.0, "pipeline_bubble": 2.2})
+    answer = found(BEST, double, question=rates)
+
+    sentence = why_not(answer.plans[1], answer.plans[0], rates)
+
+    assert "1.0% slower" in sentence
+    assert "100 ms more in pipeline bubble" in sentence
+    assert "mlp" not in sentence
+
+
+def test_the_first_is_told_what_limits_it_and_what_would_help():
+    """Half of the step hangs on products: 10 % faster ones save half of 1 - 1 / 1.1."""
+    sentence = why_first(found(BEST, played(12.0, COMMON, tp=2, dp=4)))
+
+    assert "ahead of every other plan" in sentence
+    assert "mlp (60%) and attention (30%)" in sentence
+    assert f"gemm_level[a100] saves {0.5 * (1 - 1 / 1.1):.1%}" in sentence
+
+
+def test_what_nobody_can_buy_is_no_advice():
+    doubtful = played(10.0, factor("jitter", 0.1), factor("unexplained[x]", 0.1), factor("host", 0.1, 0.2))
+
+    sentence = why_first(found(doubtful))
+
+    assert "jitter" not in sentence
+    assert "unexplained" not in sentence
+    assert "host saves 1.8%" in sentence
+
+
+def test_a_simpler_plan_says_how_far_it_is_behind():
+    intricate = played(9.9, COMMON, factor("fabric[x]", 0.1, 0.3), dp=1, tp=8)
+
+    sentence = why_first(found(intricate, BEST))
+
+    assert "the simplest of 2 that cannot be told apart" in sentence
+    assert "1.0% slower than the best" in sentence
+
+
+def test_a_plan_that_does_not_fit_is_told_how_many_bytes_it_lacks():
+    device_bytes = JOB.cluster.node.device.memory_bytes
+    room_bytes = 0.95 * device_bytes
+    large = played(8.0, COMMON, used_bytes=room_bytes + 7e9, fits=False)
+    answer = found(BEST, nearest=[large])
+
+    sentence = why_infeasible(answer.nearest[0], QUESTION)
+
+    assert "20.0% faster than the best" in sentence
+    assert "needs 7.00 GB more" in sentence
+
+
+def test_a_plan_that_fits_without_headroom_lacks_the_headroom():
+    device_bytes = JOB.cluster.node.device.memory_bytes
+    tight = played(8.0, COMMON, used_bytes=0.99 * device_bytes)
+
+    sentence = why_infeasible(found(BEST, nearest=[tight]).nearest[0], QUESTION)
+
+    assert f"needs {0.04 * device_bytes / 1e9:.2f} GB more" in sentence
+
+
+def test_a_deadline_that_is_missed_is_told_with_what_is_missing():
+    tokens = BEST.job.step_tokens * 8640  # a day of steps of ten seconds
+    late = Question(jobs=(JOB,), total_tokens=tokens, deadline_s=43200.0)
+
+    sentence = why_infeasible(found(nearest=[BEST], question=late).nearest[0], late, alone=True)
+
+    assert sentence.startswith("the nearest needs a deadline later")
+    assert "12.0 h" in sentence
+
+
+def test_the_table_tells_common_words_once_and_marks_what_is_equal():
+    text = as_text(found(BEST, played(10.0, COMMON, tp=2, dp=4), played(12.0, COMMON, tp=4, dp=2)))
+
+    assert "every plan: mbs=1 gbs=16 precision=fp16" in text
+    assert re.search(r"^1 = +dp=8 ", text, re.M)
+    assert re.search(r"^2 = +dp=4 tp=2 ", text, re.M)
+    assert re.search(r"^3 +dp=2 tp=4 .*\+20\.0%", text, re.M)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"partial": True}, "broken off: only a part of the space was searched"),
+        ({"thinned": True}, "the front is longer than what was played of it"),
+    ],
+)
+def test_what_is_not_whole_says_so(parts, told):
+    assert told in as_text(found(BEST, **parts))
+    assert told not in as_text(found(BEST))
+
+
+def test_an_order_of_clusters_inside_the_interval_is_not_settled():
+    other = make_job(cluster="dgx-a100:2", plan="dp=16 gbs=16")
+    two = Question(jobs=(JOB, other), objectives=("tokens_per_s",))
+    mine = played(10.0, factor("fabric[a]", 0.1))
+    near = played(10.3, factor("fabric[b]", 0.1), job=other, dp=16)
+    far = played(16.0, factor("fabric[b]", 0.1), job=other, dp=16)
+
+    unsure, sure = (as_text(found(mine, theirs, question=two)) for theirs in (near, far))
+
+    assert "the order is not settled" in unsure
+    assert "the order is not settled" not in sure
+    assert "the best on each cluster" in sure
+
+
+def test_rates_in_json_are_candidates_over_seconds():
+    told = as_json(found(BEST), 5, seconds=4.0, screening_s=2.0)
+
+    assert told["screened_per_s"] == 500.0
+    assert told["seconds"] == 4.0
+
+
+def test_json_lists_as_many_plans_as_asked_and_the_whole_front():
+    plans = [played(10.0 + n, COMMON, gbs=16 * (n + 1)) for n in range(6)]
+
+    told = as_json(found(*plans), 2, 1.0, 1.0)
+
+    assert len(told["plans"]) == 2
+    assert len(told["pareto"]) == 6
+
+
+def test_a_row_holds_lists_as_texts_and_says_whether_it_is_on_the_front():
+    uneven = played(10.0, COMMON, dp=4, pp=2, stage_layers=(3, 5))
+    answer = replace(found(uneven, BEST), on_front=())
+
+    rows = as_rows(answer)
+
+    assert {row["stage_layers"] for row in rows} == {"", "3,5"}
+    assert not any(row["on_front"] for row in rows)
+    assert [row["rank"] for row in rows] == [1, 2]
+
+
+def test_names_in_a_drawing_are_escaped():
+    named = JOB.model_copy(update={"model": JOB.model.model_copy(update={"name": "<b>&"})})
+    page = as_html(found(BEST, question=Question(jobs=(named,))), "<i>")
+
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;" in page
+    assert "&lt;i&gt;" in page
+
+
+def test_a_drawing_of_one_plan_or_of_none_is_whole():
+    assert as_svg(found(BEST)).count("<circle") == 1
+    assert "no plan is feasible" in as_svg(found())
+
+
+def test_marks_stand_where_their_values_are():
+    """Linear: the middle of two values is the middle of their dots."""
+    scale = Scale(objective=OBJECTIVES["step_time"], low=2.0, high=6.0, start=100, end=500)
+
+    assert (scale.at(2.0), scale.at(4.0), scale.at(6.0), scale.at(9.0)) == (100, 300, 500, 500)
+    assert scale.ticks == [2, 3, 4, 5, 6]
