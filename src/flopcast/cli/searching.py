@@ -52,7 +52,8 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
     options = {key: named[key] for key in ("model", "stack", "seq", "site")}
-    options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
+    options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None}
+    options |= {"gpus": None, "price": named.get("price")}
     clusters = named["clusters"] if isinstance(named["clusters"], tuple) else ()
     read = [
         faults.of(partial(read_from, job, changes, open_job_of, **options, cluster=cluster), None)
