@@ -12,6 +12,7 @@ from pathlib import Path
 from flopcast import prediction
 from flopcast.cost.factors import Level
 from flopcast.errors import Problem, SpecError
+from flopcast.io.constants import shipped
 from flopcast.io.curves import load_book
 from flopcast.io.jobs import load_job as read_job
 from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
@@ -209,7 +210,9 @@ def validate_published(
         return fitting.leave_out(tables.predicted, leave_out)
     if constants == "others":
         return fitting.leave_each_out(tables.predicted)
-    return replace(tables.predicted({} if constants == "none" else None), constants=constants)
+    found = tables.predicted({} if constants == "none" else None)
+    fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
+    return replace(found, constants=constants, fitted_on=fitted_on)
 
 
 def validate_decisions(

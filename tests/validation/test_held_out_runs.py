@@ -7,6 +7,7 @@ fitted on it. Limits leave room for what other work moves.
 import csv
 import json
 import statistics
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def test_no_constant_was_fitted_on_a_source_that_is_held_out():
 
     with TABLE.open(newline="", encoding="utf-8") as rows:
         assert fitted_on & {row["source_key"] for row in csv.DictReader(rows)} == set()
+
+
+def test_a_reader_is_told_whether_constants_were_fitted_on_what_is_judged(found):
+    source = found.rows[0].run.source
+
+    assert "none of these" in found.told
+    assert "these among them" in replace(found, fitted_on=frozenset([source])).told
+    assert found.told.startswith("Fitted: ")
+    assert "none of these" not in replace(found, constants="none").told
 
 
 def test_rows_are_left_out_only_for_a_batch_or_degrees_that_they_do_not_state(found):

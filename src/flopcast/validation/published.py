@@ -28,6 +28,7 @@ JUDGED: Mapping[Constants, str] = {
     "others": "Left out: each source is judged by constants that the runs of all other sources gave.",
     "none": "Never fitted: kernels, collectives and data sheets alone, no constant of any run.",
 }
+UNSEEN = "Fitted: constants are those of the catalogue, which runs of other sources gave, none of these."
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
@@ -122,17 +123,20 @@ class Published:
     """All rows of some tables: predicted, left out, seen twice (their ids).
 
     `constants`: "catalogue", those of every prediction; "others", fitted again without the source that is
-    judged; "none".
+    judged; "none". `fitted_on`: sources that gave constants of the catalogue.
     """
 
     rows: tuple[ComparedRun, ...]
     left_out: tuple[LeftOut, ...]
     twice: tuple[str, ...]
     constants: Constants = "catalogue"
+    fitted_on: frozenset[str] | None = None
 
     @property
     def told(self) -> str:
         """What a reader must know of the constants before the first number."""
+        if self.constants == "catalogue" and self.fitted_on is not None:
+            return JUDGED["catalogue"] if self.fitted_on & {row.run.source for row in self.rows} else UNSEEN
         return JUDGED[self.constants]
 
 
