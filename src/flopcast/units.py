@@ -79,6 +79,26 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
     raise ValueError(f"a number and a unit, such as {' or '.join(f'1.5 {_usual(u)}' for u in units)}")
 
 
+def parse_tokens(text: str) -> float:
+    """How many tokens a text means, as people write them: 2e12, 2T, 300B, 1.5 M.
+
+    Raises
+    ------
+    ValueError
+        No number, with or without one of these letters.
+
+    Examples
+    --------
+    >>> parse_tokens("2T"), parse_tokens("300 B"), parse_tokens("2e12")
+    (2000000000000.0, 300000000000.0, 2000000000000.0)
+    """
+    found = _NUMBER.fullmatch(text) or _NUMBER.fullmatch(f"{text} 1")
+    scale = {"1": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+    if found is None or found.group(2) not in scale:
+        raise ValueError("a number of tokens, such as 2e12, 2T or 300B")
+    return float(found.group(1)) * scale[found.group(2)]
+
+
 def _may_stand(prefix: str, unit: str) -> bool:
     """Whether people write this prefix before this unit."""
     if prefix not in _PREFIXES or (prefix and unit in _PLAIN):

@@ -93,7 +93,7 @@ def read_from(
     document, mistyped = _tried(document, lambda given: edited_document(given, changes))
     gpus = named["gpus"] or _unsized(document, stated)
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
-    document = _with_price(document, named["price"], anew=False)
+    document = _with_price(document, named.get("price"), anew=False)
     problems = (*unsized, *mistyped)
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
@@ -129,7 +129,7 @@ def _with_options(document: Document, **named: object) -> Document:
     if named["seq"] is not None:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": named["seq"]}
         document = placed(document, ("batch", "sequence_length"), "--seq")
-    document = _with_price(replace(document, data=data), named["price"], anew=True)
+    document = _with_price(replace(document, data=data), named.get("price"), anew=True)
     data = dict(document.data) if isinstance(document.data, dict) else data
     if isinstance(named["site"], Path):
         site = read_yaml(read_file(named["site"]), str(named["site"]))

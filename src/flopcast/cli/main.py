@@ -18,6 +18,7 @@ import flopcast
 COMMANDS = {  # name → (module, one line of help)
     "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
     "search": ("search", "Which plan is best, how sure is that, and what would a better one need?"),
+    "run": ("run", "How many days, dollars and kilowatt-hours does a whole training run take?"),
     "compare": ("compare", "Which of two jobs is faster, by how much, and is that sure?"),
     "memory": ("memory", "What must fit on each device? Needs no measured curves."),
     "validate": ("validate", "How right are the predictions on runs that others measured?"),

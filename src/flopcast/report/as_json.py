@@ -29,7 +29,7 @@ def as_json(report: Report) -> dict[str, object]:
     job, metrics = report.job, report.metrics
     return {
         "format_version": FORMAT_VERSION,
-        "job": _job(job),
+        "job": job_as_json(job),
         "step_time_s": nine_digits(report.step_time_s),
         "step_time_low_s": nine_digits(report.step_time_low_s),
         "step_time_high_s": nine_digits(report.step_time_high_s),
@@ -72,7 +72,7 @@ def as_json(report: Report) -> dict[str, object]:
     }
 
 
-def _job(job: Job) -> dict[str, object]:
+def job_as_json(job: Job) -> dict[str, object]:
     """What was asked: names of what the catalogue may hold, plan and batch field by field."""
     return {
         "model": job.model.name,

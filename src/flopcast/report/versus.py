@@ -3,21 +3,26 @@
 Answers: which of two jobs is faster, by how much, and could the order be the other way round?
 Elsewhere: the interval of a ratio (timeline/uncertainty.py).
 
-Steps of different batches are not comparable, so jobs are compared by seconds per token. What is unknown
-to both (the level of a device's kernels, a fabric) cancels in the ratio, which makes it surer than
-either prediction.
+Steps of different batches are not comparable, so jobs are compared by seconds, dollars and joules per
+token. What is unknown to both (the level of a device's kernels, a fabric) cancels in the ratio, which makes
+it surer than either prediction. Where the interval of a ratio holds 1, nothing is ranked by it.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from flopcast.report.as_json import FORMAT_VERSION, nine_digits
+from flopcast.economics.amount import Amount
+from flopcast.economics.step import KWH_J
+from flopcast.report.as_json import FORMAT_VERSION, nine_digits, with_bounds
 from flopcast.report.as_json import as_json as report_as_json
+from flopcast.report.costs import show_usd
 from flopcast.report.report import Report
 from flopcast.timeline.uncertainty import difference
 from flopcast.units import show, show_seconds
 
 LABELS = ("A", "B")
+Measure = Callable[[Report], Amount | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +30,8 @@ class Versus:
     """Two reports, and the second's time per token over the first's with its 90 % interval.
 
     A ratio of 0.9 says that the second needs a tenth less time for each token. `sure` is whether the
-    interval leaves 1 out: whether the order of the two is settled.
+    interval leaves 1 out: whether the order of the two is settled. Ratios of money and of energy are None
+    where one of the two is unknown.
     """
 
     first: Report
@@ -33,6 +39,8 @@ class Versus:
     time_ratio: float
     low_ratio: float
     high_ratio: float
+    usd_ratio: Amount | None
+    energy_ratio: Amount | None
 
     @property
     def sure(self) -> bool:
@@ -54,7 +62,39 @@ def versus(first: Report, second: Report) -> Versus:
     """
     ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
     low, high = difference(second.factors, first.factors, math.log(ratio))
-    return Versus(first=first, second=second, time_ratio=ratio, low_ratio=low, high_ratio=high)
+    return Versus(
+        first=first,
+        second=second,
+        time_ratio=ratio,
+        low_ratio=low,
+        high_ratio=high,
+        usd_ratio=_ratio(_usd, first, second),
+        energy_ratio=_ratio(_joules, first, second),
+    )
+
+
+def _usd(report: Report) -> Amount | None:
+    """Dollars of 1e12 tokens."""
+    of_step = report.cost.step_usd
+    return None if of_step is None else report.cost.per_many_tokens(of_step)
+
+
+def _joules(report: Report) -> Amount | None:
+    """Energy of 1e12 tokens, building included."""
+    energy = report.cost.energy
+    return None if energy is None else report.cost.per_many_tokens(energy.step_j)
+
+
+def _ratio(measure: Measure, first: Report, second: Report) -> Amount | None:
+    """The second's over the first's; what both hang on cancels as far as their shares agree."""
+    one, other = measure(first), measure(second)
+    return None if one is None or other is None else other * one.inverse
+
+
+def settled(ratio: Amount) -> bool:
+    """Whether the interval of a ratio leaves 1 out."""
+    low, high = ratio.bounds
+    return not low <= 1.0 <= high
 
 
 def as_text(compared: Versus, names: tuple[str, str]) -> str:
@@ -76,7 +116,8 @@ def as_text(compared: Versus, names: tuple[str, str]) -> str:
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
-    return "\n".join([*who, "", *table, "", _verdict(compared), *_warned(compared)])
+    verdicts = [_verdict(compared), *_verdicts_of_costs(compared)]
+    return "\n".join([*who, "", *table, "", *verdicts, *_warned(compared)])
 
 
 def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
@@ -109,6 +150,7 @@ def _answers(report: Report) -> list[tuple[str, str]]:
     """The numbers of one job: step, interval, rate, utilisation, memory."""
     memory = report.memory
     verdict = "fits" if memory.fits else "DOES NOT FIT"
+    price, usd, joules = report.cost.price, _usd(report), _joules(report)
     return [
         ("step", show_seconds(report.step_time_s)),
         ("90 %", f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"),
@@ -116,6 +158,9 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
         ("memory", f"{show(memory.device_used_bytes, 'B')}, {verdict}"),
+        ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h a device"),
+        ("1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
+        ("", "unknown" if joules is None else show(joules.value * 1000 / KWH_J, "Wh")),
     ]
 
 
@@ -143,6 +188,22 @@ def _verdict(compared: Versus) -> str:
     return f"B takes {abs(change):.1%} {word} time per token than A ({bounds}){settled}"
 
 
+def _verdicts_of_costs(compared: Versus) -> list[str]:
+    """The same of money and energy; nothing of what is unknown, no order where none is settled."""
+    lines = []
+    for word, ratio in (("costs", compared.usd_ratio), ("draws", compared.energy_ratio)):
+        if ratio is None:
+            continue
+        low, high = ratio.bounds
+        bounds = f"90 %: {low - 1:+.1%} to {high - 1:+.1%}"
+        if settled(ratio):
+            less = "less" if ratio.value < 1 else "more"
+            lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less} per token than A ({bounds})")
+        else:
+            lines.append(f"whether B {word} less per token than A is not settled ({bounds})")
+    return lines
+
+
 def _warned(compared: Versus) -> list[str]:
     """Warnings of both, each with its job."""
     pairs = zip(LABELS, (compared.first, compared.second), strict=True)
@@ -159,4 +220,8 @@ def as_json(compared: Versus) -> dict[str, object]:
         "time_per_token_ratio_low": nine_digits(compared.low_ratio),
         "time_per_token_ratio_high": nine_digits(compared.high_ratio),
         "settled": compared.sure,
+        **with_bounds("cost_per_token_ratio", compared.usd_ratio),
+        "cost_settled": None if compared.usd_ratio is None else settled(compared.usd_ratio),
+        **with_bounds("energy_per_token_ratio", compared.energy_ratio),
+        "energy_settled": None if compared.energy_ratio is None else settled(compared.energy_ratio),
     }

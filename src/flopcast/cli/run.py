@@ -1,0 +1,50 @@
+"""`flopcast run`."""
+
+from pathlib import Path
+
+import click
+
+from flopcast.cli.asking import asks_for_job, job_from, print_json
+
+
+@click.command("run")
+@asks_for_job
+@click.option("--tokens", help="How much to train: 2e12, 2T or 300B.")
+@click.option("--phases", type=click.Path(path_type=Path), help="A file of phases, instead of --tokens.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
+def command(
+    job: str | None,
+    changes: tuple[str, ...],
+    tokens: str | None,
+    phases: Path | None,
+    wants_json: bool,
+    **named: object,
+) -> None:
+    """Predict a whole training run: days, goodput, dollars, kilowatt-hours.
+
+    Failures, restarts and checkpoints take their part of the time, and are paid for: cluster.reliability
+    states them, published ones hold otherwise. A file of phases lists tokens, and what changes meanwhile:
+
+    \b
+    phases:
+      - {name: short, tokens: 1.9T, changes: plan.gbs=1024}
+      - {name: long, tokens: 100B, changes: batch.seq=32768 plan.gbs=256 plan.cp=4}
+
+    \b
+    flopcast run job.yaml --tokens 2T
+    flopcast run job.yaml --phases phases.yaml --price "2.10 USD/h" cluster.reliability.restart_s="5 min"
+    """
+    from flopcast.api import predict
+    from flopcast.io.phases import stated_phases
+    from flopcast.report.training import as_json, as_text, training
+
+    stated = stated_phases(tokens, phases)
+    jobs = [job_from(job, (*changes, *phase.words), **named) for phase in stated]
+    told = training(
+        (phase.name or f"phase {number}", phase.tokens, predict(made))
+        for number, (phase, made) in enumerate(zip(stated, jobs, strict=True), 1)
+    )
+    if wants_json:
+        print_json(as_json(told))
+    else:
+        click.echo(as_text(told))

@@ -1,0 +1,53 @@
+"""Files of phases: YAML or JSON with a list `phases`.
+
+Answers: which phases does this file, or this number of tokens, stand for?
+Elsewhere: what a phase says (spec/phases.py), the jobs that they change (cli/run.py).
+"""
+
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.jobs import read_file
+from flopcast.io.validate import build
+from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.spec.phases import StatedPhase, StatedRun
+
+
+def load_phases(path: Path) -> tuple[StatedPhase, ...]:
+    """The phases of a file, in their order.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, holds no phase, or a fault in one; each with its line.
+    """
+    document = read_yaml(read_file(path), str(path))
+    return build(StatedRun, document, document.data).phases
+
+
+def stated_phases(tokens: str | None, path: Path | None) -> tuple[StatedPhase, ...]:
+    """The phases of a file, or the only one that a number of tokens stands for.
+
+    Raises
+    ------
+    SpecError
+        Both or neither are given, or a fault in what is.
+    """
+    if (tokens is None) == (path is None):
+        raise SpecError([_one_of_both(tokens)])
+    if path is not None:
+        return load_phases(path)
+    document = Document("--tokens", {"tokens": tokens}, {})
+    return (build(StatedPhase, document, document.data),)
+
+
+def _one_of_both(tokens: str | None) -> Problem:
+    """The fault of saying twice, or never, how much is trained."""
+    return Problem(
+        field="--tokens",
+        value=tokens,
+        fault="is missing" if tokens is None else "",
+        allowed="a number of tokens, or --phases FILE, not both",
+        because="a run ends after so many tokens",
+        fix="add --tokens 2T" if tokens is None else "leave --phases out, or --tokens",
+    )

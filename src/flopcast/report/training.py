@@ -1,0 +1,183 @@
+"""A whole training run as text and as data: days, goodput, dollars, kilowatt-hours.
+
+Answers: what does a reader get of a run, phase by phase and in all?
+Elsewhere: what the numbers mean (economics/run.py), one step (report.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flopcast.economics.amount import Amount
+from flopcast.economics.run import Phase, TrainingRun, phase_of
+from flopcast.economics.step import KWH_J
+from flopcast.report.as_json import FORMAT_VERSION, job_as_json, nine_digits, with_bounds
+from flopcast.report.costs import NO_POWER, NO_PRICE, show_usd
+from flopcast.report.report import Report
+from flopcast.units import Number, show, show_seconds
+
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Training:
+    """A run, and the report of each phase's step."""
+
+    run: TrainingRun
+    reports: tuple[Report, ...]
+
+
+def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
+    """A run of phases: name, tokens, and the report of a step.
+
+    Raises
+    ------
+    InfeasibleError
+        The devices of a phase fail faster than they start.
+    """
+    given = tuple(phases)
+    made = tuple(phase_of(name, tokens, report.cost, report.job.cluster) for name, tokens, report in given)
+    return Training(run=TrainingRun(phases=made), reports=tuple(report for _, _, report in given))
+
+
+def as_text(told: Training) -> str:
+    """The printed run: the job, totals with their intervals, then each phase."""
+    job, run = told.reports[0].job, told.run
+    lines = [
+        f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
+        f" {job.cluster.node.device.name}, {job.stack.label}",
+        f"tokens    {show(sum(phase.phase_tokens for phase in run.phases), 'tokens')} in"
+        f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
+        f"time      {_days(run.wall_s)}",
+        f"goodput   {_goodput(run)}",
+        f"money     {_money(run)}",
+        f"energy    {_energy(run)}",
+        *_warnings(told),
+        "",
+        *_phases(told),
+        "",
+        "what the time hangs on (share × sigma)",
+        *_certainty(run),
+    ]
+    notes = tuple(dict.fromkeys(text for report in told.reports for text in report.assumptions))
+    return "\n".join([*lines, *(["", "assumed", *(f"  {text}" for text in notes)] if notes else [])])
+
+
+def _certainty(run: TrainingRun) -> list[str]:
+    """The factors that widen the interval of the days most."""
+    lines = []
+    for factor in run.wall_s.factors[:5]:
+        wide = abs(factor.share) * factor.log_sigma_factor
+        if wide >= 0.0005:
+            lines.append(
+                f"  {factor.name:44} {factor.share:5.0%} × {factor.log_sigma_factor:.0%} = {wide:.1%}"
+            )
+    return lines
+
+
+def _days(wall_s: Amount) -> str:
+    """Days with their interval; hours of a short run."""
+    low, high = wall_s.bounds
+    return f"{show_seconds(wall_s.value)}   (90 %: {show_seconds(low)} to {show_seconds(high)})"
+
+
+def _goodput(run: TrainingRun) -> str:
+    """The share of the time that counts, and why it is not all."""
+    share, low, high = run.goodput
+    lost = run.phases[0].lost
+    return (
+        f"{share:.1%}   (90 %: {low:.1%} to {high:.1%}); {run.num_failures:.3g} interruptions, one every"
+        f" {show_seconds(lost.time_between_failures_s)}; a checkpoint every {show_seconds(lost.interval_s)}"
+    )
+
+
+def _money(run: TrainingRun) -> str:
+    """Dollars with their interval, and at which price."""
+    price = run.phases[0].cost.price
+    if run.usd is None or price is None:
+        return NO_PRICE
+    low, high = run.usd.bounds
+    return f"{show_usd(run.usd.value)}   (90 %: {show_usd(low)} to {show_usd(high)}), at {price.told()}"
+
+
+def _energy(run: TrainingRun) -> str:
+    """Energy of the building with its interval."""
+    if run.joules is None:
+        return NO_POWER
+    hours = run.joules * (1000 / KWH_J)
+    low, high = hours.bounds
+    return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
+
+
+def _warnings(told: Training) -> list[str]:
+    """Warnings of all phases, each once."""
+    texts = dict.fromkeys(text for report in told.reports for text in report.warnings)
+    return [f"warning   {text}" for text in texts]
+
+
+def _phases(told: Training) -> list[str]:
+    """One line a phase."""
+    lines = [f"{'phase':12} {'tokens':>12} {'steps':>9} {'step':>9} {'time':>9} {'money':>9}  plan"]
+    for phase, report in zip(told.run.phases, told.reports, strict=True):
+        usd = "" if phase.usd is None else show_usd(phase.usd.value)
+        lines.append(
+            f"{phase.name:12} {show(phase.phase_tokens, ''):>12} {phase.num_steps:9,.0f}"
+            f" {show_seconds(report.step_time_s):>9} {show_seconds(phase.wall_s.value):>9} {usd:>9}"
+            f"  {report.job.plan.short()} {report.job.batch.told()}"
+        )
+    return lines
+
+
+def as_json(told: Training) -> dict[str, object]:
+    """The run as plain data; keys may be added, never renamed.
+
+    Returns
+    -------
+    dict
+        Totals, each with `_low` and `_high`, `factors` of the days with `d_log_days`, and `phases`. Money
+        is null without a price, energy without a board power.
+    """
+    run = told.run
+    goodput, low, high = (nine_digits(share) for share in run.goodput)
+    days = run.wall_s * (1 / DAY_S)
+    return {
+        "format_version": FORMAT_VERSION,
+        "tokens": sum(phase.phase_tokens for phase in run.phases),
+        **with_bounds("days", days),
+        **{"goodput": goodput, "goodput_low": low, "goodput_high": high},
+        "interruptions": nine_digits(run.num_failures),
+        **_costs(run.usd, run.joules),
+        "factors": [
+            {
+                "name": f.name,
+                "log_sigma": nine_digits(f.log_sigma_factor),
+                "d_log_days": nine_digits(f.share),
+            }
+            for f in days.factors
+        ],
+        "phases": [_phase(*pair) for pair in zip(run.phases, told.reports, strict=True)],
+        "warnings": list(dict.fromkeys(text for report in told.reports for text in report.warnings)),
+    }
+
+
+def _phase(phase: Phase, report: Report) -> dict[str, object]:
+    """One phase as data."""
+    return {
+        "name": phase.name,
+        "job": job_as_json(report.job),
+        "tokens": phase.phase_tokens,
+        "steps": nine_digits(phase.num_steps),
+        **with_bounds("step_time_s", phase.cost.step_s),
+        **with_bounds("days", phase.wall_s * (1 / DAY_S)),
+        "goodput": nine_digits(phase.useful_s.value / phase.wall_s.value),
+        "hours_between_interruptions": nine_digits(phase.lost.time_between_failures_s / 3600),
+        "checkpoint_interval_s": nine_digits(phase.lost.interval_s),
+        "price": None if phase.cost.price is None else phase.cost.price.model_dump(exclude={"source"}),
+        **_costs(phase.usd, phase.joules),
+        "assumptions": list(report.assumptions),
+    }
+
+
+def _costs(usd: Amount | None, joules: Amount | None) -> dict[str, object]:
+    """Money and energy as data."""
+    kwh = None if joules is None else joules * (1 / KWH_J)
+    return with_bounds("cost_usd", usd) | with_bounds("energy_kwh", kwh)

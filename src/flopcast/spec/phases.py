@@ -1,0 +1,43 @@
+"""Phases of a run: how many tokens at which batch and length of sequences.
+
+Answers: what does a file of phases say?
+Elsewhere: the job that a phase changes (job.py), what the run costs (economics/run.py).
+"""
+
+from pydantic import Field, field_validator
+
+from flopcast.nouns import Noun
+from flopcast.units import parse_tokens
+
+
+class StatedPhase(Noun):
+    """Tokens, and what differs from the job meanwhile.
+
+    `changes` are KEY=VALUE as on the command line, "plan.gbs=2048 batch.seq=8192"; blanks part them.
+
+    Examples
+    --------
+    >>> phase = StatedPhase(tokens="800B", changes="batch.seq=131072 plan.cp=16")
+    >>> phase.tokens, phase.words
+    (800000000000.0, ('batch.seq=131072', 'plan.cp=16'))
+    """
+
+    name: str = ""
+    tokens: float = Field(gt=0, description="2e12, 2T or 300B")
+    changes: str | tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The changes, one by one."""
+        return tuple(self.changes.split()) if isinstance(self.changes, str) else self.changes
+
+    @field_validator("tokens", mode="before")
+    @classmethod
+    def _written(cls, value: object) -> object:
+        return parse_tokens(value) if isinstance(value, str) else value
+
+
+class StatedRun(Noun):
+    """All phases of a run, in their order."""
+
+    phases: tuple[StatedPhase, ...] = Field(min_length=1)
