@@ -29,7 +29,10 @@ _BELOW_ONE = ("n", "u", "µ", "m")
 _WHOLE = ("B", "B/s", "bit/s", "FLOP", "FLOP/s")  # counted in whole ones: "80 mB" is a slip of the pen
 _PLAIN = ("min", "h", "d", "USD/h")  # take no prefix
 _SCALE = {"bit/s": 1 / 8, "min": 60.0, "h": 3600.0, "d": 86400.0, "Wh": 3600.0}
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
+_DIGITS = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+_NUMBER = re.compile(_DIGITS + r"(\S.*?)\s*")
+_TOKENS = re.compile(_DIGITS + r"([kKMBT]?)\s*")
+_OF_TOKENS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def units_of(field: str) -> tuple[str, ...]:
@@ -92,11 +95,10 @@ def parse_tokens(text: str) -> float:
     >>> parse_tokens("2T"), parse_tokens("300 B"), parse_tokens("2e12")
     (2000000000000.0, 300000000000.0, 2000000000000.0)
     """
-    found = _NUMBER.fullmatch(text) or _NUMBER.fullmatch(f"{text} 1")
-    scale = {"1": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-    if found is None or found.group(2) not in scale:
+    found = _TOKENS.fullmatch(text)
+    if found is None:
         raise ValueError("a number of tokens, such as 2e12, 2T or 300B")
-    return float(found.group(1)) * scale[found.group(2)]
+    return float(found.group(1)) * _OF_TOKENS[found.group(2)]
 
 
 def _may_stand(prefix: str, unit: str) -> bool:
