@@ -64,7 +64,7 @@ def test_energy_is_the_integral_of_power_over_the_step():
 
     device_j = energy.device_power_w.value * report.step_time_s
     assert device_j == pytest.approx(integrated_j(report), rel=1e-6)
-    beside_w = 0.45 * 400
+    beside_w = 0.5 * 400
     assert energy.step_j.value == pytest.approx(1.2 * devices * (device_j + beside_w * report.step_time_s))
 
 
@@ -149,7 +149,7 @@ def test_a_limit_of_power_lowers_what_is_above_it_alone():
 
     device = job.cluster.node.device
     assert drawn_w(device.power.products, device, LIMITED) == 300
-    assert drawn_w(device.power.memory, device, LIMITED) == pytest.approx(0.6 * 400)
+    assert drawn_w(device.power.waiting, device, LIMITED) == pytest.approx(0.35 * 400)
     assert (
         limited.cost.energy.device_power_w.value < report_of("one stage").cost.energy.device_power_w.value
     )

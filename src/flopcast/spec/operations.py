@@ -81,19 +81,20 @@ class Power(Noun):
     References
     ----------
     Products: power limits H100 (H. He, "Strangely, matrix multiplications on GPUs run faster when given
-    'predictable' data", 2024); training steps reach or exceed the limit on A100 and fall between them
-    (Patel et al., ASPLOS 2024, DOI 10.1145/3620666.3651329). Communication: 16 times the H100 of a data
-    parallel job, a third less work, yet 620 W a device instead of 658 (arXiv:2411.13055), against phases of
-    exchange that draw a fifth to three quarters of the limit (ASPLOS 2024, as above): hence a wide sigma.
-    Training on H100 moves between 15 % of the most that it draws, while it saves, and 85 %
-    (arXiv:2503.05804). Attention, memory, waiting: estimates between these, as wide as what is known.
+    'predictable' data", 2024); training steps reach or exceed the limit on A100, and fall to a fifth to
+    three quarters of it between them (Patel et al., ASPLOS 2024, DOI 10.1145/3620666.3651329).
+    Communication: from 128 to 2048 H100 of a data-parallel job a third less work is done in the same time,
+    yet a device draws 620 W in the place of 658 (arXiv:2411.13055), which would be 0.8 for exchanges;
+    between this and the troughs on A100, hence a wide sigma. Training on H100 moves between 15 % of the
+    most that a device draws, while it saves, and 85 % (arXiv:2503.05804). Attention, memory, waiting:
+    estimates between these, as wide as what is known (docs/accuracy/journal.md).
     """
 
-    products: Draw = _draw(0.95, 0.07)
-    attention: Draw = _draw(0.85, 0.12)
-    memory: Draw = _draw(0.6, 0.2)
-    communication: Draw = _draw(0.55, 0.3)
-    waiting: Draw = _draw(0.3, 0.35)
+    products: Draw = _draw(0.97, 0.05)
+    attention: Draw = _draw(0.9, 0.1)
+    memory: Draw = _draw(0.75, 0.2)
+    communication: Draw = _draw(0.65, 0.25)
+    waiting: Draw = _draw(0.35, 0.35)
     idle: Draw = _draw(0.15, 0.25)
 
 
@@ -111,12 +112,12 @@ class Facility(Noun):
     References
     ----------
     A node of 8 H100 that trains draws 7.8 kW in the mean and 8.4 kW at most (arXiv:2506.14551, 76 % of
-    10.2 kW; arXiv:2412.08602), where its devices draw about 5.2 of at most 5.6: 0.45 to 0.5 of the board
-    power. PUE 1.2: as where BLOOM was trained (arXiv:2211.02001); operators of clouds print 1.1, the mean
-    of a survey of 2024 is 1.56 (Uptime Institute).
+    10.2 kW; arXiv:2412.08602), where its devices draw about 5 of at most 5.6: half of the board power. PUE
+    1.2: as where BLOOM was trained (arXiv:2211.02001); operators of clouds print 1.1, the mean of a survey
+    of 2024 is 1.56 (Uptime Institute).
     """
 
-    node_overhead_fraction: float = Field(default=0.45, ge=0, description="of the board power, a device")
+    node_overhead_fraction: float = Field(default=0.5, ge=0, description="of the board power, a device")
     node_overhead_log_sigma_factor: float = Field(default=0.25, ge=0)
     power_usage_effectiveness_ratio: float = Field(default=1.2, ge=1, description="PUE")
     power_usage_effectiveness_log_sigma_factor: float = Field(default=0.1, ge=0)
