@@ -2,9 +2,14 @@
 
 import csv
 import json
+from io import StringIO
 
 import pytest
 from command_line import flopcast
+
+from flopcast.cli import search
+from flopcast.search import find as finding
+from flopcast.search.find import Progress
 
 JOB = """\
 model: megatron-1.7b
@@ -195,3 +200,63 @@ def test_a_fault_is_named_by_what_was_written(words, told):
 
     assert ended.code == 1
     assert told in ended.err
+
+
+def test_a_terminal_is_told_how_much_time_is_left(monkeypatch):
+    """Half done after two seconds: two are left."""
+    clock = iter([0.0, 2.0, 2.1, 4.0])
+    monkeypatch.setattr(search.time, "perf_counter", lambda: next(clock))
+    shown = StringIO()
+    shown.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", shown)
+    watch = search.Watch()
+
+    watch(Progress(doing="screening", done=50, total=100))
+    watch(Progress(doing="screening", done=60, total=100))
+    watch(Progress(doing="screening", done=100, total=100))
+
+    told = shown.getvalue()
+    assert "screening 50 of 100, about 2 s left" in told
+    assert "60 of 100" not in told  # too soon after the last
+    assert told.endswith("\r")
+    assert watch.screening_s == 4.0
+
+
+def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    watch = search.Watch()
+
+    watch(Progress(doing="screening", done=50, total=100))
+
+    assert shown.getvalue() == ""
+
+
+def test_breaking_off_prints_the_best_so_far(monkeypatch):
+    screen, calls = finding.screen, []
+
+    def interrupted(*words):
+        calls.append(words)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return screen(*words)
+
+    monkeypatch.setattr(finding, "screen", interrupted)
+
+    ended = flopcast("search", *WORDS, "--plan", "gbs=64 mbs=1,2 vpp=1 cp=1 zero=1 dp_shard=0", "--json")
+
+    found = json.loads(ended.out)
+    assert ended.code == 130
+    assert found["partial"] is True
+    assert found["plans"]
+    assert "broken off" in ended.err
+
+
+def test_parquet_is_written_by_a_library_or_refused_by_name(monkeypatch, tmp_path):
+    monkeypatch.setattr("flopcast.io.tables.find_spec", lambda name: None)
+
+    ended = flopcast("search", *WORDS, "--plan", FEW, "--parquet", tmp_path / "plans.parquet")
+
+    assert ended.code == 1
+    assert "--parquet" in ended.err
+    assert "flopcast[data]" in ended.err

@@ -59,6 +59,7 @@ class Watch:
 @click.option("--stack", "--framework", help="A training stack of the catalogue.")
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
 @click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains.")
+@click.option("--price", help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.')
 @click.option("--objective", "objectives", multiple=True, help="What to rank by; others: of the front.")
 @click.option("--tokens", help='Tokens that the run trains: "2e12", "2T", "300B".')
 @click.option("--deadline", help='The run must be done by then: "30 d".')

@@ -51,9 +51,8 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
     text = " ".join([str(named["plan"] or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
-    options = {key: named[key] for key in ("model", "stack", "seq", "site")}
-    options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None}
-    options |= {"gpus": None, "price": named.get("price")}
+    options = {key: named[key] for key in ("model", "stack", "seq", "site", "price")}
+    options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
     clusters = named["clusters"] if isinstance(named["clusters"], tuple) else ()
     read = [
         faults.of(partial(read_from, job, changes, open_job_of, **options, cluster=cluster), None)

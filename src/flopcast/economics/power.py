@@ -45,7 +45,12 @@ def drawn_w(draw: Draw, device: Device, site: Site) -> float:
 
 
 def device_energy(
-    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
+    timeline: Timeline,
+    priced: Priced,
+    cluster: Cluster,
+    site: Site,
+    whole: Mapping[str, Factor],
+    plan: int | None = None,
 ) -> Amount:
     """Joules of one device in one step, the mean of all stages.
 
@@ -53,6 +58,8 @@ def device_energy(
     ----------
     whole : mapping of str to Factor
         What scales the whole step and all that is done in it: jitter, and what nothing explains.
+    plan : int or None
+        Which plan of the batch was played; None where there is one.
 
     Returns
     -------
@@ -68,7 +75,7 @@ def device_energy(
         name = power_class(share.item)
         busy_s[name] += share.path_s
         more_w = drawn_w(getattr(device.power, name), device, site) - wait_w
-        for hung_on in priced.of(share.item).factors if share.item is not None else ():
+        for hung_on in priced.of(share.item).names(plan) if share.item is not None else ():
             extra_j[hung_on] += more_w * share.path_s
     busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
     joules = Amount(0.0)
@@ -78,7 +85,7 @@ def device_energy(
         joules += work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor)
     for name, change in extra_j.items():
         joules = joules.hanging_on(name, priced.factors[name].log_sigma_factor, change)
-    for of_step in sensitivities(timeline, priced, {}):
+    for of_step in sensitivities(timeline, priced, {}, plan):
         waited_j = wait_w * timeline.step_time_s * of_step.share
         joules = joules.hanging_on(of_step.name, of_step.log_sigma_factor, waited_j)
     for name, factor in whole.items():

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
+from flopcast.economics.amount import amount_of
+from flopcast.economics.step import StepCost, step_cost
 from flopcast.memory.peak import fits, peak_memory, seen_bytes
 from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
@@ -42,6 +44,7 @@ class Exact:
     step_low_s: float
     step_high_s: float
     factors: tuple[Sensitivity, ...]
+    cost: StepCost  # money and energy
     breakdown: dict[str, float]
     device_used_bytes: float
     fits: bool
@@ -97,6 +100,7 @@ def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
         timeline = run_step(priced, row, passes)
         step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
         factors = sensitivities(timeline, priced, whole, row)
+        cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole, row)
         low_s, high_s = interval(step_s, factors)
         yield Exact(
             job=job,
@@ -104,6 +108,7 @@ def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
             step_low_s=low_s,
             step_high_s=high_s,
             factors=factors,
+            cost=cost,
             breakdown=breakdown(timeline, step_s - timeline.step_time_s),
             device_used_bytes=float(used[row]),
             fits=bool(fitting[row]),
