@@ -1,4 +1,4 @@
-"""economics/run.py and report/training.py: phases add, nothing is lost without failures, energy is conserved."""
+"""economics/run.py and report/training.py: phases add, and nothing is lost without failures."""
 
 import math
 from functools import cache
@@ -62,7 +62,7 @@ def test_phases_add():
 
 
 def test_what_failures_take_is_paid_for_and_drawn():
-    """Every second on the clock costs; steps done again draw as steps, the rest as a cluster that stands."""
+    """Every second on the clock costs; steps done again draw as steps, the rest as a standing cluster."""
     report = report_of()
 
     run = run_of(1e10, report=report)
@@ -107,7 +107,8 @@ def test_text_and_json_tell_the_same_run():
     text, data = as_text(told), as_json(told)
 
     assert "10.0 Gtokens" in text
-    assert "ramp" in text and "main" in text
+    assert "ramp" in text
+    assert "main" in text
     assert data["tokens"] == 1e10
     assert data["days"] == pytest.approx(told.run.wall_s.value / 86400)
     assert data["days_low"] < data["days"] < data["days_high"]

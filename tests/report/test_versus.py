@@ -8,6 +8,7 @@ from conftest import make_job
 from flopcast.io.curves import load_book
 from flopcast.prediction import predict
 from flopcast.report.versus import as_json, as_text, versus
+from flopcast.spec.operations import Price
 
 
 def reported(**parts):
@@ -118,3 +119,51 @@ def test_the_json_holds_both_reports_and_the_ratio():
     assert (
         data["time_per_token_ratio_low"] < data["time_per_token_ratio"] < data["time_per_token_ratio_high"]
     )
+
+
+def priced(usd_per_hour, sigma=0.0, **parts):
+    """A report whose devices cost that much."""
+    job = make_job(**parts)
+    price = Price(device_usd_per_hour=usd_per_hour, log_sigma_factor=sigma)
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"price": price})})
+    return predict(job, load_book(job.cluster))
+
+
+def test_on_one_machine_cost_is_to_time_as_prices_are():
+    """What is unknown of the machine cancels in both ratios alike."""
+    one, two = priced(2.0), priced(3.0, plan="dp=8 mbs=1 gbs=16 recompute=full precision=fp16")
+
+    compared = versus(one, two)
+
+    assert compared.usd_ratio.value == pytest.approx(1.5 * compared.time_ratio)
+    bounds = [bound / 1.5 for bound in compared.usd_ratio.bounds]
+    assert bounds == pytest.approx((compared.low_ratio, compared.high_ratio))
+
+
+def test_a_price_that_both_are_unsure_of_cancels():
+    compared = versus(priced(2.0, 0.5), priced(2.0, 0.5))
+
+    assert compared.usd_ratio.bounds == pytest.approx((1, 1))
+    assert compared.energy_ratio.bounds == pytest.approx((1, 1))
+
+
+def test_nothing_is_ranked_by_cost_inside_of_the_interval():
+    """The second machine's price is set so that both cost the same a token, then three times as much."""
+    one, two = priced(2.0), priced(2.0, cluster="vista:8")
+    same = 2.0 / versus(one, two).usd_ratio.value
+
+    equal, dear = (versus(one, priced(usd, cluster="vista:8")) for usd in (same, 3 * same))
+
+    assert equal.usd_ratio.value == pytest.approx(1)
+    assert not as_json(equal)["cost_settled"]
+    assert "whether B costs less per token than A is not settled" in as_text(equal, ("a", "b"))
+    assert as_json(dear)["cost_settled"]
+    assert "B costs 200.0% more per token than A" in as_text(dear, ("a", "b"))
+
+
+def test_costs_that_are_unknown_are_not_compared():
+    compared = versus(reported(), reported(cluster="vista:8"))
+
+    assert compared.usd_ratio is None
+    assert as_json(compared)["cost_per_token_ratio"] is None
+    assert "B costs" not in as_text(compared, ("a", "b"))

@@ -11,8 +11,8 @@ from flopcast.cli.asking import print_json
 def command(kind: str | None, name: str | None) -> None:
     """List the catalogue, one kind of it, or show one entry with its sources.
 
-    KIND is devices, hosts, clusters, models, stacks, sites or prices. An entry is shown as it is written, units
-    included: copy it into a job file to change it, or name it there as the base of your own.
+    KIND is devices, hosts, clusters, models, stacks, sites or prices. An entry is shown as it is written,
+    units included: copy it into a job file to change it, or name it there as the base of your own.
 
     \b
     flopcast catalog
