@@ -78,6 +78,7 @@ def search_plans(
     objectives: Sequence[str] = ("step_time",),
     total_tokens: float = 0.0,
     deadline_s: float | None = None,
+    budget_usd: float | None = None,
     told: Told | None = None,
 ) -> Found:
     """The best plans of a space, played exactly, ranked, and explained.
@@ -90,8 +91,8 @@ def search_plans(
         What may vary; by default every degree and option that the stack has.
     objectives : names of search.objectives.OBJECTIVES
         Plans are ranked by the first; the front is of all of them.
-    total_tokens, deadline_s
-        Of a whole run, where it has to be done by then.
+    total_tokens, deadline_s, budget_usd
+        Of a whole run, where it has to be done by then, and for so much.
     told : callable
         Hears how far the search is.
 
@@ -114,6 +115,7 @@ def search_plans(
         objectives=tuple(objectives),
         total_tokens=total_tokens,
         deadline_s=deadline_s,
+        budget_usd=budget_usd,
     )
     return answer(question, told)
 

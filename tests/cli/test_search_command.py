@@ -260,3 +260,29 @@ def test_parquet_is_written_by_a_library_or_refused_by_name(monkeypatch, tmp_pat
     assert ended.code == 1
     assert "--parquet" in ended.err
     assert "flopcast[data]" in ended.err
+
+
+def test_a_price_and_tokens_make_days_and_dollars():
+    words = ("--plan", FEW, "--tokens", "100B", "--price", "2 USD/h", "--objective", "run_cost")
+
+    plans = searched(*WORDS, *words, "--objective", "time_to_train")["plans"]
+
+    for plan in plans:
+        days, dollars = plan["objectives"]["time_to_train_s"] / 86400, plan["objectives"]["run_cost_usd"]
+        assert dollars == pytest.approx(days * 24 * 8 * 2)
+        assert plan["cost_usd_per_1e12_tokens"] < 10 * dollars  # which has failures in it
+
+
+def test_words_of_one_field_are_separated_by_commas():
+    found = searched(*WORDS, "--plan", f"{FEW.replace('none', 'none,full:block:1')} tp=2", "--top", "100")
+
+    again = {(p["plan"]["recompute"], p["plan"]["recompute_method"]) for p in found["plans"]}
+    assert again == {("none", "uniform"), ("full", "block")}
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-5 USD"])
+def test_a_budget_that_is_no_money_is_refused(text):
+    ended = flopcast("search", *WORDS, "--plan", FEW, "--tokens", "1T", "--budget", text)
+
+    assert ended.code == 1
+    assert "--budget" in ended.err

@@ -2,6 +2,8 @@
 
 from conftest import make_job
 
+from flopcast.economics.amount import amount_of
+from flopcast.economics.step import StepCost
 from flopcast.search.exact import Exact
 from flopcast.spec.plan import Plan
 from flopcast.timeline.uncertainty import Sensitivity, interval
@@ -23,6 +25,15 @@ def played(step_s, *factors, used_bytes=40e9, fits=True, job=JOB, breakdown=None
         step_low_s=low_s,
         step_high_s=high_s,
         factors=tuple(factors),
+        cost=StepCost(
+            step_s=amount_of(step_s, factors),
+            step_tokens=made.global_batch * job.batch.mean_sequence_tokens,
+            num_devices=job.cluster.num_devices,
+            price=None,
+            price_usd_per_hour=None,
+            step_usd=None,
+            energy=None,
+        ),
         breakdown=breakdown or {"mlp": 0.6 * step_s, "attention": 0.4 * step_s},
         device_used_bytes=used_bytes,
         fits=fits,

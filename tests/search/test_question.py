@@ -9,6 +9,15 @@ from flopcast.search.question import Question
 from flopcast.search.space import Space
 
 JOB = make_job()
+NOBODYS = JOB.cluster.node.device.model_copy(update={"board_power_w": None})
+NODE = JOB.cluster.node.model_copy(update={"device": NOBODYS})
+UNKNOWN = JOB.model_copy(
+    update={
+        "cluster": JOB.cluster.model_copy(
+            update={"price": None, "groups": (JOB.cluster.groups[0].model_copy(update={"node": NODE}),)}
+        )
+    }
+)
 LISTED = make_job(
     batch={"seq": 1024, "micro_batches": [{"seq": 512, "count": 1}, {"seq": 1024, "count": 1}]}
 )
@@ -28,6 +37,8 @@ def faults_of(**parts):
         ({"objectives": ("stepp_time",)}, ["objective"]),
         ({"objectives": ("time_to_train",)}, ["tokens"]),
         ({"deadline_s": 1e6}, ["tokens"]),
+        ({"budget_usd": 0.0}, ["budget", "tokens"]),
+        ({"jobs": (UNKNOWN,), "objectives": ("cost", "energy")}, ["cluster.price", "device.board_power_w"]),
         ({"deadline_s": -1.0, "total_tokens": 1e12}, ["deadline"]),
         ({"total_tokens": -1.0}, ["tokens"]),
         ({"space": Space(gbs="16,32")}, ["objective"]),

@@ -63,6 +63,7 @@ class Watch:
 @click.option("--objective", "objectives", multiple=True, help="What to rank by; others: of the front.")
 @click.option("--tokens", help='Tokens that the run trains: "2e12", "2T", "300B".')
 @click.option("--deadline", help='The run must be done by then: "30 d".')
+@click.option("--budget", help='The run may cost so much: "2.5M USD".')
 @click.option("--headroom", help="Part of the memory that a plan may use; default 0.95.")
 @click.option("--tp-beyond-domain", is_flag=True, help="Let tensor parallelism leave a scale-up domain.")
 @click.option("--pareto", is_flag=True, help="Show the front of all objectives too.")
@@ -86,8 +87,9 @@ def command(
     flopcast search job.yaml --objective tokens_per_s --gpus 128..1024 --pareto
     flopcast search job.yaml --objective time_to_train --tokens 2T --deadline "60 d" --plot front.html
 
-    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, time_to_train, memory. One alone has
-    memory beside it on the front. Exit code 2: nothing is feasible, the nearest plan is named.
+    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy, of 1e12 tokens;
+    time_to_train and run_cost, with failures. One alone has memory beside it on the front. Exit code 2:
+    nothing is feasible, the nearest plan is named.
     """
     from flopcast.api import answer
     from flopcast.cli.searching import question_from, writers

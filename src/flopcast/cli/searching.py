@@ -4,6 +4,7 @@ Answers: which question do these words stand for, all faults of theirs at once?
 Elsewhere: the command (search.py), jobs on the command line (asking.py), the question (search/question.py).
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,10 +23,10 @@ from flopcast.search.find import Found
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.spec.plan import Plan
-from flopcast.units import parse_quantity, units_of
+from flopcast.units import parse_quantity, parse_tokens, units_of
 
 Made = TypeVar("Made")
-MANY = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}  # as tokens are counted: 300B, 2T
+WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
 DRAWINGS = (".html", ".svg")
 
 
@@ -64,6 +65,7 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
     space = faults.of(lambda: _space(allowed, named), None)
     tokens = faults.of(lambda: _tokens(named["tokens"]), 1.0)
     deadline_s = faults.of(lambda: _seconds(named["deadline"]), None)
+    budget_usd = faults.of(lambda: _dollars(named["budget"]), None)
     objectives = named["objectives"] if isinstance(named["objectives"], tuple) else ()
     question = faults.of(
         lambda: Question(
@@ -72,6 +74,7 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
             objectives=objectives or ("step_time",),
             total_tokens=tokens,
             deadline_s=deadline_s,
+            budget_usd=budget_usd,
         ),
         None,
     )
@@ -126,7 +129,7 @@ def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
         ("num_devices",): "--gpus",
         ("headroom_fraction",): "--headroom",
     }
-    data = dict(fields)
+    data = {name: _several(name, value) for name, value in fields.items()}
     if named["gpus"] is not None:
         data["num_devices"] = named["gpus"]
     if named["headroom"] is not None:
@@ -136,29 +139,45 @@ def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
     return build(Space, Document("--plan", data, {}, places), data)
 
 
+def _several(name: str, value: object) -> object:
+    """Words of one field that are separated by commas, as in "precision=bf16,fp8"; numbers stay a text.
+
+    A comma inside a word of recompute ("selective:mlp,layernorm") separates its modules.
+
+    >>> _several("recompute", "none,selective:mlp,layernorm"), _several("tensor_parallel", "2,4")
+    (['none', 'selective:mlp,layernorm'], '2,4')
+    """
+    if name not in WORDS or not isinstance(value, str):
+        return value
+    return re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
+
+
 def _tokens(text: object) -> float:
-    """How many tokens a text says: "2e12", "2T", "300B"; 0 where there is none."""
-    if text is None:
-        return 0.0
-    word = str(text).strip()
-    scale = MANY.get(word[-1:], 1.0)
+    """How many tokens a text says; 0 where there is none."""
     try:
-        number = float(word[:-1] if word[-1:] in MANY else word) * scale
-        if 0 < number < float("inf"):
-            return number
+        number = 0.0 if text is None else parse_tokens(str(text))
     except ValueError:
-        pass
-    raise SpecError(
-        [
-            _fault(
-                "--tokens",
-                text,
-                "a number above 0, such as 2e12, 2T or 300B",
-                "tokens are counted",
-                "write --tokens 2T",
-            )
-        ]
-    )
+        number = -1.0
+    if number < 0 or (number == 0 and text is not None):
+        allowed = "a number above 0, such as 2e12, 2T or 300B"
+        raise SpecError([_fault("--tokens", text, allowed, "tokens are counted", "write --tokens 2T")])
+    return number
+
+
+def _dollars(text: object) -> float | None:
+    """An amount of money, with or without its unit; letters as tokens have them."""
+    if text is None:
+        return None
+    try:
+        amount = parse_tokens(str(text).replace("$", "").replace("USD", ""))
+    except ValueError:
+        amount = 0.0
+    if amount <= 0:
+        allowed = 'dollars above 0, such as "2.5M USD" or 40000'
+        raise SpecError(
+            [_fault("--budget", text, allowed, "prices are in dollars", 'write --budget "2M USD"')]
+        )
+    return amount
 
 
 def _seconds(text: object) -> float | None:

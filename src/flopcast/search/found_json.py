@@ -4,7 +4,7 @@ Answers: what may a program that reads the answer of a search rely on?
 Elsewhere: what the numbers mean (find.py, rank.py, objectives.py), the same as text (found_text.py).
 """
 
-from flopcast.report.as_json import FORMAT_VERSION, nine_digits
+from flopcast.report.as_json import FORMAT_VERSION, cost_as_json, nine_digits
 from flopcast.search.find import Found
 from flopcast.search.rank import Ranked
 from flopcast.search.why import why_first, why_infeasible, why_not, why_rejected
@@ -66,7 +66,7 @@ def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
         "high_s": nine_digits(played.step_high_s),
         "tokens_per_s": nine_digits(played.job.step_tokens / played.step_time_s),
         "peak_memory_bytes": nine_digits(played.device_used_bytes),
-        "cost_usd_per_1e12_tokens": None,
+        **cost_as_json(played.cost),
         "objectives": {
             objective.key: nine_digits(objective.shown(loss.value))
             for objective, loss in zip(found.question.asked, one.losses, strict=True)

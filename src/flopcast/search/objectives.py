@@ -11,8 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.economics.amount import Amount
+from flopcast.economics.failures import lost_time
+from flopcast.economics.run import Phase, phase_of
+from flopcast.economics.step import KWH_J, MANY_TOKENS
+from flopcast.errors import InfeasibleError, InternalError
+from flopcast.report.costs import show_usd
 from flopcast.search.exact import Exact
 from flopcast.spec.job import Job
+from flopcast.spec.operations import HOUR_S
 from flopcast.timeline.uncertainty import Sensitivity, interval
 from flopcast.units import Number, show, show_seconds
 
@@ -61,8 +68,11 @@ class Objective:
     show : callable
         What is shown, as a text.
     estimate, exact : callables
-        Losses of screened plans, and the loss of a plan that was played. `needs_tokens` says whether they
-        ask how many tokens the run trains.
+        Losses of screened plans, and the loss of a plan that was played; both take the tokens of the run.
+    needs : tuple of str
+        What has to be known: "tokens" of the run, the "price" of a device, its "power".
+    per_step : bool
+        Whether steps of different batches cannot be compared by it.
     """
 
     key: str
@@ -72,8 +82,8 @@ class Objective:
     estimate: Callable[[Estimates, Number], Floats]
     exact: Callable[[Exact, Number], Loss]
     inverse: bool = False
-    needs_tokens: bool = False
-    per_step: bool = False  # whether steps of different batches cannot be compared by it
+    needs: tuple[str, ...] = ()
+    per_step: bool = False
 
     def shown(self, loss: Number) -> Number:
         """The loss as it is shown, and back."""
@@ -88,6 +98,50 @@ def _of_step(played: Exact, each: Number) -> Loss:
 def _of_token(played: Exact, each: Number) -> Loss:
     """A loss in proportion to the seconds of a token."""
     return _of_step(played, each / played.job.step_tokens)
+
+
+def _loss(amount: Amount | None) -> Loss:
+    """An amount of money, energy or time; the question has been refused where it is unknown."""
+    if amount is None:
+        raise InternalError("an objective was asked for that the cluster says nothing of")
+    return Loss(value=amount.value, factors=amount.factors)
+
+
+def _for_many_tokens(played: Exact, of_step: Amount | None) -> Amount | None:
+    """What 1e12 tokens take, of what a step takes."""
+    return None if of_step is None else played.cost.per_many_tokens(of_step)
+
+
+def _kwh_of_many_tokens(played: Exact) -> Amount | None:
+    """Energy of the building for 1e12 tokens."""
+    energy = played.cost.energy
+    joules = _for_many_tokens(played, None if energy is None else energy.step_j)
+    return None if joules is None else joules * (1 / KWH_J)
+
+
+def _run(played: Exact, run_tokens: Number) -> Phase:
+    """The whole run at this step, with what failures take."""
+    return phase_of("run", run_tokens, played.cost, played.job.cluster)
+
+
+def _wall_ratio(job: Job) -> Number:
+    """Time on the clock over time of steps; infinite where the cluster fails faster than it starts."""
+    cluster = job.cluster
+    try:
+        return lost_time(cluster.reliability, cluster.num_devices, cluster.name).wall.value
+    except InfeasibleError:
+        return float("inf")
+
+
+def _usd_per_s(job: Job) -> Number:
+    """Dollars of the whole cluster."""
+    price = job.cluster.price
+    return 0.0 if price is None else price.device_usd_per_hour * job.cluster.num_devices / HOUR_S
+
+
+def _board_w(job: Job) -> Number:
+    """Watts of all boards at their limit: plans of one cluster are ordered by their device-seconds."""
+    return (job.cluster.node.device.board_power_w or 0.0) * job.cluster.num_devices
 
 
 OBJECTIVES: Mapping[str, Objective] = {
@@ -123,9 +177,36 @@ OBJECTIVES: Mapping[str, Objective] = {
         told="later",
         gain="sooner done",
         show=show_seconds,
-        estimate=lambda of, tokens: of.token_s * tokens,
-        exact=_of_token,
-        needs_tokens=True,
+        estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job),
+        exact=lambda played, tokens: _loss(_run(played, tokens).wall_s),
+        needs=("tokens",),
+    ),
+    "cost": Objective(
+        key="cost_usd_per_1e12_tokens",
+        told="dearer",
+        gain="cheaper",
+        show=show_usd,
+        estimate=lambda of, _: of.token_s * MANY_TOKENS * _usd_per_s(of.job),
+        exact=lambda played, _: _loss(_for_many_tokens(played, played.cost.step_usd)),
+        needs=("price",),
+    ),
+    "run_cost": Objective(
+        key="run_cost_usd",
+        told="dearer",
+        gain="cheaper",
+        show=show_usd,
+        estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job) * _usd_per_s(of.job),
+        exact=lambda played, tokens: _loss(_run(played, tokens).usd),
+        needs=("tokens", "price"),
+    ),
+    "energy": Objective(
+        key="energy_kwh_per_1e12_tokens",
+        told="more energy",
+        gain="less energy",
+        show=lambda value: show(1000 * value, "Wh"),
+        estimate=lambda of, _: of.token_s * MANY_TOKENS / KWH_J * _board_w(of.job),
+        exact=lambda played, _: _loss(_kwh_of_many_tokens(played)),
+        needs=("power",),
     ),
     "memory": Objective(
         key="peak_memory_bytes",

@@ -4,7 +4,7 @@ Answers: what may be asked together, and what is wrong with a question that make
 Elsewhere: the space (space.py), objectives (objectives.py), the answer (find.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flopcast.errors import Problem, SpecError
@@ -39,8 +39,8 @@ class Question:
         memory beside it.
     total_tokens : float
         Of the whole run; 0 where nobody asks how long it takes.
-    deadline_s : float or None
-        The run must be done by then.
+    deadline_s, budget_usd : float or None
+        The run must be done by then, for so much.
 
     Raises
     ------
@@ -53,6 +53,7 @@ class Question:
     objectives: tuple[str, ...] = ("step_time",)
     total_tokens: float = 0.0
     deadline_s: float | None = None
+    budget_usd: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -74,9 +75,12 @@ class Question:
     @property
     def limits(self) -> tuple[Limit, ...]:
         """What every plan must keep besides memory."""
-        if self.deadline_s is None:
-            return ()
-        return (Limit(name="deadline", objective=OBJECTIVES["time_to_train"], most=self.deadline_s),)
+        asked = (("deadline", "time_to_train", self.deadline_s), ("budget", "run_cost", self.budget_usd))
+        return tuple(
+            Limit(name=name, objective=OBJECTIVES[objective], most=most)
+            for name, objective, most in asked
+            if most is not None
+        )
 
     def sized(self) -> Iterator[Job]:
         """The jobs on clusters of every size."""
@@ -93,26 +97,38 @@ def _faults(question: Question) -> Iterator[Problem]:
             yield _unknown(name)
     if not question.objectives:
         yield _fault("objectives", "none", ", ".join(OBJECTIVES), "plans are ranked by one", "name one")
-    yield from _of_tokens(question)
+    known = [OBJECTIVES[name] for name in question.objectives if name in OBJECTIVES]
+    yield from _of_needs(question, known)
     for job in question.jobs:
         if job.batch.listed:
             yield of_lists(job)
-    known = [OBJECTIVES[name] for name in question.objectives if name in OBJECTIVES]
     if any(objective.per_step for objective in known):
         yield from _of_batches(question)
 
 
-def _of_tokens(question: Question) -> Iterator[Problem]:
-    """Faults of what only a run of so many tokens has."""
+def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Problem]:
+    """Faults of what has to be known for objectives and limits: tokens, prices, powers."""
     if question.total_tokens < 0:
         yield _fault("tokens", question.total_tokens, "above 0", "a run trains some", "write 2e12")
-    needing = [name for name in question.objectives if name in OBJECTIVES and OBJECTIVES[name].needs_tokens]
-    needing += ["deadline"] if question.deadline_s is not None else []
-    if needing and not question.total_tokens:
-        because = f"{needing[0]} is of a whole run"
+    limits = question.limits
+    for limit in limits:
+        if limit.most <= 0:
+            yield _fault(limit.name, limit.most, "above 0", "a run takes time and money", "raise it")
+    asked = {limit.name: limit.objective for limit in limits} | {one.key: one for one in known}
+    needed = {need: name for name, one in asked.items() for need in one.needs}
+    if "tokens" in needed and not question.total_tokens:
+        because = f"{needed['tokens']} is of a whole run"
         yield _fault("tokens", "none", "how many tokens the run trains", because, "add --tokens 2e12")
-    if question.deadline_s is not None and question.deadline_s <= 0:
-        yield _fault("deadline", question.deadline_s, "above 0 s", "a run takes time", "write 30 d")
+    for job in question.jobs:
+        cluster, device = job.cluster, job.cluster.node.device
+        if "price" in needed and cluster.price is None:
+            allowed = f"what a device of {cluster.name} costs"
+            because = f"{needed['price']} is in dollars, and no price of {device.name} is in the catalogue"
+            yield _fault("cluster.price", "none", allowed, because, "add --price '2.10 USD/h'")
+        if "power" in needed and device.board_power_w is None:
+            allowed = f"what {device.name} may draw"
+            because = f"{needed['power']} is the devices' power over time"
+            yield _fault("device.board_power_w", "none", allowed, because, "describe the device with it")
 
 
 def _of_batches(question: Question) -> Iterator[Problem]:

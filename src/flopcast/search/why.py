@@ -16,7 +16,14 @@ from flopcast.units import show, show_seconds
 
 FASTER_RATIO = 1.1  # of a factor, in sentences about what limits the best
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
-NO_LEVER = ("jitter", "unexplained", "in_training_derate", "extrapolated", "borrowed")  # nobody buys these
+NO_LEVER = (
+    "jitter",
+    "unexplained",
+    "uncalibrated",
+    "in_training_derate",
+    "extrapolated",
+    "borrowed",
+)  # nobody buys these
 
 
 def why_first(found: Found) -> str:
@@ -61,7 +68,7 @@ def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> s
         value = limit.objective.exact(played, question.total_tokens).value
         if value > limit.most:
             shown = limit.objective.show(value - limit.most)
-            needs.append(f"a {limit.name} later or larger by {shown}")
+            needs.append(f"{shown} more than the {limit.name}")
     need = f"needs {' and '.join(needs)}"
     if alone:
         return f"the nearest {need}"
