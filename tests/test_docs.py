@@ -112,7 +112,7 @@ def test_every_folder_of_the_flow_in_the_design_exists():
 def test_there_is_a_page_for_every_arrow_of_the_flow():
     arrows = {"job", "lower", "realise", "order", "memory", "price", "play", "report"}
 
-    assert {page.stem for page in CONCEPTS} == arrows
+    assert {page.stem for page in CONCEPTS} >= arrows
 
 
 @pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: page.stem)
