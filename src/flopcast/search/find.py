@@ -25,6 +25,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
 
+NEARLY_RATIO = 1.01
 ASKED = 64  # plans of an impossible space that are asked which rules they break
 
 
@@ -176,12 +177,16 @@ def _nearest(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]
 
 
 def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:
-    """Of plans that need more and more, those that are better than all before."""
-    least = np.inf
+    """Of plans that need more and more, those that are better than all before.
+
+    Of several that need nearly the same, the best: whoever finds so much room finds a little more.
+    """
+    kept: list[Ranked] = []
     for one in plans:
-        if one.losses[0].value < least:
-            least = one.losses[0].value
-            yield one
+        if not kept or one.losses[0].value < kept[-1].losses[0].value:
+            alike = kept and one.played.device_used_bytes < NEARLY_RATIO * kept[-1].played.device_used_bytes
+            kept = [*(kept[:-1] if alike else kept), one]
+    yield from kept
 
 
 def _rejected(question: Question) -> Rejected | None:
