@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 
+from flopcast.report.costs import as_text
 from flopcast.report.html import MOST_BOXES, SVG_WIDTH, as_html
 from flopcast.report.memory_drawing import ROW_HEIGHT, memory_drawing
 
@@ -209,3 +211,13 @@ def test_memory_is_drawn_for_every_stage_and_fills_the_row_of_the_fullest(name):
     sizes = [stage.allocated_bytes for stage in report.memory.per_stage]
     assert heights == pytest.approx([size / max(sizes) * (ROW_HEIGHT - 4) for size in sizes], abs=0.1)
     assert drawing in as_html(report)
+
+
+def test_the_page_tells_money_and_energy_in_the_words_of_the_text():
+    report = sample_report("one stage")
+
+    page = as_html(report)
+
+    told = [line.split(maxsplit=1)[1] for line in as_text(report.cost)[1:]]
+    assert len(told) == 4
+    assert all(escape(line) in page for line in told)

@@ -51,8 +51,8 @@ def device_energy(
     site: Site,
     whole: Mapping[str, Factor],
     plan: int | None = None,
-) -> Amount:
-    """Joules of one device in one step, the mean of all stages.
+) -> tuple[Amount, dict[str, float]]:
+    """Joules of one device in one step, the mean of all stages, and what it does meanwhile.
 
     Parameters
     ----------
@@ -63,9 +63,11 @@ def device_energy(
 
     Returns
     -------
-    Amount
+    joules : Amount
         It hangs on the factors of the items' times, on those of the step, which tell how long the device
         waits, and on `power_CLASS[DEVICE]`. All slopes are exact as long as the critical path stays.
+    busy : dict from kind of work to the share of the step that it takes
+        They sum to 1, the most first.
     """
     device = cluster.node.device
     wait_w = drawn_w(device.power.waiting, device, site)
@@ -90,4 +92,5 @@ def device_energy(
         joules = joules.hanging_on(of_step.name, of_step.log_sigma_factor, waited_j)
     for name, factor in whole.items():
         joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
-    return joules
+    busy = {name: seconds / timeline.step_time_s for name, seconds in busy_s.items()}
+    return joules, dict(sorted(busy.items(), key=lambda pair: (-pair[1], pair[0])))

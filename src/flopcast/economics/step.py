@@ -29,11 +29,13 @@ class Energy:
     """Energy of a step; a device's power is what its own sensor would show.
 
     `step_j` is the whole cluster's, building included; `stopped_w` what it draws while nothing runs.
+    `busy` is what a device does in the mean, by kind of work: shares of the step.
     """
 
     step_j: Amount
     device_power_w: Amount  # mean over the step and over devices
     stopped_w: Amount
+    busy: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +96,7 @@ def step_cost(
         energy=None
         if cluster.node.device.board_power_w is None
         else _energy(
-            cluster, job.site, step_s, device_energy(timeline, priced, cluster, job.site, whole, plan)
+            cluster, job.site, step_s, *device_energy(timeline, priced, cluster, job.site, whole, plan)
         ),
     )
 
@@ -106,7 +108,9 @@ def _hourly(price: Price, cluster: Cluster) -> Amount:
     return fixed.hanging_on(name, price.log_sigma_factor) if price.log_sigma_factor else fixed
 
 
-def _energy(cluster: Cluster, site: Site, step_s: Amount, device_j: Amount) -> Energy:
+def _energy(
+    cluster: Cluster, site: Site, step_s: Amount, device_j: Amount, busy: dict[str, float]
+) -> Energy:
     """Of a device's joules, those of the building."""
     device, facility = cluster.node.device, cluster.facility
     beside_w = Amount(facility.node_overhead_fraction * (device.board_power_w or 0.0)).hanging_on(
@@ -122,4 +126,5 @@ def _energy(cluster: Cluster, site: Site, step_s: Amount, device_j: Amount) -> E
         step_j=(device_j + beside_w * step_s) * building,
         device_power_w=device_j * step_s.inverse,
         stopped_w=(idle_w + beside_w) * building,
+        busy=busy,
     )

@@ -124,7 +124,8 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
     -------
     dict
         Null where no price is known, or no board power. Energy is the building's, the mean power that of a
-        device alone. `price` says what was asked for a device, by whom, and when.
+        device alone; `busy` are shares of the step by what a device does in it. `price` says what was asked
+        for a device, by whom, and when.
     """
     many_usd = many_kwh = joules = power = None
     if cost.step_usd is not None:
@@ -139,6 +140,7 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
         **with_bounds("energy_j_per_step", joules),
         **with_bounds("energy_kwh_per_1e12_tokens", many_kwh),
         **with_bounds("mean_power_w_per_device", power),
+        "busy": None if cost.energy is None else {k: nine_digits(v) for k, v in cost.energy.busy.items()},
     }
 
 

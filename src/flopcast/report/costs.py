@@ -50,8 +50,9 @@ def _energy(cost: StepCost) -> list[str]:
     many = cost.per_many_tokens(step) * (1000 / KWH_J)  # watt-hours
     low, high = many.bounds
     low_w, high_w = power.bounds
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005)
     return [
         f"energy    {show(step.value, 'J')} a step, {show(many.value, 'Wh')} for 1e12 tokens (90 %:"
         f" {show(low, 'Wh')} to {show(high, 'Wh')}), building included",
-        f"power     {power.value:.0f} W a device in the mean (90 %: {low_w:.0f} to {high_w:.0f})",
+        f"power     {power.value:.0f} W a device in the mean (90 %: {low_w:.0f} to {high_w:.0f}): {busy}",
     ]

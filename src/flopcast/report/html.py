@@ -8,6 +8,7 @@ light or dark scheme; the drawing is SVG and scales with the page.
 
 from html import escape
 
+from flopcast.report.costs import as_text as cost_lines
 from flopcast.report.memory_drawing import memory_drawing
 from flopcast.report.report import Report, StageMemory
 from flopcast.units import show, show_seconds
@@ -50,6 +51,8 @@ def as_html(report: Report) -> str:
         memory_drawing(report),
         "<h2>Memory by stage</h2>",
         _memory(report),
+        "<h2>What it costs</h2>",
+        _costs(report),
         "<h2>What the uncertainty hangs on</h2>",
         _factors(report),
         "<h2>Evidence</h2>",
@@ -162,6 +165,13 @@ def _of_task(stage: StageMemory) -> str:
     if stage.micro_batch < 0:
         return ""
     return f" of micro-batch {stage.micro_batch}" + (f", chunk {stage.chunk}" if stage.chunk else "")
+
+
+def _costs(report: Report) -> str:
+    """Money, its price, energy and power: a row each, in the words of the text."""
+    pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost)[1:]]
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(told)}</td></tr>" for name, told in pairs)
+    return f"<table>{rows}</table>"
 
 
 def _factors(report: Report) -> str:
