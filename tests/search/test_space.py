@@ -3,12 +3,15 @@
 from collections import Counter
 from itertools import product
 
+import numpy as np
 import pytest
 from conftest import make_job
 from pydantic import ValidationError
 
 from flopcast.errors import SpecError
+from flopcast.io.curves import load_book
 from flopcast.search.grid import batches, num_plans, plan_at
+from flopcast.search.screen import screen, screen_each
 from flopcast.search.space import Space
 from flopcast.spec.divisors import dealt_out, divisors
 from flopcast.spec.plan import Plan, structure_of
@@ -84,11 +87,24 @@ def test_where_a_named_value_cannot_matter_the_plan_is_offered_without_it():
     assert degrees(plans, "data_parallel", "zero") == {(8, 1), (1, 0)}
 
 
-def test_replicas_share_states_in_groups_of_every_size():
-    plans = plans_of(JOB, Space(gbs=64, mbs=1, cp=1, tp=1, pp=1, recompute="none", zero="0,1"))
+def test_replicas_share_states_in_groups_of_every_size_that_is_named():
+    words = {"gbs": 64, "mbs": 1, "cp": 1, "tp": 1, "pp": 1, "recompute": "none", "zero": "0,1"}
 
-    assert {plan.data_shard for plan in plans if plan.zero} == {0, 2, 4}
+    plans = plans_of(JOB, Space(**words, dp_shard="0,2,3,4,8"))
+
+    assert {plan.data_shard for plan in plans if plan.zero} == {0, 2, 4}  # 8 are all of them
     assert {plan.data_shard for plan in plans if not plan.zero} == {0}
+    assert {plan.data_shard for plan in plans_of(JOB, Space(**words))} == {0}
+
+
+def test_parameters_are_shared_by_all_replicas_or_by_those_of_a_domain():
+    job = make_job(cluster="dgx-a100:4", stack="torch-fsdp2", plan="dp=32 gbs=64 zero=3")
+    words = {"gbs": 64, "mbs": 1, "cp": 1, "pp": 1, "recompute": "none", "zero": 3}
+
+    plans = plans_of(job, Space(**words))
+
+    found = degrees(plans, "tensor_parallel", "data_shard")
+    assert found == {(1, 0), (1, 8), (2, 0), (2, 4), (4, 0), (4, 2), (8, 0)}
 
 
 def test_global_batches_that_no_replicas_share_evenly_are_left_out():
@@ -132,7 +148,9 @@ def test_plans_are_counted_without_being_made(words, model):
 
 def test_batches_hold_one_structure_each():
     for _, plans in batches(JOB, Space(gbs=64, schedule="all", cp="1,2")):
-        assert {structure_of(plan_at(plans, row)) for row in range(plans.size)} == {plans.structure}
+        found = {structure_of(plan_at(plans, row)) for row in range(plans.size)}
+        resolved = {"schedule": plans.structure.schedule, "stage_layers": ()}
+        assert {each.model_copy(update=resolved) for each in found} == {plans.structure}
 
 
 def test_several_numbers_of_devices_are_several_clusters():
@@ -256,3 +274,22 @@ def test_a_schedule_that_auto_means_is_told_as_auto():
 
     assert {plan.schedule for plan in plans} == {"auto"}
     assert Plan(**plans[0].model_dump()) == plans[0]
+
+
+@pytest.mark.parametrize("blocks", [7, 8, 12])
+def test_plans_of_one_batch_are_screened_as_the_plans_of_its_rows(blocks):
+    """Rows that interleave beside rows that do not, even stages beside uneven ones."""
+    job, book = with_blocks(JOB, blocks), load_book(JOB.cluster)
+
+    for sized, plans in batches(
+        job, Space(gbs="16,32", mbs="1,2", cp=1, tp="1,2", recompute="none full:block:2")
+    ):
+        rows = [plan_at(plans, row) for row in range(plans.size)]
+        batch, alone = screen(sized, plans, book), screen_each(sized, rows, book)
+
+        np.testing.assert_array_equal(batch.possible, alone.possible)
+        np.testing.assert_array_equal(batch.fits, alone.fits)
+        for name in ("step_time_s", "device_used_bytes"):
+            np.testing.assert_allclose(getattr(batch, name), getattr(alone, name), rtol=1e-12)
+        kept = [not check(job.model_copy(update={"plan": plan})) for plan in rows]
+        assert batch.possible.tolist() == kept

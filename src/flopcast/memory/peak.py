@@ -25,8 +25,9 @@ from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
 from flopcast.memory.depth import NOTHING, Depths, depths, fullest, joined
 from flopcast.memory.sharded import built_whole
-from flopcast.schedules import schedule_of
+from flopcast.schedules import filled_after, schedule_of
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.orders import order_of
 from flopcast.spec.rows import alike
 from flopcast.workload.program import Programs
 from flopcast.workload.stages import Division
@@ -156,10 +157,7 @@ def _fullest(
         waiting=np.zeros_like(flying_bytes),
         at_work=np.zeros_like(flying_bytes),
     )
-    rule = schedule_of(plans.structure.pipeline_schedule)
-    micro_batches = plans.num_micro_batches
-    if not programs.workload.rows:
-        micro_batches = rule.fills_after(plans.pipeline_parallel, micro_batches)
+    micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
     equal = alike([stages.code, micro_batches[:, 0]])
     of_group = np.argsort(equal.group, kind="stable")
     ends = np.bincount(equal.group).cumsum()
@@ -185,7 +183,8 @@ def _moments(programs: Programs, division: Division, micro: int, at: int) -> Dep
 
     Where micro-batches differ, all of the step, of each class of ranks: its fullest moment may come late.
     """
-    schedule, (stages, chunks) = programs.plans.structure.pipeline_schedule, division.chunk_class.shape
+    stages, chunks = division.chunk_class.shape
+    schedule = order_of(programs.plans.structure, chunks)
     members = tuple(np.flatnonzero(division.stage_class == at).tolist())
     held = tuple(division.stage_chunks[at].tolist())
     classes = len(division.chunk_counts)

@@ -1,5 +1,8 @@
 """The schedules that a plan may name: one file and one line each; and those that users write down."""
 
+import numpy as np
+
+from flopcast.dtypes import Counts
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.eager import EagerOneForwardOneBackward
 from flopcast.schedules.given import GivenOrder
@@ -8,7 +11,9 @@ from flopcast.schedules.interleaved import InterleavedOneForwardOneBackward
 from flopcast.schedules.one_forward_one_backward import OneForwardOneBackward
 from flopcast.schedules.zero_bubble import ZeroBubble
 from flopcast.schedules.zero_bubble_v import ZeroBubbleV
+from flopcast.spec.orders import interleaves
 from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.plan import Plans
 
 SCHEDULES: dict[str, AbstractSchedule] = {
     "1f1b": OneForwardOneBackward(),
@@ -24,3 +29,15 @@ SCHEDULES: dict[str, AbstractSchedule] = {
 def schedule_of(asked: str | OwnSchedule) -> AbstractSchedule:
     """The schedule of a name of SCHEDULES, or a user's own."""
     return GivenOrder(asked) if isinstance(asked, OwnSchedule) else SCHEDULES[asked]
+
+
+def filled_after(plans: Plans) -> Counts:
+    """Micro-batches after which the stages of each plan hold the most that they ever do, (plans, 1)."""
+    stages, micro_batches = plans.pipeline_parallel, plans.num_micro_batches
+    rule = schedule_of(plans.structure.pipeline_schedule)
+    interleaved = SCHEDULES["interleaved_1f1b"]
+    return np.where(
+        interleaves(plans),
+        interleaved.fills_after(stages, micro_batches),
+        rule.fills_after(stages, micro_batches),
+    )

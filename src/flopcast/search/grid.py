@@ -19,11 +19,13 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
-from flopcast.spec.divisors import dealt_out, divisors
+from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
+from flopcast.spec.orders import stage_layers
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import NUMERIC, Plan, Plans
 
+SHARDED = 3  # the ZeRO stage that shards parameters
 BATCH_ROWS = 65_536  # of one batch, at most
 Table = dict[str, Counts]  # columns of one length, (rows,)
 
@@ -59,9 +61,9 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
     for sized in space.jobs(job):
         grid = _Grid.of(sized, space)
         for structure in space.structures(sized):
-            for given, table in grid.tables(structure, rows):
+            for table in grid.tables(structure, rows):
                 columns = {name: table[name][:, None] for name in NUMERIC}
-                yield sized, Plans(structure=given, **columns)
+                yield sized, Plans(structure=structure, uneven_blocks=job.model.num_blocks, **columns)
 
 
 def num_plans(job: Job, space: Space) -> int:
@@ -84,7 +86,8 @@ def plan_at(plans: Plans, row: int) -> Plan:
     'dp=4 tp=2 mbs=1 gbs=8 precision=bf16'
     """
     degrees = {name: int(getattr(plans, name)[row, 0]) for name in NUMERIC}
-    plan = plans.structure.model_copy(update=degrees)
+    listed = {"stage_layers": stage_layers(plans, row)}
+    plan = plans.structure.model_copy(update=degrees | listed)
     meant = plan.model_copy(update={"schedule": "auto"})
     return meant if meant.pipeline_schedule == plan.schedule else plan
 
@@ -111,23 +114,20 @@ class _Grid:
             global_batches=_column(asked),
         )
 
-    def tables(self, structure: Plan, rows: int) -> Iterator[tuple[Plan, Table]]:
-        """The plans of a structure; where stages are uneven, of one for each number of them."""
-        for given, cuts in self._divided(structure):
-            sharded = _parts(self._with_shards(given, cuts), rows)
-            small = _regrouped(_each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
-            step = max(1, rows // len(self.global_batches))
-            whole = (self._whole(part) for table in small for part in _parts(table, step))
-            yield from ((given, table) for table in _regrouped(whole, rows))
+    def tables(self, structure: Plan, rows: int) -> Iterator[Table]:
+        """The plans of a structure."""
+        sharded = _parts(self._sharded(structure), rows)
+        small = _regrouped(_each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
+        step = max(1, rows // len(self.global_batches))
+        return _regrouped((self._whole(part) for table in small for part in _parts(table, step)), rows)
 
     def count(self, structure: Plan) -> int:
         """How many plans a structure has: rows of degrees, each times its pairs of batches."""
         total = 0
-        for given, cuts in self._divided(structure):
-            data, often = np.unique(self._with_shards(given, cuts)["data_parallel"], return_counts=True)
-            for micro in self.micro_batches:
-                fits = self.global_batches[None] % (data[:, None] * micro) == 0
-                total += int((fits.sum(axis=1) * often).sum())
+        data, often = np.unique(self._sharded(structure)["data_parallel"], return_counts=True)
+        for micro in self.micro_batches:
+            fits = self.global_batches[None] % (data[:, None] * micro) == 0
+            total += int((fits.sum(axis=1) * often).sum())
         return total
 
     def _whole(self, table: Table) -> Table:
@@ -141,28 +141,21 @@ class _Grid:
         batch = self.global_batches[valued[first[row] + within]]
         return {name: column[row] for name, column in table.items()} | {"global_batch": batch}
 
-    def _divided(self, structure: Plan) -> Iterator[tuple[Plan, Table]]:
-        """The cuts that a structure's options matter to, by how blocks are listed on stages."""
-        cuts = _kept(self.cuts, _matters(structure, self.cuts, self.space, self.job))
-        blocks, stages = self.job.model.num_blocks, cuts["pipeline_parallel"]
-        uneven = (blocks % stages != 0) & (not structure.stage_layers)
-        if not uneven.all():
-            yield structure, _kept(cuts, ~uneven)
-        for number in np.unique(stages[uneven]).tolist():
-            listed = dealt_out(blocks, int(number))
-            yield (
-                structure.model_copy(update={"stage_layers": listed}),
-                _kept(cuts, uneven & (stages == number)),
-            )
+    def _sharded(self, structure: Plan) -> Table:
+        """The cuts that a structure's options matter to, with every number of replicas that share states.
 
-    def _with_shards(self, structure: Plan, cuts: Table) -> Table:
-        """The cuts with every number of replicas that share states, one row each; 0 is all of them."""
+        One row for each of these; 0 is all replicas.
+        """
+        cuts = _kept(self.cuts, _matters(structure, self.cuts, self.space, self.job))
         if structure.zero == 0:
             return cuts | {"data_shard": np.zeros_like(cuts["data_parallel"])}
-        asked = self.space.data_shard or (0, *divisors(self.job.cluster.num_devices)[1:])
-        table = _joined(cuts, "data_shard", _column(asked))
+        cluster, asked = self.job.cluster, self.space.data_shard
+        table = _joined(cuts, "data_shard", _column(asked or (0, *divisors(cluster.num_devices)[1:])))
         shard, data = table["data_shard"], table["data_parallel"]
         fewer = (data % np.maximum(shard, 1.0) == 0) & (shard < data)
+        if not asked:
+            inside = shard * table["tensor_parallel"] * table["context_parallel"]
+            fewer &= (structure.zero == SHARDED) & (inside == cluster.scale_up_devices)
         return _kept(table, (shard == 0) | fewer)
 
 
@@ -246,6 +239,8 @@ def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:
     schedule = structure.schedule
     if isinstance(schedule, OwnSchedule):
         return np.asarray(virtual == schedule.chunks)
+    if schedule == "auto":
+        return np.ones(virtual.shape, dtype=bool)
     wanted = {"interleaved_1f1b": virtual > 1, "zb_v": virtual == 2}
     return np.asarray(wanted.get(schedule, virtual == 1))
 

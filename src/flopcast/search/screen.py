@@ -18,7 +18,7 @@ from flopcast.cost.price import price
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.memory.peak import fits, peak_memory, seen_bytes
-from flopcast.schedules import schedule_of
+from flopcast.schedules import filled_after
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan, Plans, batch_plans, structure_of
@@ -89,11 +89,9 @@ def _fill(result: Screened, rows: Integers, job: Job, plans: Plans, book: CurveB
     batch = rows_of(plans, rows)
     cluster, structure = job.cluster, plans.structure
     micro_batches = batch.num_micro_batches
-    schedule = schedule_of(structure.pipeline_schedule)
-    filled = schedule.fills_after(batch.pipeline_parallel, micro_batches)
     hangs = hangs_on_micro_batches(batch, cluster.node.device, job.software)
     degrees = [getattr(batch, name)[:, 0] for name in NUMERIC if name != "global_batch"]
-    fills = np.where(hangs, micro_batches, filled)[:, 0]
+    fills = np.where(hangs, micro_batches, filled_after(batch))[:, 0]
     equal = alike([*degrees, fills, micro_batches[:, 0] == 1])  # one alone reduces its gradients at once
     core = rows_of(batch, equal.first)
     programs = realise(lower(job.model, core, job.batch), job.software)

@@ -120,6 +120,9 @@ class Space(Noun):
         Sequences of a step (gbs); about four million tokens if there are none.
     data_parallel : tuple of int
         Which replicas are allowed (dp). They follow from the devices and the other degrees.
+    data_shard : tuple of int
+        Replicas that share what `zero` says (dp_shard); 0 is all of them. Left out, it is that, and under
+        ZeRO-3 those inside a scale-up domain too: fewer ranks gather parameters faster, and keep more.
     expert_parallel, expert_tensor_parallel : tuple of int
         Without effect on a model without experts, whose plans say 1 and the tensor-parallel degree.
     micro_batch : tuple of int
@@ -142,7 +145,9 @@ class Space(Noun):
     num_devices: Numbers = _degrees("num_devices", "gpus", "default: the cluster's")
     global_batch: Numbers = _degrees("global_batch", "gbs", "default: about four million tokens")
     data_parallel: Numbers = _degrees("data_parallel", "dp", "default: any")
-    data_shard: Shards = _degrees("data_shard", "dp_shard", "default: every divisor of data_parallel")
+    data_shard: Shards = _degrees(
+        "data_shard", "dp_shard", "default: all replicas; or under ZeRO-3 those of a domain"
+    )
     tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "default: every divisor")
     context_parallel: Numbers = _degrees("context_parallel", "cp", "default: every divisor")
     expert_parallel: Numbers = _degrees("expert_parallel", "ep", "default: every divisor")
@@ -221,10 +226,10 @@ NEUTRAL: dict[str, object] = {  # what an option is where it does not matter
     "zero": 0,
     "context_exchange": "ring",
     "context_order": "zigzag",
-    "schedule": "1f1b",
+    "schedule": "auto",
 }
 WITHOUT_DEGREES: dict[str, object] = {name: getattr(Plan(), name) for name in NUMERIC}
-BUILT = ("1f1b", "interleaved_1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v")
+BUILT = ("auto", "eager_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v")
 
 
 def sized(cluster: Cluster, num_devices: int) -> Cluster:
@@ -280,10 +285,10 @@ def _precisions(space: Space, job: Job) -> tuple[object, ...]:
 
 
 def _schedules(space: Space) -> tuple[object, ...]:
-    """Orders of tasks by their own names: "auto" is two of them."""
+    """Orders of tasks; "auto" is two of them, row by row."""
     found: list[object] = []
     for name in space.schedule:
-        found += BUILT if name == ALL else BUILT[:2] if name == "auto" else [name]
+        found += BUILT if name == ALL else [name]
     return tuple(dict.fromkeys(found))
 
 

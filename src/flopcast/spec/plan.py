@@ -22,7 +22,7 @@ from flopcast.nouns import Noun
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
 from flopcast.spec.own_schedule import OwnSchedule
-from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, tensor_degree
+from flopcast.spec.plan_fields import RankOrder, degree, or_commas, or_short_form, short_name, tensor_degree
 from flopcast.spec.precision import Precision, activation_dtype
 from flopcast.spec.schedule_words import Schedule, splits_backward
 
@@ -207,7 +207,7 @@ class Plan(Noun):
             if name in recompute_words.FIELDS:
                 continue
             value = self.recompute_word if name == "recompute" else getattr(self, name)
-            word = _short_name(name, field)
+            word = short_name(name, field)
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif value != self._default(name, field) or name in ALWAYS_SHOWN:
@@ -224,12 +224,6 @@ class Plan(Noun):
     def _default(self, name: str, field: FieldInfo) -> object:
         """What a field is where it is left out."""
         return self.tensor_parallel if name == "expert_tensor_parallel" else field.default
-
-
-def _short_name(name: str, field: FieldInfo) -> str:
-    """The field's second name, where it has one."""
-    choices = field.validation_alias
-    return str(choices.choices[-1]) if isinstance(choices, AliasChoices) else name
 
 
 ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")
@@ -266,6 +260,9 @@ class Plans:
     data_shard: Counts
     expert_parallel: Counts
     expert_tensor_parallel: Counts
+    uneven_blocks: int = (
+        0  # blocks of the model, where stages that do not divide them list them (orders.py)
+    )
 
     @property
     def size(self) -> int:

@@ -7,6 +7,7 @@ Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py
 from typing import Any, Literal
 
 from pydantic import AliasChoices, Field
+from pydantic.fields import FieldInfo
 
 from flopcast.spec import recompute as recompute_words
 
@@ -27,6 +28,12 @@ def degree(long_name: str, short_name: str, least: int = 1) -> int:
 def tensor_degree(given: dict[str, int]) -> int:
     """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
     return given.get("tensor_parallel", 1)
+
+
+def short_name(name: str, field: FieldInfo) -> str:
+    """The field's second name, where it has one."""
+    choices = field.validation_alias
+    return str(choices.choices[-1]) if isinstance(choices, AliasChoices) else name
 
 
 def or_commas(schema: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
+from flopcast.spec.orders import interleaves, uneven
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.schedule_words import CHUNKED
 
@@ -218,7 +219,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             c.stack.pipeline.partition != "even"
             or bool(c.plans.structure.stage_layers)
-            or c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0
+            or uneven(c.plans)
+            | (c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0)
         ),
         value=lambda c: (
             f"{first(c.plans.pipeline_parallel)} stages × {first(c.plans.virtual_stages)} virtual"
@@ -262,6 +264,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: (
             ((c.plans.virtual_stages == 1) == (c.plans.structure.pipeline_schedule not in CHUNKED))
+            | (c.plans.structure.schedule == "auto")
             | isinstance(c.plans.structure.schedule, OwnSchedule)
         ),
         value=lambda c: c.plans.structure.pipeline_schedule,
@@ -283,9 +286,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.global_batch",
         holds=lambda c: (
-            (c.plans.structure.pipeline_schedule != "interleaved_1f1b")
-            | (c.plans.virtual_stages == 1)
-            | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
+            ~interleaves(c.plans) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",

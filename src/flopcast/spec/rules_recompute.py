@@ -12,6 +12,8 @@ import numpy as np
 from flopcast.layers.modules import known_modules
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.model import WHOLE
+from flopcast.spec.orders import stage_layers, uneven
+from flopcast.spec.rows import alike
 
 
 def _modules(case: Case) -> tuple[str, ...]:
@@ -43,6 +45,10 @@ def _largest_chunk(case: Case) -> np.ndarray:
         return np.full((case.plans.size, 1), float(max(case.plans.structure.stage_layers)))
     blocks = sum(block.count for block in case.model.blocks)
     chunks: np.ndarray = np.ceil(blocks / (case.plans.pipeline_parallel * case.plans.virtual_stages))
+    for row in alike([case.plans.pipeline_parallel[:, 0]]).first.tolist():
+        listed = stage_layers(case.plans, row)
+        here = case.plans.pipeline_parallel == case.plans.pipeline_parallel[row]
+        chunks = np.where(here & uneven(case.plans), max(listed, default=0), chunks)
     return chunks
 
 

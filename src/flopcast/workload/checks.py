@@ -11,6 +11,7 @@ import numpy as np
 from flopcast.errors import Problem
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
+from flopcast.spec.orders import uneven
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
@@ -54,7 +55,8 @@ def _every_stage_filled(case: Case) -> np.ndarray:
     if case.stack.pipeline.partition == "even" or case.plans.structure.stage_layers:
         return np.ones(degrees.shape, dtype=bool)
     distinct, code = np.unique(degrees, return_inverse=True)
-    return np.array([_filled(case, int(stages)) for stages in distinct])[code.reshape(degrees.shape)]
+    filled = np.array([_filled(case, int(stages)) for stages in distinct])[code.reshape(degrees.shape)]
+    return np.asarray(filled | uneven(case.plans))
 
 
 def _most_filled(case: Case) -> int:

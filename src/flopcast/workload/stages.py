@@ -33,6 +33,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
+from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import alike
 from flopcast.spec.stack import Pipeline
@@ -280,9 +281,8 @@ def divide_all(
         How runs of blocks fall into kinds; then parts are kinds of runs.
     """
     equal = alike([plans.pipeline_parallel[:, 0], plans.virtual_stages[:, 0]])
-    distinct = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)[equal.first].astype(
-        int
-    )
+    both = np.concatenate([plans.pipeline_parallel, plans.virtual_stages], axis=1)
+    distinct = both[equal.first].astype(int)
     piles = [
         Pile(
             counts=counts,
@@ -290,16 +290,15 @@ def divide_all(
             virtual=v,
             before=rule.entries_before,
             after=rule.entries_after,
-            given=plans.structure.stage_layers,
+            given=stage_layers(plans, row),
             parts=parts,
             at_end=at_end,
             checkpoints=checkpoints,
             folded=plans.structure.folds_chunks,
         )
-        for p, v in distinct.tolist()
+        for row, (p, v) in zip(equal.first.tolist(), distinct.tolist(), strict=True)
     ]
-    name = "given" if plans.structure.stage_layers else rule.partition
-    divisions = tuple(divide(pile, name) for pile in piles)
+    divisions = tuple(divide(pile, "given" if pile.given else rule.partition) for pile in piles)
     code = equal.group
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)

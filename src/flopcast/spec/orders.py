@@ -1,0 +1,46 @@
+"""What differs between the rows of one batch besides numbers: orders of tasks, and lists of blocks.
+
+Answers: which rows run interleaved, which list their blocks because stages do not divide them?
+Elsewhere: the batches (plan.py), the orders (schedules/), the lists (divisors.py).
+
+The structure of a batch may leave its schedule at "auto", which is 1F1B for rows of one chunk a stage and
+interleaved 1F1B for all others: both run the same programs. So do rows whose stages hold unequal numbers of
+blocks.
+"""
+
+import numpy as np
+
+from flopcast.spec.divisors import dealt_out
+from flopcast.spec.own_schedule import OwnSchedule
+from flopcast.spec.plan import Plan, Plans
+
+
+def interleaves(plans: Plans) -> np.ndarray:
+    """Rows that run interleaved 1F1B, (plans, 1)."""
+    asked = plans.structure.schedule in ("auto", "interleaved_1f1b")
+    rows: np.ndarray = (plans.virtual_stages > 1) & asked
+    return rows
+
+
+def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
+    """The schedule of rows with so many chunks a stage.
+
+    >>> [order_of(Plan(), chunks) for chunks in (1, 2)]
+    ['1f1b', 'interleaved_1f1b']
+    """
+    return structure.model_copy(update={"virtual_stages": chunks}).pipeline_schedule
+
+
+def uneven(plans: Plans) -> np.ndarray:
+    """Rows whose blocks are listed, stage by stage, because they do not divide, (plans, 1)."""
+    asked = plans.uneven_blocks > 0 and not plans.structure.stage_layers
+    rest = plans.uneven_blocks % plans.pipeline_parallel
+    rows: np.ndarray = asked & (plans.virtual_stages == 1) & (rest != 0)
+    return rows
+
+
+def stage_layers(plans: Plans, row: int) -> tuple[int, ...]:
+    """The blocks of every chunk that a row lists; () where the stack deals them out."""
+    if uneven(plans)[row, 0]:
+        return dealt_out(plans.uneven_blocks, int(plans.pipeline_parallel[row, 0]))
+    return plans.structure.stage_layers
