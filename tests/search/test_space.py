@@ -281,9 +281,9 @@ def test_plans_of_one_batch_are_screened_as_the_plans_of_its_rows(blocks):
     """Rows that interleave beside rows that do not, even stages beside uneven ones."""
     job, book = with_blocks(JOB, blocks), load_book(JOB.cluster)
 
-    for sized, plans in batches(
-        job, Space(gbs="16,32", mbs="1,2", cp=1, tp="1,2", recompute="none full:block:2")
-    ):
+    space = Space(gbs="16,32", mbs="1,2", cp=1, tp="1,2", recompute="none full:block:2")
+
+    for sized, plans in batches(job, space):
         rows = [plan_at(plans, row) for row in range(plans.size)]
         batch, alone = screen(sized, plans, book), screen_each(sized, rows, book)
 

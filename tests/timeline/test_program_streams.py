@@ -52,7 +52,7 @@ def built(*parts):
         segments.append(Segment(items=items, repeat=constant(repeat)))
         for item, entry in zip(items, found, strict=True):
             prices[id(item)] = Price(
-                alone_s=constant(entry.seconds), host_s=constant(entry.launch_s), factors=()
+                alone_s=constant(entry.seconds), host_s=constant(entry.launch_s), wholly=()
             )
     return segments, replace(any_priced(), prices=prices)
 
@@ -189,7 +189,7 @@ def test_plans_of_a_batch_are_simulated_as_if_alone():
     compute, message = segments[0].items
     seconds = {id(compute): [1.0, 2.0, 0.5], id(message): [4.0, 0.0, 0.25]}
     prices = {
-        key: Price(alone_s=np.array(column)[:, None], host_s=ZERO, factors=())
+        key: Price(alone_s=np.array(column)[:, None], host_s=ZERO, wholly=())
         for key, column in seconds.items()
     }
     counts = replace(segments[0], repeat=np.array([[1.0], [7.0], [4.0]]))

@@ -37,7 +37,7 @@ def repriced(priced, seconds_of):
     for item in priced.programs.items():
         known = priced.of(item)
         seconds = np.zeros_like(known.alone_s) + seconds_of(item)
-        prices[id(item)] = Price(alone_s=seconds, host_s=ZERO, factors=known.factors)
+        prices[id(item)] = Price(alone_s=seconds, host_s=ZERO, wholly=known.factors)
     return replace(priced, prices=prices)
 
 

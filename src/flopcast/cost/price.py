@@ -25,13 +25,15 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
-from flopcast.cost.placement import Group, axis_group
+from flopcast.cost.placement import Group
+from flopcast.cost.priced_once import priced_once
 from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.rows import Alike, of_rows
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.workload.program import Programs
@@ -158,21 +160,25 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     """
     state = _Pricing(cluster, programs.stack, book, factors, {}, {})
     by_kernel: dict[str, list[tuple[Item, AbstractOperator]]] = defaultdict(list)
-    by_message: dict[tuple[str, str], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
+    by_message: dict[tuple[str, str, bool], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
     singles = single_groups(programs.items())
-    for item in to_price(programs.items(), singles):
+    asked = to_price(programs.items(), singles)
+    once = priced_once(asked, programs.plans, cluster.scale_up_devices)
+    for item, narrow in zip(once.items, once.narrowed, strict=True):
         work = item.work
         if isinstance(work, AbstractOperator):
             by_kernel[work.kernel].append((item, work))
         elif isinstance(work, AbstractMessage):
-            by_message[work.collective, work.axis].append((item, work))
+            by_message[work.collective, work.axis, narrow].append((item, work))
         else:
             _price_host(item, work, state)
     for kernel, works in by_kernel.items():
         _price_kernels(kernel, works, state)
-    for (collective, axis), messages in by_message.items():
-        group = axis_group(axis, programs.plans, cluster.scale_up_devices)
-        _price_messages(collective, group, messages, state)
+    for (collective, axis, narrow), messages in by_message.items():
+        _price_messages(collective, once.groups[axis, narrow], messages, state)
+    for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True):
+        if narrow:
+            state.prices[id(item)] = _for_all(state.prices[id(priced)], once.rows)
     for single in singles:
         state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
     factors.ask_unexplained(programs.stack, cluster)
@@ -185,6 +191,16 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         used=used,
         warnings=tuple(warnings_of([(u.curve, u.calibrated) for u in used], cluster.node.device)),
         site=factors.site,
+    )
+
+
+def _for_all(price: Price, rows: Alike) -> Price:
+    """The price for every plan, of a price that has a row for each group of them."""
+    return Price(
+        alone_s=of_rows(price.alone_s, rows.group),
+        host_s=of_rows(price.host_s, rows.group),
+        wholly=price.wholly,
+        partly={name: of_rows(held, rows.group) for name, held in price.partly.items()},
     )
 
 

@@ -23,7 +23,8 @@ from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan, Plans, batch_plans, structure_of
 from flopcast.spec.rows import alike, rows_of
-from flopcast.timeline.closed_form import hangs_on_micro_batches, step_terms, steps_of
+from flopcast.timeline.closed_form import step_terms, steps_of
+from flopcast.timeline.contention import hangs_on_micro_batches
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise

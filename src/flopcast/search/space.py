@@ -145,9 +145,7 @@ class Space(Noun):
     num_devices: Numbers = _degrees("num_devices", "gpus", "default: the cluster's")
     global_batch: Numbers = _degrees("global_batch", "gbs", "default: about four million tokens")
     data_parallel: Numbers = _degrees("data_parallel", "dp", "default: any")
-    data_shard: Shards = _degrees(
-        "data_shard", "dp_shard", "default: all replicas; or under ZeRO-3 those of a domain"
-    )
+    data_shard: Shards = _degrees("data_shard", "dp_shard", "default: all; of ZeRO-3 a domain's too")
     tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "default: every divisor")
     context_parallel: Numbers = _degrees("context_parallel", "cp", "default: every divisor")
     expert_parallel: Numbers = _degrees("expert_parallel", "ep", "default: every divisor")

@@ -260,9 +260,7 @@ class Plans:
     data_shard: Counts
     expert_parallel: Counts
     expert_tensor_parallel: Counts
-    uneven_blocks: int = (
-        0  # blocks of the model, where stages that do not divide them list them (orders.py)
-    )
+    uneven_blocks: int = 0  # the model's, if stages that do not divide them list them
 
     @property
     def size(self) -> int:
@@ -388,7 +386,7 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
     columns = {
         name: np.array([[getattr(plan, name)] for plan in plans], dtype=np.float64) for name in NUMERIC
     }
-    return Plans(structure=structures.pop(), **columns)
+    return Plans(structure=structures.pop(), uneven_blocks=0, **columns)
 
 
 def one_plan(plan: Plan) -> Plans:

@@ -51,6 +51,18 @@ def alike(columns: Sequence[np.ndarray]) -> Alike:
     return Alike(first, group.reshape(-1))
 
 
+def of_equal_split(plans: Plans) -> Alike:
+    """Plans whose layers see the same: degrees inside a stage, and the micro-batch."""
+    seen = (
+        plans.tensor_parallel,
+        plans.context_parallel,
+        plans.expert_parallel,
+        plans.expert_tensor_parallel,
+        plans.micro_batch,
+    )
+    return alike([column[:, 0] for column in seen])
+
+
 def rows_of(plans: Plans, rows: Integers) -> Plans:
     """Some plans of a batch, in the order of `rows`."""
     return replace(plans, **{name: getattr(plans, name)[rows] for name in NUMERIC})

@@ -20,11 +20,8 @@ from flopcast.cost.price import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import AbstractSplitSchedule
-from flopcast.spec.cluster import Device
 from flopcast.spec.own_schedule import OwnSchedule
-from flopcast.spec.plan import Plans
 from flopcast.spec.rows import alike
-from flopcast.spec.stack import Stack
 from flopcast.timeline.durations import durations
 from flopcast.timeline.program import NEVER, Simulated
 from flopcast.timeline.serial import serial_seconds
@@ -88,13 +85,6 @@ def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Count
     ends_s = np.where(micro_batches > 1, terms.several_s, terms.only_s)
     step_s: Floats = pipeline_s + ends_s + terms.outside_s
     return step_s[:, 0]
-
-
-def hangs_on_micro_batches(plans: Plans, device: Device, stack: Stack) -> np.ndarray:
-    """Plans whose programs hang on how many micro-batches there are, (plans, 1): see contention.py."""
-    held_up = device.collective_slowdown_fraction * stack.contention.kernel_share > 0
-    hangs: np.ndarray = (plans.pipeline_parallel > 1) & held_up
-    return hangs
 
 
 def step_terms(priced: Priced) -> StepTerms:

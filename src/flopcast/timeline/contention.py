@@ -23,6 +23,9 @@ import numpy as np
 from flopcast.cost.price import Priced
 from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.item import Item
+from flopcast.spec.cluster import Device
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Stack
 from flopcast.workload.program import WHEN
 
 
@@ -43,3 +46,10 @@ def lost_executions(item: Item, priced: Priced) -> Counts:
         device.collective_slowdown_fraction * priced.programs.stack.contention.kernel_share
     )
     return lost
+
+
+def hangs_on_micro_batches(plans: Plans, device: Device, stack: Stack) -> np.ndarray:
+    """Plans whose programs hang on how many micro-batches there are, (plans, 1)."""
+    held_up = device.collective_slowdown_fraction * stack.contention.kernel_share > 0
+    hangs: np.ndarray = (plans.pipeline_parallel > 1) & held_up
+    return hangs

@@ -18,7 +18,8 @@ import numpy as np
 from flopcast.cost.price import Price, Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import Item
-from flopcast.spec.rows import Alike, alike, of_rows, rows_of
+from flopcast.spec.rows import Alike, alike, of_equal_split, of_rows, rows_of
+from flopcast.timeline.contention import hangs_on_micro_batches
 from flopcast.timeline.links import may_share
 from flopcast.timeline.program import BLOCKING, NEVER, Simulated, layer_times, streams_of, waits_for_gathers
 from flopcast.workload.program import POSITIONS, Segment
@@ -54,55 +55,50 @@ def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
     )
     items = tuple(item for segment in segments for item in segment.items)
     streams = streams_of(items)
-    split = _splits(priced)
+    candidates = _candidates(priced)
     states = _start(streams, size * classes)
     for segment in segments:
         repeat = np.broadcast_to(segment.repeat, (size, classes)).ravel().astype(np.intp)
         held = np.flatnonzero(repeat)
         if len(held):
-            rows = split if _depends_on(split, segment.items, priced) else _every_row(size)
+            rows = _rows(candidates, segment.items, priced)
             layer_s = _layer(segment.items, streams, priced, rows)
             states = _behind(states, layer_s, held, rows.group[held // classes], repeat[held])
     gathers = np.broadcast_to(waits_for_gathers(segments), (size, classes)).ravel()
     return _ends(states, streams, gathers, (size, classes))
 
 
-def _splits(priced: Priced) -> Alike:
-    """Plans whose layers see the same: degrees inside a stage, and the micro-batch."""
-    plans = priced.programs.plans
-    seen = (
-        plans.tensor_parallel,
-        plans.context_parallel,
-        plans.expert_parallel,
-        plans.expert_tensor_parallel,
-        plans.micro_batch,
-    )
-    found = alike([column[:, 0] for column in seen])
-    return found if found.size < plans.size else _every_row(plans.size)
+def _candidates(priced: Priced) -> tuple[Alike, Alike, Alike]:
+    """Groupings of plans in which layers may cost the same, the coarsest first.
 
-
-def _every_row(size: int) -> Alike:
-    """Each plan by itself."""
-    return Alike(np.arange(size), np.arange(size))
-
-
-def _depends_on(split: Alike, items: tuple[Item, ...], priced: Priced) -> bool:
-    """Whether a layer's items cost the same in all plans of equal split.
-
-    What compute loses to messages, and links that these share, hang on other degrees too.
+    Plans of equal split; those that differ in how many stages and chunks hold their layers alone; and each
+    plan by itself, which always holds.
     """
-    if any(item.overlapped for item in items) or may_share(items):
-        return False
-    return all(
-        split.holds(values)
-        for item in items
-        for values in (priced.of(item).alone_s, priced.of(item).host_s, item.count)
-    )
+    plans = priced.programs.plans
+    ranks = (plans.data_parallel * plans.pipeline_parallel, plans.data_parallel, plans.data_shard)
+    hangs = hangs_on_micro_batches(plans, priced.cluster.node.device, priced.programs.stack)
+    turns = np.where(hangs, plans.num_micro_batches, 0.0)
+    split = of_equal_split(plans)
+    columns = (*ranks, plans.pipeline_parallel > 1, turns)
+    sharing = alike([split.group, *(column[:, 0] for column in columns)])
+    every = np.arange(plans.size)
+    return split, sharing, Alike(every, every)
+
+
+def _rows(candidates: Sequence[Alike], items: tuple[Item, ...], priced: Priced) -> Alike:
+    """The coarsest grouping in which a layer's items cost the same, and lose the same to each other.
+
+    What compute loses to messages, and which links these share, hang on more than the split.
+    """
+    met = any(item.overlapped for item in items) or may_share(items)
+    prices = [(priced.of(item), item.count) for item in items]
+    values = [each for price, count in prices for each in (price.alone_s, price.host_s, count)]
+    return next(rows for rows in candidates[met:] if all(rows.holds(each) for each in values))
 
 
 def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, rows: Alike) -> Floats:
     """The matrix of one layer for one plan of each group, (streams, streams, positions, groups)."""
-    if rows.size == priced.programs.plans.size:
+    if np.array_equal(rows.group, np.arange(rows.size)):
         matrix_s = layer_times(items, streams, priced)
     else:
         chosen = [replace(item, count=of_rows(item.count, rows.first)) for item in items]
