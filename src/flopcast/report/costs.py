@@ -25,7 +25,7 @@ def show_usd(value: Number) -> str:
 
 
 def as_text(cost: StepCost) -> list[str]:
-    """A line each: money, its price, energy, power."""
+    """A line each: money, its price, energy, power, and what devices do meanwhile."""
     price = [] if cost.price is None else [f"  price     {cost.price.told()}"]
     return ["cost", f"  money     {_money(cost)}", *price, *(f"  {line}" for line in _energy(cost))]
 
@@ -54,5 +54,6 @@ def _energy(cost: StepCost) -> list[str]:
     return [
         f"energy    {show(step.value, 'J')} a step, {show(many.value, 'Wh')} for 1e12 tokens (90 %:"
         f" {show(low, 'Wh')} to {show(high, 'Wh')}), building included",
-        f"power     {power.value:.0f} W a device in the mean (90 %: {low_w:.0f} to {high_w:.0f}): {busy}",
+        f"power     {power.value:.0f} W a device in the mean (90 %: {low_w:.0f} to {high_w:.0f})",
+        f"busy      {busy}",
     ]
