@@ -91,6 +91,11 @@ def test_a_real_report_differs_from_itself_by_exactly_nothing(name):
     assert difference(told, told, 0.0) == (1.0, 1.0)
 
 
+def with_own(sigma, moved):
+    """Sigma of a ratio of two steps that differ in this share: 5 % each from 20 % on, less below."""
+    return math.hypot(sigma, math.sqrt(2) * min(0.05, moved / 4))
+
+
 @LAWS
 @given(common=factors, share=st.floats(0, 1), sigma=st.floats(0.01, 0.3), log_ratio=st.floats(-1, 1))
 def test_common_factors_cancel_and_what_is_left_decides(common, share, sigma, log_ratio):
@@ -98,7 +103,7 @@ def test_common_factors_cancel_and_what_is_left_decides(common, share, sigma, lo
 
     low, high = difference(first, common, log_ratio)
 
-    reach = NormalDist().inv_cdf(0.95) * share * sigma
+    reach = NormalDist().inv_cdf(0.95) * with_own(share * sigma, share / 2)
     assert math.log(low) == pytest.approx(log_ratio - reach, abs=1e-4)
     assert math.log(high) == pytest.approx(log_ratio + reach, abs=1e-4)
 
@@ -116,15 +121,36 @@ def test_factors_that_only_one_side_knows_all_count():
     # one cluster hangs on its fabric by 0.3, the other on another fabric by 0.4
     low, high = difference((sensitivity("ib", 0.1, 3.0),), (sensitivity("tcp", 0.1, 4.0),), 0.0)
 
-    assert math.log(high / low) == pytest.approx(2 * 1.6449 * 0.5)
+    assert math.log(high / low) == pytest.approx(2 * 1.6449 * with_own(0.5, 3.5))
 
 
 def test_a_difference_of_shares_counts_not_the_shares():
     # both steps multiply on the same device, one for 70 % of its time, the other for 60 %
     low, high = difference((sensitivity("gemm", 0.2, 0.7),), (sensitivity("gemm", 0.2, 0.6),), math.log(2))
 
-    assert math.log(high / 2) == pytest.approx(1.6449 * 0.1 * 0.2)
-    assert math.log(low / 2) == pytest.approx(-1.6449 * 0.1 * 0.2)
+    reach = 1.6449 * with_own(0.1 * 0.2, 0.05)
+    assert math.log(high / 2) == pytest.approx(reach)
+    assert math.log(low / 2) == pytest.approx(-reach)
+
+
+@LAWS
+@given(known=factors, share=st.floats(0, 0.5), more=st.floats(0.01, 0.5))
+def test_the_more_two_steps_differ_the_less_their_ratio_is_known_though_no_factor_is_unsure(
+    known, share, more
+):
+    """Products that are certain to the last digit, in another share of the step: shapes differ, too."""
+    widths = []
+    for moved in (share, share + more):
+        low, high = difference((*known, sensitivity("gemm", 0.0, moved)), known, 0.0)
+        widths.append(math.log(high / low))
+
+    assert 0.0 <= widths[0] <= widths[1] <= 2 * 1.6449 * math.sqrt(2) * 0.05 + 1e-9
+
+
+def test_what_two_steps_share_leaves_no_doubt_of_their_ratio():
+    told = (sensitivity("gemm", 0.3, 0.7), sensitivity("unexplained[dense]", 0.2))
+
+    assert difference(told, told, math.log(1.01)) == pytest.approx((1.01, 1.01))
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -15,6 +15,10 @@ from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.price import Priced
 from flopcast.timeline.step import Timeline
 
+# Of each of two plans beside what they share, where at least this share of their factors differs: from the
+# sweeps of InternEvo, of Megatron-LM's figures and of arXiv:2509.22832 (docs/accuracy/decisions.md).
+OWN_LOG_SIGMA_FACTOR, OWN_SHARE = 0.05, 0.2
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
@@ -97,6 +101,7 @@ def difference(
 
     Two plans on one machine share its unknowns: if the GEMMs are slower than thought, both steps are
     longer, and only the difference of their shares matters. So a comparison is surer than a prediction.
+    What no factor names does not cancel, as far as the two spend their time on different things (`own`).
 
     Parameters
     ----------
@@ -110,11 +115,25 @@ def difference(
     """
     ours: Mapping[str, Sensitivity] = {s.name: s for s in first}
     theirs: Mapping[str, Sensitivity] = {s.name: s for s in second}
-    variance = 0.0
+    variance, moved_share = 0.0, 0.0
     for name in sorted(ours.keys() | theirs.keys()):
         left, right = ours.get(name), theirs.get(name)
         sigma = max(s.log_sigma_factor for s in (left, right) if s is not None)
         gap = (left.share if left else 0.0) - (right.share if right else 0.0)
         variance += (gap * sigma) ** 2
+        moved_share += abs(gap) / 2.0
+    variance += 2.0 * own_log_sigma_factor(moved_share) ** 2
     reach = NINETY_PERCENT * math.sqrt(variance)
     return math.exp(log_ratio_factor - reach), math.exp(log_ratio_factor + reach)
+
+
+def own_log_sigma_factor(moved_share: float) -> float:
+    """What is unknown of each of two steps alone, of which this share is spent on different things.
+
+    A curve is off by another amount at every shape, a message by another at every size, and factors give
+    all of them one level: where two plans run the same kernels that cancels, and nowhere else.
+
+    >>> own_log_sigma_factor(0.0), round(own_log_sigma_factor(0.04), 6), own_log_sigma_factor(0.8)
+    (0.0, 0.01, 0.05)
+    """
+    return OWN_LOG_SIGMA_FACTOR * min(1.0, moved_share / OWN_SHARE)

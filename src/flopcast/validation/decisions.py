@@ -68,7 +68,8 @@ class Pairs:
     settled, settled_wrong : int
         Whose interval leaves 1 out; and of them, those apart whose order was the other way round.
     covered : int
-        Whose measured ratio lies inside the interval of the predicted one.
+        Whose measured ratio lies inside the interval of the predicted one, give or take what repeats are
+        apart.
     """
 
     number: int
@@ -191,9 +192,9 @@ class _Pair:
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds the measured ratio."""
+        """Whether the interval holds the measured ratio, which repeats would move."""
         low, high = self._bounds
-        return low <= math.exp(self._measured) <= high
+        return low / TIED_RATIO <= math.exp(self._measured) <= high * TIED_RATIO
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:

@@ -31,7 +31,8 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
         `pairs` of plans; `apart`, measured further apart than repeats are, of which `right` are predicted
         in that order; `tied`, the others, of which `tied_equal` are called equal; `settled`, whose interval
         says which is faster, of which `settled_wrong` are measured apart the other way round; `covered`,
-        whose measured ratio lies in the 90 % interval of the predicted one, as a share of all pairs.
+        whose measured ratio lies in the 90 % interval of the predicted one, give or take what repeats are
+        apart, as a share of all pairs.
     """
     pairs = [sweep.pairs for sweep in sweeps]
     apart, number = sum(p.apart for p in pairs), sum(p.number for p in pairs)

@@ -17,6 +17,8 @@ HEADINGS = (
     "sweeps", "plans", "rank", "regret", "worst", "trivial rank", "trivial regret", "trivial worst",
     "pairs", "right", "equal", "settled wrong", "in 90 %",
 )  # fmt: skip
+IN_ONE = [heading not in ("sweeps", "worst", "trivial worst") for heading in HEADINGS]
+LARGE = 5  # plans of a sweep that is told by itself
 LEGEND = {  # heading → what it holds
     "rank": "mean of the rank correlations (Spearman's) of predicted and measured rates",
     "regret, worst": "mean and largest of what the recommended plan took longer than the fastest",
@@ -26,7 +28,7 @@ LEGEND = {  # heading → what it holds
     "equal": "called equal, of pairs that are not",
     "settled wrong": "against the measurement, of pairs whose interval says which is faster",
     "in 90 %": "pairs whose measured ratio lies in the interval of the predicted one",
-    "apart": f"by more than {TIED_RATIO - 1.0:.0%}, what repeats differ by",
+    "apart": f"measured to differ by more than {TIED_RATIO - 1.0:.0%}, what repeats differ by",
 }
 FREE = {  # what a sweep leaves open → how that is told
     "plan": "Which plan? As many devices, the same batch and precision",
@@ -45,14 +47,35 @@ Three ways of judging are never mixed, as on the pages of [runs](runs.md); suite
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[Table]:
     """The tables of one way of judging: one for each kind of decision, then wrong recommendations."""
     title, told = JUDGED[way].split(": ", 1)
-    yield Table(title=title, told=told, first="", headings=(), lines=())
+    yield Table(title=title, told=told[0].upper() + told[1:], first="", headings=(), lines=())
     groups = by_source(sweeps)
     for free, question in FREE.items():
         lines = [(source, _cells(members)) for (kind, source), members in groups.items() if kind == free]
         if lines:
             yield Table(told=question, first="source", headings=HEADINGS, lines=tuple(lines))
+    large = [sweep for sweep in sweeps if sweep.free == "plan" and len(sweep.choices) >= LARGE]
+    if large:
+        yield _one_by_one(large)
     if wrong(sweeps):
         yield _wrong(sweeps)
+
+
+def _one_by_one(sweeps: Sequence[Sweep]) -> Table:
+    """A line a sweep."""
+    lines = tuple(
+        (
+            ", ".join((sweep.source, sweep.fixed["model"], f"{sweep.fixed['devices']} devices")),
+            [cell for cell, kept in zip(_cells([sweep]), IN_ONE, strict=True) if kept],
+        )
+        for sweep in sweeps
+    )
+    headings = tuple(heading for heading, kept in zip(HEADINGS, IN_ONE, strict=True) if kept)
+    return Table(
+        told=f"The same, sweep by sweep: those of {LARGE} plans or more.",
+        first="sweep",
+        headings=headings,
+        lines=lines,
+    )
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:
