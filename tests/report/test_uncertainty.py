@@ -238,3 +238,21 @@ def test_a_site_that_knows_a_factor_surely_narrows_the_interval():
     assert after.step_time_s == pytest.approx(before.step_time_s)
     assert after.step_time_high_s < before.step_time_high_s
     assert after.step_time_low_s > before.step_time_low_s
+
+
+@LAWS
+@given(first=factors, second=factors)
+def test_a_ratio_is_known_no_better_than_its_factors_are_and_at_worst_by_five_percent_of_either(
+    first, second
+):
+    ours, theirs = ({f.name: f for f in told} for told in (first, second))
+    sigma = 0.0
+    for name in ours.keys() | theirs.keys():
+        known = [side[name] for side in (ours, theirs) if name in side]
+        shares = [side[name].share if name in side else 0.0 for side in (ours, theirs)]
+        sigma = math.hypot(sigma, (shares[0] - shares[1]) * max(f.log_sigma_factor for f in known))
+
+    low, high = difference(first, second, 0.0)
+
+    width = math.log(high / low) / (2 * NINETY_PERCENT)
+    assert sigma - 1e-12 <= width <= math.hypot(sigma, 0.05 * math.sqrt(2)) + 1e-12

@@ -167,3 +167,29 @@ def test_costs_that_are_unknown_are_not_compared():
     assert compared.usd_ratio is None
     assert as_json(compared)["cost_per_token_ratio"] is None
     assert "B costs" not in as_text(compared, ("a", "b"))
+
+
+@pytest.mark.parametrize(("ratio", "sure"), [(0.95, False), (1.05, False), (0.8, True), (1.25, True)])
+def test_plans_that_do_different_things_must_be_further_apart_than_what_no_factor_names(ratio, sure):
+    """Two stages beside one, whose jitters put them so far apart; factors alone leave 2 % either way."""
+    plans = "dp=8 mbs=1 gbs=16 precision=fp16", "dp=4 pp=2 mbs=1 gbs=16 precision=fp16"
+    alone_s = [reported(plan=plan).clean_step_time_s for plan in plans]
+    jitters = 4.0, 4.0 * ratio * alone_s[0] / alone_s[1]
+    one, cut = (
+        reported(plan=plan, cluster={"base": "dgx-a100", "nodes": 1, "jitter": {"ratio": jitter}})
+        for plan, jitter in zip(plans, jitters, strict=True)
+    )
+
+    compared = versus(one, cut)
+
+    assert compared.time_ratio == pytest.approx(ratio)
+    assert compared.sure == sure
+
+
+def test_one_plan_at_two_speeds_of_the_machine_is_settled_however_near_they_are():
+    calm = reported()
+    cluster = {"base": calm.job.cluster.name, "nodes": 1, "jitter": {"ratio": 1.001}}
+
+    compared = versus(calm, reported(cluster=cluster))
+
+    assert compared.sure

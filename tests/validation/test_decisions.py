@@ -187,3 +187,98 @@ def test_pairs_are_counted_as_one_by_one(values):
     assert {name: getattr(pairs, name) for name in wanted} == pytest.approx(wanted, abs=1)
     assert pairs.settled_wrong <= pairs.settled
     assert pairs.tied_equal <= pairs.tied
+
+
+SWEPT = st.lists(
+    st.tuples(st.floats(0.5, 2.0), st.floats(0.5, 2.0), st.floats(0.5, 2.0)), min_size=2, max_size=7
+)
+
+
+def told(found):
+    """Everything that is said of a sweep, without names."""
+    pairs = found.pairs
+    return {
+        "spearman": found.spearman,
+        "trivial_spearman": found.trivial_spearman,
+        "regret": found.regret_ratio,
+        "trivial_regret": found.trivial_regret_ratio,
+        "apart": pairs.apart,
+        "right": pairs.right_share,
+        "settled": pairs.settled,
+        "settled_wrong": pairs.settled_wrong,
+        "tied_equal": pairs.tied_equal,
+    }
+
+
+def near(wanted):
+    return {
+        name: value if value is None else pytest.approx(value, abs=1e-8) for name, value in wanted.items()
+    }
+
+
+def sure(values):
+    """A sweep of choices whose predictions hang on nothing."""
+    return swept(*([round(each[column], 3) for each in values] for column in range(3)))
+
+
+@given(SWEPT, st.randoms())
+def test_in_which_order_plans_were_measured_plays_no_part(values, chance):
+    shuffled = chance.sample(values, len(values))
+
+    assert told(sure(shuffled)) == near(told(sure(values)))
+
+
+@given(SWEPT, st.floats(0.1, 10.0))
+def test_a_level_that_all_predictions_share_plays_no_part(values, ratio):
+    found = sure(values)
+    higher = [replace(each, predicted_s=ratio * each.predicted_s) for each in found.choices]
+
+    assert told(sweep(*higher)) == near(told(found))
+
+
+@given(SWEPT)
+def test_who_predicts_what_is_measured_is_always_right(values):
+    found = swept(*([[round(one, 3) for one, _, _ in values]] * 2))
+
+    assert found.spearman in (None, pytest.approx(1.0))
+    assert found.regret_ratio == pytest.approx(0.0, abs=1e-8)
+    assert found.pairs.right_share == 1.0
+    assert found.pairs.settled_wrong == 0
+    assert found.pairs.covered == found.pairs.number
+
+
+@given(SWEPT)
+def test_who_predicts_the_reverse_recommends_the_slowest_plan(values):
+    measured = [round(one, 3) for one, _, _ in values]
+    found = swept(measured, [1.0 / each for each in measured])
+
+    assert found.spearman in (None, pytest.approx(-1.0))
+    assert found.regret_ratio == pytest.approx(max(measured) / min(measured) - 1.0)
+    assert found.pairs.right_share == (0.0 if found.pairs.apart else 1.0)
+    assert found.pairs.settled_wrong == found.pairs.apart
+
+
+@given(SWEPT, st.floats(1.1, 3.0))
+def test_a_plan_that_is_slower_than_all_and_known_to_be_costs_nothing(values, ratio):
+    found = sure(values)
+    slowest = choice(
+        "slow",
+        ratio * max(one.measured_s for one in found.choices),
+        ratio * max(one.predicted_s for one in found.choices),
+        ratio * max(one.trivial_s for one in found.choices),
+    )
+
+    more = sweep(*found.choices, slowest)
+
+    assert more.regret_ratio == pytest.approx(found.regret_ratio)
+    assert more.fastest == found.fastest
+    assert more.pairs.number == found.pairs.number + len(values)
+    assert more.pairs.settled_wrong == found.pairs.settled_wrong
+
+
+def test_a_recommendation_that_ties_regrets_the_mean_of_its_plans():
+    found = swept([1.0, 1.4, 1.1], [2.0, 2.0, 3.0])
+
+    assert [one.name for one in found.recommended] == ["a", "b"]
+    assert found.regret_ratio == pytest.approx(0.2)
+    assert found.fastest_is_called_equal
