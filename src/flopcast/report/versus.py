@@ -18,7 +18,7 @@ from flopcast.report.as_json import FORMAT_VERSION, nine_digits, with_bounds
 from flopcast.report.as_json import as_json as report_as_json
 from flopcast.report.costs import show_usd
 from flopcast.report.report import Report
-from flopcast.timeline.uncertainty import difference
+from flopcast.timeline.uncertainty import difference, own_log_sigma_factor
 from flopcast.units import show, show_seconds
 
 LABELS = ("A", "B")
@@ -88,7 +88,9 @@ def _joules(report: Report) -> Amount | None:
 def _ratio(measure: Measure, first: Report, second: Report) -> Amount | None:
     """The second's over the first's; what both hang on cancels as far as their shares agree."""
     one, other = measure(first), measure(second)
-    return None if one is None or other is None else other * one.inverse
+    if one is None or other is None:
+        return None
+    return (other * one.inverse).hanging_on("plans", own_log_sigma_factor(first.factors, second.factors))
 
 
 def settled(ratio: Amount) -> bool:

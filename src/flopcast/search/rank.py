@@ -4,7 +4,9 @@ Answers: which plan is recommended, how far behind is every other, and is that s
 Elsewhere: what plans are ranked by (objectives.py), why one is behind (why.py).
 
 What two plans share cancels in their ratio, so a difference is surer than either value. Where its 90 %
-interval holds 1, the two are equal for all that is known; of equal plans the simplest is recommended.
+interval holds 1, the two are equal for all that is known. Recommended is the simplest of those equal ones
+that are no further behind than repeats of one run differ by: to take the simplest of all costs 2 % in the
+mean and 10 % at worst in InternEvo's sweeps, against 0.1 and 0.7 % (docs/accuracy/journal.md).
 """
 
 import math
@@ -15,7 +17,7 @@ from flopcast.search.exact import Exact
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
 from flopcast.spec.plan import Plan
-from flopcast.timeline.uncertainty import difference
+from flopcast.timeline.uncertainty import TIED_RATIO, difference
 from flopcast.units import Number
 
 SIXTEEN_BITS = ("bf16", "fp16")
@@ -64,8 +66,8 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
     Returns
     -------
     tuple of Ranked
-        The simplest of those that equal the best, then all others by the first objective. Ratios are
-        against the best, which comes second where a simpler one equals it.
+        The simplest of those that equal the best within what repeats differ by, then all others by the
+        first objective. Ratios are against the best, which comes second where a simpler one is first.
     """
     losses = [losses_of(question, one) for one in played]
     if not losses:
@@ -73,7 +75,8 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
     best = min(losses, key=lambda each: each[0].value)[0]
     found = [against(best, one, each) for one, each in zip(played, losses, strict=True)]
     found.sort(key=lambda one: one.losses[0].value)
-    first = min((one for one in found if one.equal), key=lambda one: simplicity(one.played))
+    near = [one for one in found if one.equal and one.ratio <= TIED_RATIO]
+    first = min(near, key=lambda one: simplicity(one.played))
     return (first, *(one for one in found if one is not first))
 
 

@@ -17,11 +17,7 @@ from functools import cached_property
 from itertools import combinations
 
 from flopcast.report.as_json import nine_digits
-from flopcast.timeline.uncertainty import Sensitivity, difference
-
-# Repeats inside one release differ from their mean by 0.94 % (26 runs that InternEvo and NeMo print twice):
-# a sigma of 1.2 %, and 1.7 % between two of them. Plans that are no further apart are measured as equal.
-TIED_RATIO = 1.02
+from flopcast.timeline.uncertainty import TIED_RATIO, Sensitivity, difference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +173,7 @@ class _Pair:
     @property
     def apart(self) -> bool:
         """Whether measurements tell them apart."""
-        return abs(self._measured) > math.log(TIED_RATIO)
+        return nine_digits(abs(self._measured)) > nine_digits(math.log(TIED_RATIO))
 
     @property
     def right_share(self) -> float:

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.report.as_json import nine_digits
-from flopcast.validation.decisions import TIED_RATIO, Choice, Sweep
+from flopcast.timeline.uncertainty import TIED_RATIO
+from flopcast.validation.decisions import Choice, Sweep
 from flopcast.validation.published import Constants
 
 FORMAT_VERSION = 1
