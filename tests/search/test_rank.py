@@ -39,19 +39,33 @@ def test_of_plans_that_cannot_be_told_apart_the_simplest_comes_first():
     assert (first.equal, second.equal) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("behind", "recommended"), [(1.015, "simple"), (1.025, "intricate"), (1.1, "intricate")]
+)
+def test_a_simpler_plan_is_recommended_only_where_it_is_as_near_as_repeats_of_one_run(behind, recommended):
+    """A sixth of the step is spent on something else, so that all of them are called equal."""
+    intricate = played(1.0, KERNELS, fabric(0.33), dp=1, tp=4, pp=2, vpp=2)
+    simple = played(behind, KERNELS, fabric(0.0))
+
+    first, second = ranked(QUESTION, [intricate, simple])
+
+    assert (first.equal, second.equal) == (True, True)
+    assert first.played is {"simple": simple, "intricate": intricate}[recommended]
+
+
 def test_the_interval_of_a_ratio_is_that_of_the_difference_of_shares():
     best, other = played(1.0, KERNELS, fabric(0.3)), played(1.1, KERNELS, fabric(0.1), tp=2, dp=4)
 
     behind = ranked(QUESTION, [best, other])[-1]
 
-    half = NINETY_PERCENT * 0.05 * 0.2
+    half = NINETY_PERCENT * math.hypot(0.05 * 0.2, math.sqrt(2) * 0.1 / 4)  # a tenth of the step moved
     assert math.log(behind.ratio_high / behind.ratio) == pytest.approx(half)
     assert math.log(behind.ratio / behind.ratio_low) == pytest.approx(half)
 
 
 def test_a_plan_is_equal_as_long_as_its_interval_holds_one():
     best = played(1.0, KERNELS, fabric(0.5), tp=2, dp=4)
-    edge = math.exp(NINETY_PERCENT * 0.05 * 0.5)
+    edge = math.exp(NINETY_PERCENT * math.hypot(0.05 * 0.5, math.sqrt(2) * 0.05))  # a quarter moved
 
     inside, outside = (ranked(QUESTION, [best, played(s, KERNELS)]) for s in (edge * 0.999, edge * 1.001))
 
