@@ -218,6 +218,12 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
         lambda rows, width, layers: Quantise(elements=rows * width * layers, each_bytes=4.0, dtype="fp16"),
         ((10.0, 20.0), WIDTH, ONE_LAYER),
     ),
+    "quantise.blocks": (
+        lambda rows, width, layers: Quantise(
+            elements=rows * width * layers, each_bytes=4.0, dtype="fp16", in_blocks=True
+        ),
+        ((10.0, 20.0), WIDTH, ONE_LAYER),
+    ),
     **{
         f"fused_pass{suffix}": (_fused_pass(bool(suffix)), ((10.0, 20.0), WIDTH, ONE_LAYER))
         for suffix in ("", ".backward")

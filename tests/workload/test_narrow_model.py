@@ -6,6 +6,7 @@ from workload_cases import LLAMA, MEGATRON, at, flop_of, messages, realised, rep
 
 from flopcast.memory.peak import peak_memory
 from flopcast.operators.base import AbstractOperator
+from flopcast.operators.quantise import Quantise
 from flopcast.spec.precision import RECIPES
 from flopcast.workload.casts import is_narrow
 
@@ -124,3 +125,12 @@ def test_narrow_messages_run_in_chunks_under_their_products_as_wide_ones_do():
 
     assert cut[0]
     assert cut[1] == cut[2] == cut[0]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_casts_in_both_layouts_have_their_own_kernel(recipe):
+    programs = realised(LLAMA, MEGATRON, f"mbs=1 gbs=8 precision={recipe}")
+
+    casts = {item.work.kernel for item in programs.items() if isinstance(item.work, Quantise)}
+
+    assert casts == {"quantise.blocks" if RECIPES[recipe].both_layouts else "quantise"}

@@ -30,11 +30,12 @@ class Quantise(AbstractOperator):
     each_bytes: float
     dtype: str  # of the tensor that is read
     of_gradient: bool = False
+    in_blocks: bool = False  # a scale for each block of a row, and of a column
 
     @property
     def kernel(self) -> str:
-        """One curve: all casts stream their tensors."""
-        return "quantise"
+        """One curve for tensors with one scale, one for blocks with their own: both stream."""
+        return "quantise.blocks" if self.in_blocks else "quantise"
 
     def work(self) -> Work:
         """No matrix product; nothing at all in the forward pass where a gradient is cast."""

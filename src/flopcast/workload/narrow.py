@@ -16,7 +16,7 @@ from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllReduce
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.plan import Plans
-from flopcast.spec.precision import RECIPES
+from flopcast.spec.precision import RECIPES, Recipe
 from flopcast.spec.stack import Stack
 from flopcast.workload.casts import is_narrow, narrow_weight_bytes, spared_weight_bytes, weight_casts
 from flopcast.workload.program import LogicalLayer, Segment, Workload
@@ -43,9 +43,10 @@ def narrow_layer(
     recipe = RECIPES.get(workload.plans.structure.precision)
     if recipe is None or logical.wide:
         return Narrowed(forward=forward, weight_bytes=ZERO)
+    narrow = quantise(forward, recipe, stack.narrow, workload.plans.tensor_parallel)
     return Narrowed(
-        forward=quantise(forward, recipe, stack.narrow, workload.plans.tensor_parallel),
-        weight_casts=weight_casts(forward, recipe, stack.narrow),
+        forward=_of_recipe(narrow, recipe),
+        weight_casts=_of_recipe(weight_casts(forward, recipe, stack.narrow), recipe),
         weight_bytes=narrow_weight_bytes(forward, recipe, stack.narrow),
         spared_bytes=spared_weight_bytes(forward, recipe, stack.narrow),
     )
@@ -72,6 +73,16 @@ def _marked(layer: LogicalLayer) -> LogicalLayer:
         replace(weight, update="fp8") if weight.name in products else weight for weight in layer.weights
     )
     return replace(layer, weights=tuple(weights))
+
+
+def _of_recipe(items: tuple[Item, ...], recipe: Recipe) -> tuple[Item, ...]:
+    """Casts by the kernel that the recipe asks for: of blocks where its scales are theirs."""
+    return tuple(
+        replace(item, work=replace(item.work, in_blocks=recipe.both_layouts))
+        if isinstance(item.work, Quantise)
+        else item
+        for item in items
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
