@@ -91,7 +91,7 @@ def test_a_simpler_plan_says_how_far_it_is_behind():
 
     sentence = why_first(found(intricate, BEST))
 
-    assert "the simplest of 2 that cannot be told apart" in sentence
+    assert "of 2 that cannot be told apart the simplest near the best" in sentence
     assert "1.0% slower than the best" in sentence
 
 

@@ -79,8 +79,8 @@ def command(
 
     Every plan of a space is screened, the best few hundred are played exactly, and ranked with the
     intervals of their differences: what cannot be told apart from the best is marked "=", the simplest of
-    it first. --plan settles fields of the plan, or names the values that they may take; all others are
-    free. A job file's own plan settles its global batch, precision and optimizer.
+    it within 2 % first. --plan settles fields of the plan, or names the values that they may take; all
+    others are free. A job file's own plan settles its global batch, precision and optimizer.
 
     \b
     flopcast search --model llama-2-70b --cluster dgx-h100 --gpus 512 --seq 4096 --plan "gbs=1024"

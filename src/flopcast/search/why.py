@@ -34,7 +34,7 @@ def why_first(found: Found) -> str:
     parts = []
     if equal > 1:
         told = "and the best itself" if first is best else _behind(first, found.question.first)
-        parts.append(f"the simplest of {equal} that cannot be told apart, {told}")
+        parts.append(f"of {equal} that cannot be told apart the simplest near the best, {told}")
     else:
         parts.append("ahead of every other plan")
     parts.append(f"its time goes into {_largest(first.played)}")
