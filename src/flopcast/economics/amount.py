@@ -8,7 +8,7 @@ the product rule, so that what two parts have in common is never counted as inde
 that of a log-normal number: as far in ratio on both sides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flopcast.timeline.uncertainty import Sensitivity, interval
@@ -64,10 +64,11 @@ class Amount:
     @property
     def inverse(self) -> "Amount":
         """One over the amount: what makes it larger makes this smaller."""
-        one = Amount(1 / self.value)
-        for factor in self.factors:
-            one = one.hanging_on(factor.name, factor.log_sigma_factor, -factor.share / self.value)
-        return one
+        turned = {
+            name: Slope(log_sigma_factor=slope.log_sigma_factor, change=-slope.change / self.value**2)
+            for name, slope in self.by_factor.items()
+        }
+        return Amount(1 / self.value, turned)
 
     def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
         """The amount as it hangs on one factor more: in proportion, unless `change` says otherwise."""
@@ -76,7 +77,7 @@ class Amount:
 
     def __add__(self, other: "Amount") -> "Amount":
         """The sum; factors that both hang on add up before anything is squared."""
-        return Amount(self.value + other.value, _merged([(1.0, self), (1.0, other)]))
+        return total((self, other))
 
     def __mul__(self, other: "Amount | Number") -> "Amount":
         """The product with another amount, or with a number that is certain."""
@@ -96,6 +97,11 @@ def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
                 change=before.change + weight * slope.change,
             )
     return found
+
+
+def total(parts: Sequence[Amount]) -> Amount:
+    """The sum of any number of amounts, as if they were added one by one."""
+    return Amount(sum(part.value for part in parts), _merged([(1.0, part) for part in parts]))
 
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:

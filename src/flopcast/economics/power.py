@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.price import Priced
-from flopcast.economics.amount import Amount
+from flopcast.economics.amount import Amount, Slope, amount_of, total
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster, Device
@@ -80,16 +80,17 @@ def device_energy(
         for hung_on in priced.of(share.item).names(plan) if share.item is not None else ():
             extra_j[hung_on] += more_w * share.path_s
     busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
-    joules = Amount(0.0)
+    parts = []
     for name, seconds in busy_s.items():
         draw = getattr(device.power, name)
         work = Amount(seconds * drawn_w(draw, device, site))
-        joules += work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor)
-    for name, change in extra_j.items():
-        joules = joules.hanging_on(name, priced.factors[name].log_sigma_factor, change)
-    for of_step in sensitivities(timeline, priced, {}, plan):
-        waited_j = wait_w * timeline.step_time_s * of_step.share
-        joules = joules.hanging_on(of_step.name, of_step.log_sigma_factor, waited_j)
+        parts.append(work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor))
+    of_work = {
+        name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)
+        for name, change in extra_j.items()
+    }
+    waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}, plan))
+    joules = total([*parts, Amount(0.0, of_work), Amount(0.0, waited.slopes)])
     for name, factor in whole.items():
         joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
     busy = {name: seconds / timeline.step_time_s for name, seconds in busy_s.items()}
