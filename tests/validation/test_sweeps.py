@@ -241,3 +241,64 @@ def test_ways_of_judging_are_told_one_after_the_other():
     text = decisions_as_text({"catalogue": sweeps, "none": ()})
 
     assert text.index("Fitted: ") < text.index("Never fitted: ")
+
+
+def test_runs_with_a_best_step_are_compared_by_it():
+    """Mean steps hold jitter, which the suite takes from the neighbours of each run."""
+    compared = validate_suite("paper")
+    best_s = {row.id: row.measured_step_time_s for row in compared.rows if row.reference == "best"}
+
+    choices = {choice.name: choice for sweep in sweeps_of_suite(compared) for choice in sweep.choices}
+
+    jobs = {row.id: row.job for row in compared.suite.rows}
+    assert len(choices) >= 4
+    for name, choice in choices.items():
+        device_s = jobs[name].cluster.num_devices * best_s[name]
+        assert choice.measured_s == pytest.approx(device_s / jobs[name].step_tokens)
+
+
+def test_the_cut_of_gpt_20b_that_proved_faster_is_recommended_on_both_systems():
+    """arXiv:2509.22832: tensor parallelism of 4 and data parallelism of 8, not the other way round."""
+    sweeps = [sweep for sweep in sweeps_of_suite(validate_suite("paper")) if sweep.free == "plan"]
+
+    assert len(sweeps) == 2
+    assert [sweep.regret_ratio for sweep in sweeps] == [0.0, 0.0]
+    assert [sweep.pairs.settled_wrong for sweep in sweeps] == [0, 0]
+
+
+@pytest.mark.parametrize("free", sorted(DECISIONS))
+def test_a_kind_of_decision_is_a_sweep_only_where_what_it_decides_differs(free):
+    changed = {
+        "plan": CUT.replace("mbs=2", "mbs=1"),
+        "batch": CUT.replace("gbs=16", "gbs=64"),
+        "precision": CUT.replace("fp16", "bf16"),
+        "devices": CUT.replace("dp=4", "dp=8").replace("gbs=16", "gbs=32"),
+    }[free]
+    machine = {"cluster": "dgx-a100:2"} if free == "devices" else {}
+
+    kinds = found(planned("a"), planned("b", changed, **machine))
+
+    assert kinds == {free: {"a", "b"}}
+
+
+def test_columns_of_the_text_stand_under_their_headings():
+    _, sweeps = swept()
+
+    lines = decisions_as_text({"none": sweeps}).splitlines()
+
+    (first, *_) = (number for number, line in enumerate(lines) if line.startswith("source"))
+    headings, values = lines[first], lines[first + 1]
+    starts = [headings.index(heading) for heading in HEADINGS[:3]]
+    assert [values[start - 1] for start in starts] == [" "] * 3
+    assert values[starts[0]] == "1"
+    assert values[starts[1]] == "2"
+
+
+def test_what_does_not_fit_is_told_of_each_choice():
+    rows = judged([planned("a", PLAN), planned("b")]).rows
+    full = [replace(row, used_fraction=1.2 if row.run.id == "a" else 0.5) for row in rows]
+
+    (sweep,) = sweeps_of_runs(full)
+
+    assert {choice.name: choice.fits for choice in sweep.choices} == {"a": False, "b": True}
+    assert [choice.name for choice in sweep.recommended] == ["b"]
