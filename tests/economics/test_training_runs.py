@@ -169,3 +169,59 @@ def test_a_file_of_phases_keeps_its_order_and_tells_faults_with_their_lines(tmp_
         ("2", "phases[0].tokens"),
         ("3", "phases[1].speed"),
     }
+
+
+def test_what_a_run_does_not_know_it_says_how_to_tell():
+    report = report_of()
+    group = report.job.cluster.groups[0]
+    device = group.node.device.model_copy(update={"board_power_w": None})
+    group = group.model_copy(update={"node": group.node.model_copy(update={"device": device})})
+    bare = report.job.cluster.model_copy(update={"price": None, "groups": (group,)})
+    told = training(
+        [("all", 1e9, predict(report.job.model_copy(update={"cluster": bare}), load_book(bare)))]
+    )
+
+    text, data = as_text(told), as_json(told)
+
+    assert "money     unknown: what does a device cost? --price" in text
+    assert "energy    unknown: board_power_w" in text
+    assert (data["cost_usd"], data["energy_kwh"]) == (None, None)
+    assert data["days"] > 0
+
+
+def test_a_longer_checkpoint_is_taken_less_often_and_loses_more():
+    quick, slow = (
+        run_of(1e10, report=report_of(OFTEN.model_copy(update={"checkpoint_s": seconds})))
+        for seconds in (5.0, 120.0)
+    )
+
+    assert slow.phases[0].lost.interval_s > 3 * quick.phases[0].lost.interval_s
+    assert slow.goodput[0] < quick.goodput[0]
+    assert slow.wall_s.value > quick.wall_s.value
+
+
+def test_a_stated_interval_of_checkpoints_is_kept():
+    stated = OFTEN.model_copy(update={"checkpoint_interval_s": 4000.0})
+
+    kept, best = run_of(1e10, report=report_of(stated)), run_of(1e10)
+
+    assert kept.phases[0].lost.interval_s == 4000.0
+    assert (
+        as_json(training([("a", 1e9, report_of(stated))]))["phases"][0]["checkpoint_interval_s"] == 4000.0
+    )
+    assert kept.wall_s.value > best.wall_s.value
+
+
+def test_phases_on_clusters_of_two_sizes_fail_each_at_its_own_rate():
+    small, job = report_of(), make_job(cluster="dgx-a100:4", plan="dp=32 mbs=1 gbs=64 precision=fp16")
+    stated = {"price": Price(device_usd_per_hour=2.5), "reliability": OFTEN}
+    large = predict(
+        job.model_copy(update={"cluster": job.cluster.model_copy(update=stated)}), load_book(job.cluster)
+    )
+
+    run = training([("small", 1e9, small), ("large", 1e9, large)]).run
+
+    first, second = run.phases
+    assert first.lost.time_between_failures_s == pytest.approx(4 * second.lost.time_between_failures_s)
+    assert run.wall_s.value == pytest.approx(first.wall_s.value + second.wall_s.value)
+    assert run.num_failures == pytest.approx(first.num_failures + second.num_failures)

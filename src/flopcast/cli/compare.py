@@ -16,7 +16,8 @@ def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
     """Compare two jobs: side by side, with the interval of their difference.
 
     With two files, options and KEY=VALUE change both of them. With one file, or none, the first job is
-    what the file and the options say, and the second the same with every KEY=VALUE changed.
+    what the file and the options say, and the second the same with every KEY=VALUE changed. Time, money and
+    energy are compared per token, and none is ranked inside its interval; --price is that of both.
 
     \b
     flopcast compare a.yaml b.yaml
