@@ -80,6 +80,12 @@ def test_fields_that_are_settled_stay_as_they_are():
     assert (plan.recompute, plan.precision, plan.zero) == ("full", "fp16", 0)
 
 
+def test_what_one_word_settles_of_recompute_stays_whole():
+    plan = make_job(plan="auto gbs=64 recompute=full:block:4").plan
+
+    assert (plan.recompute, plan.recompute_method, plan.recompute_layers) == ("full", "block", 4)
+
+
 @pytest.mark.parametrize("parts", [{}, {"plan": "auto"}, {"plan": {"auto": True}}])
 def test_a_plan_that_is_left_out_is_chosen_and_told(parts):
     job = job_of(described(**parts))

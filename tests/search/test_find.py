@@ -8,6 +8,8 @@ from flopcast.io.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search import find as finding
 from flopcast.search.find import find
+from flopcast.search.found_json import as_json
+from flopcast.search.found_text import as_text
 from flopcast.search.grid import batches, plan_at
 from flopcast.search.question import Question
 from flopcast.search.space import Space
@@ -132,3 +134,29 @@ def test_two_clusters_are_ranked_together_and_said_not_to_be_where_they_are_not(
 
     assert clusters == {"selene", "dgx-a100"}
     assert {one.played.job.cluster.name for one in answer.plans if one.equal} == clusters
+
+
+def test_a_plan_of_ones_own_is_set_beside_the_best():
+    own = JOB.model_copy(update={"plan": JOB.plan.model_copy(update={"recompute": "full", "zero": 1})})
+
+    answer = find(Question(jobs=(JOB,), space=SPACE, given=(own,)), load_book)
+
+    (beside,) = answer.given
+    best = min(answer.plans, key=lambda one: one.losses[0].value)
+    assert beside.played.plan == own.plan
+    assert beside.ratio == pytest.approx(beside.played.step_time_s / best.played.step_time_s)
+    assert beside.ratio > 1.2  # a forward again
+    assert "as given" in as_text(answer)
+    assert as_json(answer, 5, 1.0, 1.0)["given"][0]["ratio_to_best"] == pytest.approx(beside.ratio)
+
+
+def test_a_plan_of_ones_own_that_lacks_room_says_so(found):
+    fullest = max((one.played for one in found.plans), key=lambda played: played.device_used_bytes)
+    least = min(one.played.device_used_bytes for one in found.plans)
+    room = (least + fullest.device_used_bytes) / 2 / JOB.cluster.node.device.memory_bytes
+    narrow = SPACE.model_copy(update={"headroom_fraction": room})
+
+    answer = find(Question(jobs=(JOB,), space=narrow, given=(fullest.job,)), load_book)
+
+    assert answer.plans
+    assert "it needs " in as_json(answer, 5, 1.0, 1.0)["given"][0]["why"]

@@ -34,6 +34,7 @@ def found(*plans, nearest=(), question=QUESTION, **parts):
         "plans": order,
         "on_front": order,
         "nearest": tuple(against(best, one, losses_of(question, one)) for one in nearest),
+        "given": (),
         "rejected": None,
         "thinned": False,
         "partial": False,

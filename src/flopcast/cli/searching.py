@@ -60,7 +60,7 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
         for cluster in clusters or (None,)
     ]
     found = [each for each in read if each is not None]
-    fixed = _settled(found[0][1]) if found else {}
+    fixed = _settled(found[0].settled) if found else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, named), None)
     tokens = faults.of(lambda: _tokens(named["tokens"]), 1.0)
@@ -69,7 +69,8 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
     objectives = named["objectives"] if isinstance(named["objectives"], tuple) else ()
     question = faults.of(
         lambda: Question(
-            jobs=tuple(each[0] for each in found),
+            jobs=tuple(each.job for each in found),
+            given=tuple(each.job.model_copy(update={"plan": each.given}) for each in found if each.given),
             space=space or Space(),
             objectives=objectives or ("step_time",),
             total_tokens=tokens,

@@ -7,7 +7,7 @@ mapping with `base: NAME` is that entry with fields changed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -22,6 +22,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
+from flopcast.spec.recompute import FIELDS as RECOMPUTE_FIELDS
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.units import show
@@ -105,14 +106,22 @@ def job_of(document: Document) -> Job:
 OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs
 
 
-def open_job_of(document: Document) -> tuple[Job, dict[str, object]]:
-    """The job of a document as a search takes it: its plan is open, but for settled fields.
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class OpenJob:
+    """A job as a search takes it: its plan is open, but for settled fields.
 
-    Returns
-    -------
-    Job, dict
-        The job with a plan of settled fields alone; and these by long name. An "auto" plan settles what it
-        says, one that is given whole what it says of the training itself (`OF_TRAINING`).
+    The job's plan holds these alone; they stand in `settled` by their long names too. An "auto" plan
+    settles what it says; one that is given whole what it says of the training itself (`OF_TRAINING`), and
+    it is kept as `given` where it can be predicted.
+    """
+
+    job: Job
+    settled: Mapping[str, object]
+    given: Plan | None
+
+
+def open_job_of(document: Document) -> OpenJob:
+    """The job of a document with an open plan.
 
     Raises
     ------
@@ -120,13 +129,15 @@ def open_job_of(document: Document) -> tuple[Job, dict[str, object]]:
         Faults that no plan could mend.
     """
     job, document, fixed = _described(document)
+    given = None
     if fixed is None:
+        given = None if check(job) else job.plan
         fixed = {name: getattr(job.plan, name) for name in OF_TRAINING}
         job = job.model_copy(update={"plan": Plan(**fixed)})
     problems = _unmendable(job, check(job), fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
-    return job, fixed
+    return OpenJob(job=job, settled=fixed, given=given)
 
 
 def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
@@ -212,7 +223,10 @@ def _described(document: Document) -> tuple[Job, Document, dict[str, object] | N
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
-    return job, document, None if fixed is None else {name: getattr(job.plan, name) for name in fixed}
+    if fixed is None:
+        return job, document, None
+    names = (*fixed, *(RECOMPUTE_FIELDS if "recompute" in fixed else ()))  # which one word may settle
+    return job, document, {name: getattr(job.plan, name) for name in dict.fromkeys(names)}
 
 
 def _settled(plan: object) -> tuple[dict[str, object] | None, object]:

@@ -6,11 +6,14 @@ Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps
 a rate. A change of meaning raises FORMAT_VERSION.
 """
 
+from collections.abc import Iterable
+
 from flopcast.economics.amount import Amount
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
+from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number
 
 FORMAT_VERSION = 1
@@ -48,14 +51,7 @@ def as_json(report: Report) -> dict[str, object]:
         "model_flop": nine_digits(metrics.model_flop),
         "hardware_flop": nine_digits(metrics.hardware_flop),
         "breakdown": {name: nine_digits(seconds) for name, seconds in report.breakdown.items()},
-        "factors": [
-            {
-                "name": f.name,
-                "log_sigma": nine_digits(f.log_sigma_factor),
-                "d_log_step": nine_digits(f.share),
-            }
-            for f in report.factors
-        ],
+        "factors": factors_as_json(report.factors),
         "memory": memory_as_json(report.memory),
         **cost_as_json(report.cost),
         "assumptions": list(report.assumptions),
@@ -83,6 +79,18 @@ def job_as_json(job: Job) -> dict[str, object]:
         "stack": job.stack.label,
         "site": job.site.name,
     }
+
+
+def factors_as_json(factors: Iterable[Sensitivity]) -> list[dict[str, object]]:
+    """What a step hangs on: `d_log_step` is the share of it that a factor scales."""
+    return [
+        {
+            "name": factor.name,
+            "log_sigma": nine_digits(factor.log_sigma_factor),
+            "d_log_step": nine_digits(factor.share),
+        }
+        for factor in factors
+    ]
 
 
 def memory_as_json(memory: MemoryReport) -> dict[str, object]:

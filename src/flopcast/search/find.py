@@ -19,7 +19,7 @@ from flopcast.search.grid import batches, num_plans, plan_at
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
 from flopcast.search.screen import screen
-from flopcast.search.sieve import Sieve
+from flopcast.search.sieve import BEST, Sieve
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -64,6 +64,8 @@ class Found:
     nearest : tuple of Ranked
         Plans that break a limit: those that would be better than the best, the nearest first; or, where
         nothing is feasible, the one that breaks the limits by least.
+    given : tuple of Ranked
+        The plans of the question's own, feasible or not; none where nothing else is feasible.
     rejected : Rejected or None
         Where no plan keeps the rules.
     thinned : bool
@@ -80,6 +82,7 @@ class Found:
     plans: tuple[Ranked, ...]
     on_front: tuple[Ranked, ...]
     nearest: tuple[Ranked, ...]
+    given: tuple[Ranked, ...]
     rejected: Rejected | None
     thinned: bool
     partial: bool
@@ -109,14 +112,14 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
     """
     say = told or (lambda _: None)
     sieve, partial = _sifted(question, book_of, say)
-    kept = sieve.to_play()
+    jobs = [*(one.job for one in sieve.to_play()), *question.given]
     played: dict[int, Exact] = {}
-    for place, exact in play_each([one.job for one in kept], book_of):
+    for place, exact in play_each(jobs, book_of):
         played[place] = exact
-        say(Progress(doing="playing", done=len(played), total=len(kept)))
-    every = [played[place] for place in range(len(kept))]
+        say(Progress(doing="playing", done=len(played), total=len(jobs)))
+    own = len(jobs) - len(question.given)
+    every, given = ([played[place] for place in part] for part in (range(own), range(own, len(jobs))))
     plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
-    nothing = not sieve.possible
     return Found(
         question=question,
         candidates=sieve.candidates,
@@ -126,8 +129,9 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
         plans=plans,
         on_front=_front(plans),
         nearest=_nearest(question, every, plans),
-        rejected=_rejected(question) if nothing else None,
-        thinned=sieve.thinned or len(sieve.on_front) > len(kept),
+        given=_beside(question, given, plans),
+        rejected=None if sieve.possible else _rejected(question),
+        thinned=sieve.thinned or len(sieve.on_front) > BEST,
         partial=partial,
     )
 
@@ -174,6 +178,14 @@ def _nearest(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]
     best = min(plans, key=lambda one: one.losses[0].value).losses[0]
     found = (against(best, one, each) for one, each in zip(over, losses, strict=True))
     return tuple(_each_better(one for one in found if one.ratio < 1.0))
+
+
+def _beside(question: Question, given: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Plans of the question's own against the best."""
+    if not plans:
+        return ()
+    best = min(plans, key=lambda one: one.losses[0].value).losses[0]
+    return tuple(against(best, one, losses_of(question, one)) for one in given)
 
 
 def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:

@@ -4,10 +4,10 @@ Answers: what may a program that reads the answer of a search rely on?
 Elsewhere: what the numbers mean (find.py, rank.py, objectives.py), the same as text (found_text.py).
 """
 
-from flopcast.report.as_json import FORMAT_VERSION, cost_as_json, nine_digits
+from flopcast.report.as_json import FORMAT_VERSION, cost_as_json, factors_as_json, nine_digits
 from flopcast.search.find import Found
 from flopcast.search.rank import Ranked
-from flopcast.search.why import why_first, why_infeasible, why_not, why_rejected
+from flopcast.search.why import why_first, why_given, why_infeasible, why_not, why_rejected
 from flopcast.units import Number
 
 
@@ -44,6 +44,9 @@ def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dic
         "plans": [plan_as_json(one, found, sentence_of(one, found)) for one in plans],
         "pareto": [plan_as_json(one, found, sentence_of(one, found)) for one in found.on_front],
         "nearest_infeasible": _nearest(found),
+        "given": [
+            plan_as_json(one, found, why_given(one, found.plans[0], found.question)) for one in found.given
+        ],
     }
 
 
@@ -75,6 +78,8 @@ def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
         "ratio_low": nine_digits(one.ratio_low),
         "ratio_high": nine_digits(one.ratio_high),
         "equal_to_best": one.equal,
+        "breakdown": {name: nine_digits(seconds) for name, seconds in played.breakdown.items()},
+        "factors": factors_as_json(played.factors),
         "why": why,
     }
 
@@ -105,7 +110,7 @@ def as_rows(found: Found) -> list[dict[str, object]]:
             objective.key: nine_digits(objective.shown(loss.value))
             for objective, loss in zip(found.question.asked, one.losses, strict=True)
         }
-        numbers = {key: value for key, value in told.items() if key not in ("plan", "objectives")}
+        numbers = {key: value for key, value in told.items() if not isinstance(value, (dict, list))}
         rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": id(one) in on_front})
     return rows
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from flopcast.search.find import Found
 from flopcast.search.objectives import OBJECTIVES, Loss, Objective
 from flopcast.search.rank import Ranked
-from flopcast.search.why import why_first, why_infeasible, why_not, why_rejected
+from flopcast.search.why import why_first, why_given, why_infeasible, why_not, why_rejected
 from flopcast.spec.job import Job
 from flopcast.units import show
 
 TOP = 20
+NOTHING_ELSE = "–"  # of a plan whose words all others have too
 NEAREST = 3  # that are shown; JSON has all
 
 
@@ -31,6 +32,7 @@ def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
     if found.plans:
         parts.append(_table(found, found.plans[:top]))
         parts.append(_reasons(found, found.plans[:top]))
+        parts.append(_given(found))
         parts.append(_clusters(found))
         parts.append(_front(found) if with_front else [])
     parts.append(_nearest(found))
@@ -90,9 +92,9 @@ def _shared(plans: Sequence[Ranked]) -> list[str]:
 
 
 def _without(shared: Sequence[str], one: Ranked) -> str:
-    """A plan without those words; all of it where nothing else is left."""
+    """A plan without those words."""
     words = one.played.plan.short().split()
-    return " ".join(word for word in words if word not in shared) or " ".join(words)
+    return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
 
 
 def _pairs(found: Found, one: Ranked) -> Iterator[tuple[Objective, Loss]]:
@@ -130,6 +132,18 @@ def _reasons(found: Found, plans: Sequence[Ranked]) -> list[str]:
     lines = ["why (more or less than the first takes; = cannot be told apart from the best)"]
     lines.append(f"  1  {why_first(found)}")
     lines += [f"{number:3}  {why_not(one, first, found.question)}" for number, one in enumerate(others, 2)]
+    return lines
+
+
+def _given(found: Found) -> list[str]:
+    """The user's own plans beside the best."""
+    if not found.given:
+        return []
+    lines, objective = ["as given"], found.question.first
+    for one in found.given:
+        shown = objective.show(objective.shown(one.losses[0].value))
+        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job)}: {shown}")
+        lines.append(f"    {why_given(one, found.plans[0], found.question)}")
     return lines
 
 

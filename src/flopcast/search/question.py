@@ -37,6 +37,8 @@ class Question:
     objectives : tuple of str
         Names of `OBJECTIVES`: plans are ranked by the first, the front is of all of them. One alone has
         memory beside it.
+    given : tuple of Job
+        Jobs with plans of their own, to be set beside the best: what somebody runs today.
     total_tokens : float
         Of the whole run; 0 where nobody asks how long it takes.
     deadline_s, budget_usd : float or None
@@ -51,6 +53,7 @@ class Question:
     jobs: tuple[Job, ...]
     space: Space = field(default_factory=Space)
     objectives: tuple[str, ...] = ("step_time",)
+    given: tuple[Job, ...] = ()
     total_tokens: float = 0.0
     deadline_s: float | None = None
     budget_usd: float | None = None

@@ -54,7 +54,14 @@ def why_not(one: Ranked, first: Ranked, question: Question) -> str:
 
 def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
     """What a plan would need that breaks a limit; `alone` where there is no best to compare it with."""
-    played = one.played
+    need = f"needs {_needs(one.played, question)}"
+    if alone:
+        return f"the nearest {need}"
+    return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best; {need}"
+
+
+def _needs(played: Exact, question: Question) -> str:
+    """What a plan lacks; nothing where it keeps every limit."""
     there = played.job.cluster.node.device.memory_bytes
     room = question.space.headroom_fraction * there
     needs = []
@@ -69,10 +76,17 @@ def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> s
         if value > limit.most:
             shown = limit.objective.show(value - limit.most)
             needs.append(f"{shown} more than the {limit.name}")
-    need = f"needs {' and '.join(needs)}"
-    if alone:
-        return f"the nearest {need}"
-    return f"would be {1 - one.ratio:.1%} {question.first.gain} than the best; {need}"
+    return " and ".join(needs)
+
+
+def why_given(one: Ranked, first: Ranked, question: Question) -> str:
+    """How far a plan of the user's own is from the best, where it loses that, and what it breaks."""
+    if one.ratio < 1.0:
+        told = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
+    else:
+        told = why_not(one, first, question)
+    needs = _needs(one.played, question)
+    return f"{told}; it needs {needs}" if needs else told
 
 
 def why_rejected(problems: Sequence[Problem]) -> str:
