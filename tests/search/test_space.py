@@ -116,7 +116,7 @@ def test_global_batches_that_no_replicas_share_evenly_are_left_out():
     assert found == {(dp, micro, batch) for dp, micro, batch in every if batch % (dp * micro) == 0}
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100, 65_536])
+@pytest.mark.parametrize("rows", [1, 7, 100, 2**18])
 def test_the_size_of_batches_changes_neither_plans_nor_their_order(rows):
     space = Space(gbs="32..128", cp="1,2", mbs="1,2,4")
 

@@ -18,6 +18,7 @@ topology/block and `--segment`). Otherwise domains are filled one after the othe
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -212,12 +213,19 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
         int(_product(order[name] for name in part)[plan, 0]) if part else 1
         for part in (names[:axis], names[axis + 1 :])
     )
+    return _crossings(stride, stages, blocks, devices_per_node)
+
+
+@lru_cache(maxsize=65_536)
+def _crossings(stride: int, stages: int, blocks: int, devices_per_node: int) -> Integers:
+    """As `crossings`: neighbouring stages are `stride` ranks apart, and there are so many such blocks."""
     devices = int(ranks_per_domain(constant(stride * stages * blocks), devices_per_node).item())
     distinct = devices // math.gcd(stride * stages, devices)
     first = np.arange(min(blocks, distinct)) * stride * stages
     ranks = first + np.arange(stages)[:, None, None] * stride + np.arange(stride)[:, None]
     nodes = (ranks // devices).reshape(stages, -1)
     leaves: Integers = (nodes != np.roll(nodes, -1, axis=0)).any(axis=1).astype(np.intp)
+    leaves.flags.writeable = False  # kept
     return leaves
 
 

@@ -8,8 +8,9 @@ Nothing is declared: an item counts as the same where every array of its work, a
 has one value for all plans of a split. So a new term that hangs on more is priced plan by plan, unasked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -51,17 +52,27 @@ def priced_once(items: Sequence[Item], plans: Plans, devices_per_node: int) -> P
                 inside=of_rows(group.inside, rows.first), nodes=of_rows(group.nodes, rows.first)
             )
     few = rows.size < plans.size
-    narrowed = tuple(few and _is_alike(item, rows, groups) for item in items)
+    known: dict[int, bool] = {}  # whether an array holds, by its identity: works share their arrays
+    narrowed = tuple(few and _is_alike(item, rows, groups, known) for item in items)
     found = tuple(_of(item, rows) if narrow else item for item, narrow in zip(items, narrowed, strict=True))
     return PricedOnce(found, narrowed, rows, groups)
 
 
-def _is_alike(item: Item, rows: Alike, groups: dict[tuple[str, bool], Group]) -> bool:
+def _is_alike(
+    item: Item, rows: Alike, groups: dict[tuple[str, bool], Group], known: dict[int, bool]
+) -> bool:
     """Whether all plans of a split ask the same of an item."""
     work = item.work
     if isinstance(work, AbstractMessage) and (work.axis, True) not in groups:
         return False
-    return not isinstance(work, HostWork) and all(rows.holds(value) for value in _arrays(work).values())
+    if isinstance(work, HostWork):
+        return False
+    for value in _arrays(work).values():
+        if id(value) not in known:
+            known[id(value)] = rows.holds(value)
+        if not known[id(value)]:
+            return False
+    return True
 
 
 def _of(item: Item, rows: Alike) -> Item:
@@ -71,7 +82,13 @@ def _of(item: Item, rows: Alike) -> Item:
     return replace(item, work=cast("Work", work))
 
 
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    """The fields of a kind of work."""
+    return tuple(field.name for field in fields(cast("DataclassInstance", kind)))
+
+
 def _arrays(work: Work) -> dict[str, np.ndarray]:
     """Every array of an operator or a message, by its field."""
-    values = {field.name: getattr(work, field.name) for field in fields(cast("DataclassInstance", work))}
+    values = {name: getattr(work, name) for name in _names(cast("Hashable", type(work)))}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}

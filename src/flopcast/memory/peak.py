@@ -204,5 +204,7 @@ def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, wo
         Bytes of one micro-batch of each class of chunks, in flight and waiting, and of each at work.
     """
     working = np.where(moments.at_work == NOTHING, 0.0, work_bytes[:, moments.at_work])
-    total_bytes: Floats = flying_bytes @ moments.in_flight.T + waiting_bytes @ moments.waiting.T
-    return total_bytes + working
+    for column in range(flying_bytes.shape[1]):  # one by one: a plan gets the same beside any others
+        working = working + flying_bytes[:, column, None] * moments.in_flight[:, column]
+        working = working + waiting_bytes[:, column, None] * moments.waiting[:, column]
+    return working

@@ -26,7 +26,7 @@ from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import NUMERIC, Plan, Plans
 
 SHARDED = 3  # the ZeRO stage that shards parameters
-BATCH_ROWS = 65_536  # of one batch, at most
+BATCH_ROWS = 2**18  # of one batch, at most
 Table = dict[str, Counts]  # columns of one length, (rows,)
 
 

@@ -15,15 +15,15 @@ import numpy as np
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.memory.peak import fits, peak_memory, seen_bytes
 from flopcast.schedules import filled_after
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan, Plans, batch_plans, structure_of
-from flopcast.spec.rows import alike, rows_of
-from flopcast.timeline.closed_form import step_terms, steps_of
+from flopcast.spec.rows import Alike, alike, rows_of
+from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
 from flopcast.timeline.contention import hangs_on_micro_batches
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
@@ -76,32 +76,44 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     if not len(kept):
         return result
     result.possible[kept] = True
-    for start in range(0, len(kept), CORE_ROWS):
-        _fill(result, kept[start : start + CORE_ROWS], job, plans, book)
+    batch = rows_of(plans, kept)
+    equal = _of_one_program(batch, job)
+    result.step_time_s[kept], used_bytes, fit = _estimates(batch, equal, job, book)
+    result.device_used_bytes[kept] = used_bytes[equal.group]
+    result.fits[kept] = fit[equal.group]
     return result
 
 
-def _fill(result: Screened, rows: Integers, job: Job, plans: Plans, book: CurveBook) -> None:
-    """Step times and memory of some plans, all of them possible.
+def _of_one_program(plans: Plans, job: Job) -> Alike:
+    """Plans that are one to the core: those that differ in their global batch alone.
 
-    Plans that differ in their global batch alone are one to the core: their programs are the same, their
-    steps differ in how often these run, their memory not at all once the pipeline is full.
+    Their programs are the same, their steps differ in how often these run, their memory not at all once
+    the pipeline is full. A step of one micro-batch reduces its gradients at once.
     """
-    batch = rows_of(plans, rows)
-    cluster, structure = job.cluster, plans.structure
-    micro_batches = batch.num_micro_batches
-    hangs = hangs_on_micro_batches(batch, cluster.node.device, job.software)
-    degrees = [getattr(batch, name)[:, 0] for name in NUMERIC if name != "global_batch"]
-    fills = np.where(hangs, micro_batches, filled_after(batch))[:, 0]
-    equal = alike([*degrees, fills, micro_batches[:, 0] == 1])  # one alone reduces its gradients at once
-    core = rows_of(batch, equal.first)
-    programs = realise(lower(job.model, core, job.batch), job.software)
-    memory = peak_memory(programs)
-    priced = price(programs, cluster, book, FactorBook(job.site, book.levels))
-    terms = step_terms(priced).of(equal.group)
-    result.step_time_s[rows] = steps_of(terms, structure.pipeline_schedule, micro_batches)
-    result.fits[rows] = fits(memory, cluster)[equal.group]
-    result.device_used_bytes[rows] = seen_bytes(memory, cluster).max(axis=1)[equal.group]
+    hangs = hangs_on_micro_batches(plans, job.cluster.node.device, job.software)
+    micro_batches = plans.num_micro_batches
+    fills = np.where(hangs, micro_batches, filled_after(plans))
+    degrees = [getattr(plans, name) for name in NUMERIC if name != "global_batch"]
+    return alike([column[:, 0] for column in (*degrees, fills, micro_batches == 1)])
+
+
+def _estimates(plans: Plans, equal: Alike, job: Job, book: CurveBook) -> tuple[Floats, Floats, Flags]:
+    """Step times of all plans; memory of the fullest stage, and whether it fits, of one of each group.
+
+    In parts, so that programs of no more than CORE_ROWS plans are in memory at once.
+    """
+    found: list[tuple[StepTerms, Floats, Flags]] = []
+    for start in range(0, equal.size, CORE_ROWS):
+        core = rows_of(plans, equal.first[start : start + CORE_ROWS])
+        programs = realise(lower(job.model, core, job.batch), job.software)
+        memory = peak_memory(programs)
+        priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+        used_bytes = seen_bytes(memory, job.cluster).max(axis=1)
+        found.append((step_terms(priced), used_bytes, fits(memory, job.cluster)))
+    terms, used, fit = zip(*found, strict=True)
+    schedule = plans.structure.pipeline_schedule
+    step_s = steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
+    return step_s, np.concatenate(used), np.concatenate(fit)
 
 
 def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:

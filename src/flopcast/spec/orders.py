@@ -33,14 +33,22 @@ def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
 
 def uneven(plans: Plans) -> np.ndarray:
     """Rows whose blocks are listed, stage by stage, because they do not divide, (plans, 1)."""
-    asked = plans.uneven_blocks > 0 and not plans.structure.stage_layers
+    if _listed(plans):
+        return np.zeros(plans.virtual_stages.shape, dtype=bool)
     rest = plans.uneven_blocks % plans.pipeline_parallel
-    rows: np.ndarray = asked & (plans.virtual_stages == 1) & (rest != 0)
+    rows: np.ndarray = (plans.virtual_stages == 1) & (rest != 0)
     return rows
+
+
+def _listed(plans: Plans) -> bool:
+    """Whether all rows list the same blocks, or none."""
+    return plans.uneven_blocks == 0 or bool(plans.structure.stage_layers)
 
 
 def stage_layers(plans: Plans, row: int) -> tuple[int, ...]:
     """The blocks of every chunk that a row lists; () where the stack deals them out."""
-    if uneven(plans)[row, 0]:
-        return dealt_out(plans.uneven_blocks, int(plans.pipeline_parallel[row, 0]))
-    return plans.structure.stage_layers
+    stages, chunks = int(plans.pipeline_parallel[row, 0]), int(plans.virtual_stages[row, 0])
+    divide = chunks > 1 or plans.uneven_blocks % stages == 0
+    return (
+        plans.structure.stage_layers if divide or _listed(plans) else dealt_out(plans.uneven_blocks, stages)
+    )

@@ -50,6 +50,13 @@ class StepTerms:
         return StepTerms(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
+def joined_terms(parts: Sequence[StepTerms]) -> StepTerms:
+    """The terms of several batches, one below the other."""
+    columns = ([getattr(part, field.name) for part in parts] for field in fields(StepTerms))
+    names = (field.name for field in fields(StepTerms))
+    return StepTerms(**{name: np.concatenate(column) for name, column in zip(names, columns, strict=True)})
+
+
 def step_seconds(priced: Priced) -> Floats:
     """Seconds of a step of every plan, without jitter.
 

@@ -132,10 +132,10 @@ def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, rep
     """The states behind `repeat` layers more in the chunks `held`, whose layer is that of `row`."""
     most = int(repeat.max()) + 1
     layers, layer = np.unique(row * most + repeat, return_inverse=True)
-    power_s = _powers(layer_s[..., layers // most], layers % most)
+    power_s = _powers(layer_s, layers // most, layers % most)
     number = len(layers)
     pairs, place = np.unique(states.of_chunk[held] * number + layer, return_inverse=True)
-    new_s = _joined(states.free_s[..., pairs // number], power_s[..., pairs % number])
+    new_s = _joined(states.free_s, power_s, pairs // number, pairs % number)
     if len(held) == len(states.of_chunk):
         return _States(new_s, place)
     waiting = np.ones(len(states.of_chunk), dtype=bool)
@@ -147,28 +147,38 @@ def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, rep
     return _States(np.concatenate([old_s, new_s], axis=-1), of_chunk)
 
 
-def _powers(layer_s: Floats, repeat: Integers) -> Floats:
-    """Matrices of so many equal layers, each with its own number of them: by squaring, (.., matrices)."""
-    found_s = np.array(layer_s)
+def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
+    """Matrices of `repeat` equal layers, those of `row`, by squaring: (.., positions, pairs)."""
+    asked = np.unique(row)
+    square_s, row = layer_s[..., asked], np.searchsorted(asked, row)
+    found_s = np.empty((*layer_s.shape[:-1], len(repeat)))
     done = np.zeros(len(repeat), dtype=bool)
-    square_s = layer_s
+    every = np.arange(len(asked))
     for bit in range(int(repeat.max()).bit_length()):
         wanted = ((repeat >> bit) & 1).astype(bool)
-        first, more = wanted & ~done, wanted & done
-        found_s[..., first] = square_s[..., first]
-        if more.any():
-            found_s[..., more] = _joined(found_s[..., more], square_s[..., more])
+        first, more = wanted & ~done, np.flatnonzero(wanted & done)
+        found_s[..., first] = square_s[..., row[first]]
+        if len(more):
+            found_s[..., more] = _joined(found_s, square_s, more, row[more])
         done |= wanted
         if (repeat >> (bit + 1)).any():
-            square_s = _joined(square_s, square_s)
+            square_s = _joined(square_s, square_s, every, every)
     return found_s
 
 
-def _joined(first_s: Floats, second_s: Floats) -> Floats:
-    """One after the other: the max-plus product over the streams between."""
-    total_s: Floats = first_s[:, 0, None] + second_s[None, 0]
-    for between in range(1, first_s.shape[1]):
-        np.maximum(total_s, first_s[:, between, None] + second_s[None, between], out=total_s)
+def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: Integers) -> Floats:
+    """One after the other: the max-plus product over the streams between, of some rows of both.
+
+    Which streams wait for which is the same in all rows, so that entries without a path are left out.
+    """
+    before, after = (np.isfinite(table[:, :, 0, 0]) for table in (first_s, second_s))
+    positions = max(first_s.shape[2], second_s.shape[2])
+    total_s = np.full((len(first_s), second_s.shape[1], positions, len(of_first)), NEVER)
+    for start, stream in np.argwhere(before @ after).tolist():
+        found_s = total_s[start, stream]
+        for between in np.flatnonzero(before[start] & after[:, stream]).tolist():
+            through_s = first_s[start, between][:, of_first] + second_s[between, stream][:, of_second]
+            np.maximum(found_s, through_s, out=found_s)
     return total_s
 
 
