@@ -31,11 +31,15 @@ ASKED = 64  # plans of an impossible space that are asked which rules they break
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a search is: so many of the candidates, or of the plans that are played, are done."""
+    """How far a search is: so many of the candidates, or of the plans that are played, are done.
+
+    `kept` of those done are from an earlier start: how fast this one is does not follow from them.
+    """
 
     doing: str  # "screening" or "playing"
     done: int
     total: int
+    kept: int = 0
 
 
 Told = Callable[[Progress], None]
@@ -112,13 +116,23 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
     """
     say = told or (lambda _: None)
     sieve, partial = _sifted(question, book_of, say)
-    jobs = [*(one.job for one in sieve.to_play()), *question.given]
+    jobs = to_play(question, sieve)
     played: dict[int, Exact] = {}
     for place, exact in play_each(jobs, book_of):
         played[place] = exact
         say(Progress(doing="playing", done=len(played), total=len(jobs)))
-    own = len(jobs) - len(question.given)
-    every, given = ([played[place] for place in part] for part in (range(own), range(own, len(jobs))))
+    return decided(question, sieve, [played[place] for place in range(len(jobs))], partial=partial)
+
+
+def to_play(question: Question, sieve: Sieve) -> tuple[Job, ...]:
+    """Jobs that are played exactly: what the sieve kept, and then the plans of one's own."""
+    return (*(one.job for one in sieve.to_play()), *question.given)
+
+
+def decided(question: Question, sieve: Sieve, played: Sequence[Exact], *, partial: bool) -> Found:
+    """The answer, when all jobs of `to_play` have been played, in their order."""
+    own = len(played) - len(question.given)
+    every, given = played[:own], played[own:]
     plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
     return Found(
         question=question,

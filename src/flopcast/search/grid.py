@@ -75,6 +75,50 @@ def num_plans(job: Job, space: Space) -> int:
     return total
 
 
+def plans_by_structure(sized: Job, space: Space) -> tuple[int, ...]:
+    """How many plans each structure has on one cluster, in the order of `batches`."""
+    grid = _Grid.of(sized, space)
+    return tuple(grid.count(structure) for structure in space.structures(sized))
+
+
+def plans_from(
+    sized: Job, space: Space, structure: int, first: int, number: int, rows: int = BATCH_ROWS
+) -> Iterator[Plans]:
+    """So many of the plans that `batches` gives on one cluster.
+
+    Parameters
+    ----------
+    sized : Job
+        On the cluster.
+    structure, first : int
+        Where they start: the place of a structure, and how many of its plans are left out.
+    number : int
+        How many; those of later structures follow.
+    rows : int
+        Of a batch, at most.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> few = Space(tp=1, pp="1,2", vpp=1, mbs=1, gbs=64, zero=0, cp=1)
+    >>> plans_by_structure(job, few)[:3], [plans.size for plans in plans_from(job, few, 0, 1, 3)]
+    ((2, 0, 2), [1, 2])
+    """
+    grid = _Grid.of(sized, space)
+    skipped, left = first, number
+    for given in space.structures(sized)[structure:]:
+        for listed, table in grid.tables(given, rows):
+            length = len(table["data_parallel"])
+            part = slice(skipped, skipped + left)
+            taken = min(max(length - skipped, 0), left)
+            skipped, left = max(skipped - length, 0), left - taken
+            if taken:
+                yield Plans(structure=listed, **{name: table[name][part, None] for name in NUMERIC})
+            if not left:
+                return
+
+
 def plan_at(plans: Plans, row: int) -> Plan:
     """The plan of one row; a schedule that "auto" means is "auto".
 

@@ -22,8 +22,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plans
 
 BEST = 256  # screened plans that are played: docs/accuracy/search.md
-LONGEST_FRONT = 1024  # that is kept; of more, evenly spread ones
-FASTER = 64  # plans that do not fit and would be better
+LONGEST_FRONT = 8192  # that is kept; of more, evenly spread ones
 SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
 
 
@@ -40,6 +39,10 @@ class Sifted:
     used_bytes: float
     over_ratio: float
     order: int  # its place in the space
+
+    def after(self, number: int) -> "Sifted":
+        """The same plan, where so many others stand before the space."""
+        return replace(self, order=self.order + number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +85,41 @@ class Sieve:
         limit = self.best[0].losses[0] if self.best else np.inf
         lacking = np.flatnonzero(batch.lacks_memory & (batch.losses[:, 0] < limit))
         before = tuple(one for one in self.faster if one.losses[0] < limit)
-        faster, _ = _front(before, batch, lacking, FASTER, by_memory=True)
+        faster, _ = _front(before, batch, lacking, LONGEST_FRONT, by_memory=True)
         return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
+
+    def joined(self, later: "Sieve") -> "Sieve":
+        """The sieve after what another one has seen of the plans that follow in the space.
+
+        As if one had seen them all, in parts of any size: unless a front had to be thinned.
+        """
+        later = later._after(self.candidates)
+        best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[:BEST]
+        limit = best[0].losses[0] if best else np.inf
+        faster = [one for one in (*self.faster, *later.faster) if one.losses[0] < limit]
+        on_front, cut = _of_all((*self.on_front, *later.on_front), by_memory=False)
+        nearest = [one for one in (self.nearest, later.nearest) if one is not None]
+        return Sieve(
+            candidates=self.candidates + later.candidates,
+            possible=self.possible + later.possible,
+            feasible=self.feasible + later.feasible,
+            best=tuple(best),
+            on_front=on_front,
+            faster=_of_all(faster, by_memory=True)[0],
+            nearest=min(nearest, key=lambda one: one.over_ratio, default=None),
+            thinned=self.thinned or later.thinned or cut,
+        )
+
+    def _after(self, number: int) -> "Sieve":
+        """The same, where so many plans stand before the space."""
+        nearest = self.nearest
+        return replace(
+            self,
+            best=tuple(one.after(number) for one in self.best),
+            on_front=tuple(one.after(number) for one in self.on_front),
+            faster=tuple(one.after(number) for one in self.faster),
+            nearest=None if nearest is None else nearest.after(number),
+        )
 
     def to_play(self) -> tuple[Sifted, ...]:
         """Every plan that was kept, each once; at most BEST of the front."""
@@ -176,6 +212,17 @@ def _front(
     size = len(before)
     found = [before[i] if i < size else batch.sifted(int(rows[i - size])) for i in few.tolist()]
     return tuple(found), len(few) < len(places)
+
+
+def _of_all(kept: Sequence[Sifted], *, by_memory: bool) -> tuple[tuple[Sifted, ...], bool]:
+    """The front of kept plans, and whether it had to be thinned."""
+    if not kept:
+        return (), False
+    rows = [(one.losses[0], one.used_bytes) if by_memory else one.losses for one in kept]
+    values = np.array(rows)
+    places = np.flatnonzero(front(values))
+    few = places[thinned(values[places, 0], LONGEST_FRONT)]
+    return tuple(kept[i] for i in few.tolist()), len(few) < len(places)
 
 
 def _columns(kept: Sequence[Sifted], objectives: int) -> tuple[np.ndarray, Floats]:

@@ -1,0 +1,83 @@
+"""Questions, and what chunks of them leave, as text that another process can read.
+
+Answers: how are a question, a sieve and played plans written, and read again as exactly what they were?
+Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
+
+Texts are JSON: Python writes every float64 so that it reads the same again. A plan that was kept says what
+differs from a plan without words; its job is the question's.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+
+from pydantic import TypeAdapter
+
+from flopcast.search.exact import Exact
+from flopcast.search.question import Question
+from flopcast.search.sieve import Sieve, Sifted
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+
+QUESTION, EXACT = TypeAdapter(Question), TypeAdapter(Exact)
+KEPT = ("best", "on_front", "faster")
+
+
+def question_text(question: Question) -> str:
+    """A question as text: equal questions give equal texts."""
+    return QUESTION.dump_json(question).decode()
+
+
+def read_question(text: str) -> Question:
+    """The question of a text."""
+    return QUESTION.validate_json(text)
+
+
+def sieve_text(sieve: Sieve) -> str:
+    """What a chunk left; each plan is written once, wherever it was kept."""
+    kept = {one.order: one for name in KEPT for one in getattr(sieve, name)}
+    if sieve.nearest is not None:
+        kept[sieve.nearest.order] = sieve.nearest
+    told = {field.name: getattr(sieve, field.name) for field in fields(Sieve)}
+    told |= {name: [one.order for one in getattr(sieve, name)] for name in KEPT}
+    told["nearest"] = None if sieve.nearest is None else sieve.nearest.order
+    return json.dumps(told | {"kept": [_told(one) for one in kept.values()]})
+
+
+def read_sieve(text: str, sized: Job) -> Sieve:
+    """What a chunk left of the plans on one cluster."""
+    told = json.loads(text)
+    kept = {each["order"]: _sifted(each, sized) for each in told.pop("kept")}
+    told |= {name: tuple(kept[order] for order in told[name]) for name in KEPT}
+    told["nearest"] = None if told["nearest"] is None else kept[told["nearest"]]
+    return Sieve(**told)
+
+
+def _told(one: Sifted) -> dict[str, object]:
+    """One plan that was kept, without its job."""
+    told = {field.name: getattr(one, field.name) for field in fields(Sifted) if field.name != "job"}
+    return told | {"plan": plan_data(one.job.plan)}
+
+
+def _sifted(told: dict[str, object], sized: Job) -> Sifted:
+    """One plan that was kept, on the cluster of its chunk."""
+    plan = Plan.model_validate(told.pop("plan"))
+    losses = told.pop("losses")
+    job = sized.model_copy(update={"plan": plan})
+    return Sifted(job=job, losses=tuple(losses), **told)  # type: ignore[arg-type]
+
+
+def plan_data(plan: Plan) -> dict[str, object]:
+    """A plan as JSON data: what differs from one without words."""
+    return plan.model_dump(mode="json", exclude_defaults=True)
+
+
+def exact_text(played: Sequence[Exact]) -> str:
+    """Played plans, without their jobs."""
+    return json.dumps([EXACT.dump_python(one, exclude={"job"}) for one in played])
+
+
+def read_exact(text: str, jobs: Sequence[Job]) -> tuple[Exact, ...]:
+    """What was played of these jobs."""
+    told = json.loads(text)
+    return tuple(EXACT.validate_python(one | {"job": job}) for one, job in zip(told, jobs, strict=True))

@@ -1,0 +1,101 @@
+"""A search in chunks that know nothing of each other.
+
+Answers: into which parts is a question cut, and what is done for one of them?
+Elsewhere: how that is written down (chunk_text.py), who does it and where it is kept (workers/), how chunks
+become one answer (sieve.py, find.py).
+
+Where a question is cut depends on the question alone, never on who works at it: the same chunks, taken
+together in their order, give the same answer.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.search.exact import BATCH, Exact, play_each
+from flopcast.search.grid import plans_by_structure, plans_from
+from flopcast.search.question import Question
+from flopcast.search.screen import screen
+from flopcast.search.sieve import Sieve
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan, structure_of
+
+CHUNK_PLANS = 65_536  # of one chunk, about: a second or a few of screening
+BookOf = Callable[[Cluster], CurveBook]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """Some plans of a space, as `grid.plans_from` counts them, on `Question.sized()[place]`."""
+
+    place: int
+    structure: int
+    first: int
+    number: int
+
+
+def chunks(question: Question, number: int = CHUNK_PLANS) -> tuple[Chunk, ...]:
+    """A question cut into parts of about so many plans, in the order of the space.
+
+    Structures stay whole where they can: plans of one share much of their work.
+
+    Raises
+    ------
+    SpecError
+        A number of devices is not one of whole nodes.
+    """
+    return tuple(
+        Chunk(place=place, structure=structure, first=first, number=some)
+        for place, job in enumerate(question.sized())
+        for structure, first, some in _cuts(plans_by_structure(job, question.space), number)
+    )
+
+
+def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
+    """Parts of structures that have so many plans: the structure, where in it, how many plans.
+
+    >>> list(_cuts([4, 4, 3, 25, 1], 10))
+    [(0, 0, 8), (2, 0, 3), (3, 0, 10), (3, 10, 10), (3, 20, 6)]
+    """
+    start, first, waiting = 0, 0, 0
+    for structure, number in enumerate(numbers):
+        if waiting and waiting + number > most:
+            yield start, first, waiting
+            waiting = 0
+        if not waiting:
+            start, first = structure, 0
+        waiting += number
+        while waiting > most:
+            yield start, first, most
+            first, waiting = first + most, waiting - most
+    if waiting:
+        yield start, first, waiting
+
+
+def screened(question: Question, chunk: Chunk, book_of: BookOf) -> Sieve:
+    """What is left of a chunk's plans."""
+    job = tuple(question.sized())[chunk.place]
+    book, sieve = book_of(job.cluster), Sieve()
+    for plans in plans_from(job, question.space, chunk.structure, chunk.first, chunk.number):
+        sieve = sieve.with_batch(question, job, plans, screen(job, plans, book))
+    return sieve
+
+
+def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
+    """Places of jobs that are played together, as `play_each` plays them."""
+    alike: dict[tuple[Cluster, Plan], list[int]] = defaultdict(list)
+    for place, job in enumerate(jobs):
+        alike[job.cluster, structure_of(job.plan)].append(place)
+    return tuple(
+        tuple(places[start : start + BATCH])
+        for places in alike.values()
+        for start in range(0, len(places), BATCH)
+    )
+
+
+def played(jobs: Sequence[Job], book_of: BookOf) -> tuple[Exact, ...]:
+    """Jobs of one group, played."""
+    found = dict(play_each(jobs, book_of))
+    return tuple(found[place] for place in range(len(jobs)))

@@ -1,0 +1,128 @@
+"""What a long search has done already, in one SQLite file.
+
+Answers: which chunks of this very question are finished, and what did each leave?
+Elsewhere: what the texts mean (search/chunk_text.py), who asks for chunks (run.py).
+
+Each finished chunk is one row, written in a transaction of its own: whatever kills a search, finished chunks
+stay, and no half of one does. The file belongs to one question and one state of the program; any other is
+refused. One process writes it; the lock goes with the process.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+
+APPLICATION = 0x666C6F70  # "flop": what tells a ledger from other SQLite files
+QUESTION, PROGRAM = "question", "program"
+TABLES = """
+CREATE TABLE digests (name TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE chunks (name TEXT PRIMARY KEY, result TEXT NOT NULL) WITHOUT ROWID;
+"""
+BECAUSE = {
+    QUESTION: "it holds chunks of another question: job, space, objectives or limits differ",
+    PROGRAM: "its chunks were made by another flopcast: code, catalogue or curves differ",
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ledger:
+    """Finished chunks by name; `found` is how many there were when it was opened."""
+
+    path: Path
+    found: int
+    _file: sqlite3.Connection
+
+    def kept(self) -> Mapping[str, str]:
+        """What every finished chunk left."""
+        return dict(self._file.execute("SELECT name, result FROM chunks"))
+
+    def get(self, name: str) -> str | None:
+        """What one chunk left, None where it is not finished."""
+        row = self._file.execute("SELECT result FROM chunks WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def keep(self, name: str, result: str) -> None:
+        """One more chunk is finished."""
+        self._file.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?)", (name, result))
+
+
+@contextmanager
+def open_ledger(path: Path, question: str, program: str) -> Iterator[Ledger]:
+    """The ledger of a question, which is made where there is none.
+
+    Parameters
+    ----------
+    question : str
+        All that was asked, as text.
+    program : str
+        A digest of what numbers follow from.
+
+    Raises
+    ------
+    SpecError
+        The file is none, cannot be written, belongs to another question or program, or to a search that is
+        running.
+    """
+    digests = {QUESTION: hashlib.sha256(question.encode()).hexdigest(), PROGRAM: program}
+    try:
+        file = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+    except sqlite3.Error as error:
+        raise _refused(path, str(error), "name a file in a folder that exists") from None
+    try:
+        found = _claimed(file, path, digests)
+        yield Ledger(path, found, file)
+    finally:
+        with suppress(sqlite3.Error):  # what was kept is kept
+            file.close()
+
+
+def _claimed(file: sqlite3.Connection, path: Path, digests: Mapping[str, str]) -> int:
+    """Lock the file, make or check its tables; how many chunks it has."""
+    try:
+        file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = NORMAL")
+        file.execute("BEGIN IMMEDIATE")
+        (application,) = file.execute("PRAGMA application_id").fetchone()
+        (tables,) = file.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application == 0 and not tables:
+            _make(file, digests)
+        elif application != APPLICATION:
+            raise _refused(path, "it is a file of another program", "name a file that does not exist yet")
+        there = dict(file.execute("SELECT name, digest FROM digests"))
+        (found,) = file.execute("SELECT count(*) FROM chunks").fetchone()
+        file.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        raise _refused(path, _of_lock(error), "wait for it, or name another file") from None
+    except sqlite3.DatabaseError as error:
+        raise _refused(path, str(error), "name a file that does not exist yet") from None
+    for name, digest in digests.items():
+        if there.get(name) != digest:
+            raise _refused(path, BECAUSE[name], "name another file, or remove this one to start anew")
+    return int(found)
+
+
+def _make(file: sqlite3.Connection, digests: Mapping[str, str]) -> None:
+    """The tables of a new ledger."""
+    file.execute(f"PRAGMA application_id = {APPLICATION}")
+    for statement in filter(str.strip, TABLES.split(";")):
+        file.execute(statement)
+    file.executemany("INSERT INTO digests VALUES (?, ?)", digests.items())
+
+
+def _of_lock(error: sqlite3.OperationalError) -> str:
+    """Why a file cannot be claimed."""
+    return "another search is writing it" if "locked" in str(error) else str(error)
+
+
+def _refused(path: Path, because: str, fix: str) -> SpecError:
+    """The fault of a file that cannot be the ledger of this search."""
+    allowed = "a ledger of this very question, or a file that does not exist yet"
+    return SpecError(
+        [Problem(field="--ledger", value=str(path), allowed=allowed, because=because, fix=fix)]
+    )
