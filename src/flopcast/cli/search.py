@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.asking import check_writable, print_json
+from flopcast.cli.crews import crew_and_ledger, takes_workers
 
 if TYPE_CHECKING:
     from flopcast.search.find import Progress
@@ -44,8 +45,11 @@ class Watch:
         if not sys.stderr.isatty() or not (last or now - self._shown_s > SHOW_EACH_S):
             return
         self._shown_s = now
-        left_s = (now - self._part_s) * (progress.total - progress.done) / progress.done
-        told = f"{progress.doing} {progress.done} of {progress.total}, about {left_s:.0f} s left"
+        worked = progress.done - progress.kept  # what an earlier start did says nothing of this one
+        told = f"{progress.doing} {progress.done} of {progress.total}"
+        if worked:
+            left_s = (now - self._part_s) * (progress.total - progress.done) / worked
+            told += f", about {left_s:.0f} s left"
         click.echo(f"\r{told:60}" + ("\r" + " " * 60 + "\r" if last else ""), err=True, nl=False)
 
 
@@ -66,6 +70,7 @@ class Watch:
 @click.option("--budget", help='The run may cost so much: "2.5M USD".')
 @click.option("--headroom", help="Part of the memory that a plan may use; default 0.95.")
 @click.option("--tp-beyond-domain", is_flag=True, help="Let tensor parallelism leave a scale-up domain.")
+@takes_workers
 @click.option("--pareto", is_flag=True, help="Show the front of all objectives too.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Plans to show.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")
@@ -91,18 +96,21 @@ def command(
     time_to_train and run_cost, with failures. One alone has memory beside it on the front. Exit code 2:
     nothing is feasible, the nearest plan is named.
     """
-    from flopcast.api import answer
     from flopcast.cli.searching import question_from, writers
     from flopcast.search.found_json import as_json
     from flopcast.search.found_text import as_text
+    from flopcast.workers.run import answer, search_of
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     for name, path in files.items():
         check_writable(f"--{name}", path if isinstance(path, Path) else None)
     write = writers(files)
+    workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
     question = question_from(job, changes, **named)
     watch = Watch()
-    found = answer(question, watch)
+    search = search_of(question)
+    with crew_and_ledger([search], **workers) as (crew, ledger):
+        found = answer(search, crew, ledger, watch)
     if wants_json:
         print_json(as_json(found, top, watch.seconds, watch.screening_s))
     else:

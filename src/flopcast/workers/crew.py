@@ -1,7 +1,7 @@
 """Who does tasks: what every kind of workers offers to a run.
 
 Answers: how is a task handed over, and how does what it left come back?
-Elsewhere: one file for each kind (processes.py, on_dask.py, on_ray.py), which tasks there are (run.py).
+Elsewhere: one file for each kind (processes.py, on_dask.py), which tasks there are (run.py).
 """
 
 from abc import ABC, abstractmethod

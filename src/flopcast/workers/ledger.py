@@ -3,9 +3,9 @@
 Answers: which chunks of this very question are finished, and what did each leave?
 Elsewhere: what the texts mean (search/chunk_text.py), who asks for chunks (run.py).
 
-Each finished chunk is one row, written in a transaction of its own: whatever kills a search, finished chunks
-stay, and no half of one does. The file belongs to one question and one state of the program; any other is
-refused. One process writes it; the lock goes with the process.
+Each finished chunk is one row, written in a transaction of its own: whatever kills a search, finished
+chunks stay, and no half of one does. The file belongs to one question and one state of the program; any
+other is refused. One process writes it; the lock goes with the process.
 """
 
 import hashlib

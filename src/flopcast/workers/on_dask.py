@@ -7,6 +7,7 @@ Dask itself does a task again whose worker dies, a few times. Its workers need t
 """
 
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 from flopcast.errors import Problem, SpecError
@@ -28,19 +29,19 @@ class OnDask(AbstractCrew):
             Dask is not installed, nobody listens at the address, or the scheduler has no workers.
         """
         try:
-            from distributed import Client, as_completed
+            distributed: Any = import_module("distributed")
         except ImportError:
             because = "Dask is not installed here"
             raise _fault(address, because, "pip install 'flopcast[dask]'") from None
         try:
-            self._client: Any = Client(address, timeout=CONNECT_S, set_as_default=False)
+            self._client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise _fault(address, f"no scheduler answers: {error}", "start it, or mend --dask") from None
-        self._size = sum(self._client.nthreads().values())
+        self._size: int = sum(self._client.nthreads().values())
         if not self._size:
             self._client.close()
             raise _fault(address, "the scheduler has no workers", f"dask worker {address}")
-        self._done: Any = as_completed()
+        self._done = distributed.as_completed(loop=self._client.loop)
 
     @property
     def size(self) -> int:
@@ -70,6 +71,4 @@ class OnDask(AbstractCrew):
 def _fault(address: str, because: str, fix: str) -> SpecError:
     """The fault of a scheduler that cannot be used."""
     allowed = "the address of a Dask scheduler, such as tcp://127.0.0.1:8786"
-    return SpecError(
-        [Problem(field="--dask", value=address, allowed=allowed, because=because, fix=fix)]
-    )
+    return SpecError([Problem(field="--dask", value=address, allowed=allowed, because=because, fix=fix)])

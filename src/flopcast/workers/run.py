@@ -4,27 +4,28 @@ Answers: how does a question become tasks, and how do their results become its a
 a ledger already, or the search is broken off?
 Elsewhere: the answer without workers (search/find.py), tasks (tasks.py), workers (crew.py), the ledger.
 
-A search is a generator: it yields tasks, and is sent what they left. Screening comes first, then the play of
-what it kept. Several searches share one crew: the next one starts when the tasks of those before run out.
+A search is a generator: it yields tasks, and is sent what they left. Screening comes first, then the play
+of what it kept. Several searches share one crew: the next starts when the tasks of those before run out.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
+from flopcast.search import find
 from flopcast.search.chunk_text import question_text, read_exact, read_sieve
 from flopcast.search.chunks import Chunk, chunks, groups
 from flopcast.search.exact import Exact
-from flopcast.search import find
 from flopcast.search.find import Found, decided
 from flopcast.search.question import Question
 from flopcast.search.sieve import Sieve
-from flopcast.workers.crew import AbstractCrew
+from flopcast.workers.crew import AbstractCrew, Alone
 from flopcast.workers.ledger import Ledger
-from flopcast.workers.tasks import PLAY, SCREEN, Task, play_task, screen_task
+from flopcast.workers.tasks import PLAY, SCREEN, Task, book_of, play_task, screen_task
 
 DOING = {SCREEN: "screening", PLAY: "playing"}
 Steps = Generator[tuple[Task, ...], Mapping[str, str], Found]
+Played = Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +57,21 @@ class Search:
         """Plans of its space."""
         return sum(chunk.number for chunk in self.parts)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tasks that screen its chunks."""
+        return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
+
+    @property
+    def asked(self) -> list[object]:
+        """All that its answer follows from, as plain data."""
+        return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
+
     def steps(self) -> Steps:
         """Yield tasks, be sent what they left; where some are missing, the answer is partial."""
         text = question_text(self.question)
         tasks = tuple(
-            screen_task(f"{self.name}/{SCREEN}/{place}", text, chunk)
-            for place, chunk in enumerate(self.parts)
+            screen_task(name, text, chunk) for name, chunk in zip(self.names, self.parts, strict=True)
         )
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
         left = yield tasks
@@ -73,13 +83,11 @@ class Search:
         every = yield from self._played(text, sieve)
         return decided(self.question, sieve, every, partial=len(left) < len(tasks))
 
-    def _played(self, text: str, sieve: Sieve) -> Generator[tuple[Task, ...], Mapping[str, str], list[Exact]]:
+    def _played(self, text: str, sieve: Sieve) -> Played:
         """Everything that was kept, played, in its order."""
         jobs = [one.job for one in sieve.to_play()]
         on = {job.cluster: place for place, job in enumerate(self.question.sized())}
-        tasks = {
-            f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))
-        }
+        tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}
         self.weights.update({name: len(members) for name, members in tasks.items()})
         left = yield tuple(
             play_task(name, text, [jobs[i] for i in members], [on[jobs[i].cluster] for i in members])
@@ -129,7 +137,9 @@ def run(
 
 
 def answer(search: Search, crew: AbstractCrew, ledger: Ledger | None, told: find.Told) -> Found:
-    """The answer of one question; who listens hears as from `find.find`."""
+    """The answer of one question; who listens hears as from `find.find`, which serves one process."""
+    if isinstance(crew, Alone) and ledger is None:
+        return find.find(search.question, book_of, told)
     done, kept = {SCREEN: 0, PLAY: 0}, {SCREEN: 0, PLAY: 0}
 
     def hear(did: Did) -> None:
@@ -173,7 +183,7 @@ class _Run:
     def advance(
         self, place: int, search: Search, steps: Steps, left: Mapping[str, str] | None
     ) -> Iterator[tuple[int, Found]]:
-        """Send a search what its tasks left, until it has tasks that are not in the ledger, or an answer."""
+        """Send a search what its tasks left, until it has tasks that nobody did, or an answer."""
         self.searches.pop(place, None)
         while True:
             try:

@@ -2,7 +2,8 @@
 
 Answers: what runs in each process of processes.py?
 
-A worker that loses its driver ends with the task at hand: it finds no reader. Ctrl-C is the driver's affair.
+A worker that loses its driver ends with the task at hand, which finds no reader. Ctrl-C is the driver's
+affair.
 """
 
 import json

@@ -1,8 +1,8 @@
 """One piece of a search as texts, so that any process can do it.
 
 Answers: what is sent to a worker, and what does the worker do with it?
-Elsewhere: the pieces themselves (search/chunks.py), who works (processes.py, on_dask.py, on_ray.py), in which
-order (run.py), what is kept (ledger.py).
+Elsewhere: the pieces themselves (search/chunks.py), who works (processes.py, on_dask.py), in which order
+(run.py), what is kept (ledger.py).
 
 Only texts travel, and only they are kept. A worker of another version would give other numbers: it refuses.
 """

@@ -1,0 +1,116 @@
+"""How commands that search are told who works, and where finished chunks are kept.
+
+Answers: processes, a Dask cluster, or nobody else; which ledger?
+Elsewhere: workers and ledgers themselves (workers/).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from flopcast.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    from flopcast.workers.crew import AbstractCrew
+    from flopcast.workers.ledger import Ledger
+    from flopcast.workers.run import Search
+
+MANY_PLANS = 262_144  # from here on a second process is worth its start, which takes about a second
+Command = TypeVar("Command", bound=Callable[..., object])
+
+OPTIONS = (
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Processes; default: one, or for a large space as many as there are cores.",
+    ),
+    click.option("--dask", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler."),
+    click.option(
+        "--ledger",
+        type=click.Path(path_type=Path),
+        help="Keep finished chunks in FILE; the same search goes on behind them.",
+    ),
+)
+
+
+def takes_workers(command: Command) -> Command:
+    """Add the options that say who works: `workers`, `dask`, `ledger`."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def crew_and_ledger(
+    searches: "Sequence[Search]", workers: object, dask: object, ledger: object
+) -> "Iterator[tuple[AbstractCrew, Ledger | None]]":
+    """The workers that the options ask for, and the ledger, both closed at the end.
+
+    Raises
+    ------
+    SpecError
+        Options contradict each other, the ledger is of another question, or nobody answers at an address.
+    """
+    if dask is not None and workers is not None:
+        raise SpecError([_twice(workers)])
+    with ExitStack() as stack:
+        kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
+        crew = _crew(sum(search.num_plans for search in searches), workers, dask)
+        stack.callback(crew.close)
+        yield crew, kept
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _crew(num_plans: int, workers: object, dask: object) -> "AbstractCrew":
+    """Who works."""
+    if isinstance(dask, str):
+        from flopcast.workers.on_dask import OnDask
+
+        return OnDask(dask)
+    size = workers if isinstance(workers, int) else num_cores() if num_plans >= MANY_PLANS else 1
+    if size == 1:
+        from flopcast.workers.crew import Alone
+
+        return Alone()
+    from flopcast.workers.processes import Processes
+
+    return Processes(size)
+
+
+@contextmanager
+def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
+    """The ledger of these searches; what it holds already is told."""
+    import json
+
+    from flopcast.workers.ledger import open_ledger
+    from flopcast.workers.tasks import program_digest
+
+    asked = json.dumps([search.asked for search in searches])
+    with open_ledger(path, asked, program_digest()) as found:
+        if found.found:
+            chunks = sum(len(search.parts) for search in searches)
+            screened = sum(found.get(name) is not None for search in searches for name in search.names)
+            told = f"{screened} of {chunks} chunks of plans are screened already"
+            click.echo(f"{path}: {found.found} finished parts are taken over: {told}", err=True)
+        yield found
+
+
+def _twice(workers: object) -> Problem:
+    """The fault of naming two kinds of workers."""
+    return Problem(
+        field="--workers",
+        value=workers,
+        allowed="not together with --dask",
+        because="a Dask cluster has the workers that were started there",
+        fix="remove --workers or --dask",
+    )
