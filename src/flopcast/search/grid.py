@@ -62,8 +62,7 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
         grid = _Grid.of(sized, space)
         for structure in space.structures(sized):
             for table in grid.tables(structure, rows):
-                columns = {name: table[name][:, None] for name in NUMERIC}
-                yield sized, Plans(structure=structure, uneven_blocks=job.model.num_blocks, **columns)
+                yield sized, _plans(sized, structure, table)
 
 
 def num_plans(job: Job, space: Space) -> int:
@@ -103,20 +102,26 @@ def plans_from(
     >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
     >>> few = Space(tp=1, pp="1,2", vpp=1, mbs=1, gbs=64, zero=0, cp=1)
     >>> plans_by_structure(job, few)[:3], [plans.size for plans in plans_from(job, few, 0, 1, 3)]
-    ((2, 0, 2), [1, 2])
+    ((2, 2, 2), [1, 2])
     """
     grid = _Grid.of(sized, space)
     skipped, left = first, number
     for given in space.structures(sized)[structure:]:
-        for listed, table in grid.tables(given, rows):
+        for table in grid.tables(given, rows):
             length = len(table["data_parallel"])
-            part = slice(skipped, skipped + left)
+            part = {name: column[skipped : skipped + left] for name, column in table.items()}
             taken = min(max(length - skipped, 0), left)
             skipped, left = max(skipped - length, 0), left - taken
             if taken:
-                yield Plans(structure=listed, **{name: table[name][part, None] for name in NUMERIC})
+                yield _plans(sized, given, part)
             if not left:
                 return
+
+
+def _plans(job: Job, structure: Plan, table: Table) -> Plans:
+    """The rows of a table as plans."""
+    columns = {name: table[name][:, None] for name in NUMERIC}
+    return Plans(structure=structure, uneven_blocks=job.model.num_blocks, **columns)
 
 
 def plan_at(plans: Plans, row: int) -> Plan:

@@ -21,7 +21,7 @@ from flopcast.search.question import Question
 from flopcast.search.sieve import Sieve
 from flopcast.workers.crew import AbstractCrew, Alone
 from flopcast.workers.ledger import Ledger
-from flopcast.workers.tasks import PLAY, SCREEN, Task, book_of, play_task, screen_task
+from flopcast.workers.tasks import PLAY, SCREEN, Task, book_of, jobs_of, play_task, screen_task
 
 DOING = {SCREEN: "screening", PLAY: "playing"}
 Steps = Generator[tuple[Task, ...], Mapping[str, str], Found]
@@ -85,8 +85,9 @@ class Search:
 
     def _played(self, text: str, sieve: Sieve) -> Played:
         """Everything that was kept, played, in its order."""
-        jobs = [one.job for one in sieve.to_play()]
-        on = {job.cluster: place for place, job in enumerate(self.question.sized())}
+        jobs = find.to_play(self.question, sieve)
+        known = tuple(enumerate(jobs_of(self.question)))
+        on = {job.cluster: place for place, job in reversed(known)}
         tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}
         self.weights.update({name: len(members) for name, members in tasks.items()})
         left = yield tuple(
@@ -139,7 +140,7 @@ def run(
 def answer(search: Search, crew: AbstractCrew, ledger: Ledger | None, told: find.Told) -> Found:
     """The answer of one question; who listens hears as from `find.find`, which serves one process."""
     if isinstance(crew, Alone) and ledger is None:
-        return find.find(search.question, book_of, told)
+        return find.find(search.question, book_of, jobs_of, told)
     done, kept = {SCREEN: 0, PLAY: 0}, {SCREEN: 0, PLAY: 0}
 
     def hear(did: Did) -> None:

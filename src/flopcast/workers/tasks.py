@@ -44,9 +44,14 @@ def screen_task(name: str, question: str, chunk: Chunk) -> Task:
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
-    """The task of playing jobs together; `places` say on which of the question's clusters each is."""
+    """The task of playing jobs together; `places` say of which of `jobs_of` each has the cluster."""
     part = [[place, plan_data(job.plan)] for place, job in zip(places, jobs, strict=True)]
     return Task(name=name, kind=PLAY, question=question, part=json.dumps(part))
+
+
+def jobs_of(question: Question) -> tuple[Job, ...]:
+    """Jobs on every cluster that a question knows; their plans are not meant."""
+    return (*question.sized(), *question.given)
 
 
 def done(task: Task) -> str:
@@ -59,9 +64,9 @@ def done(task: Task) -> str:
 
 def _jobs(question: Question, part: str) -> list[Job]:
     """The jobs that are to be played."""
-    sized = tuple(question.sized())
+    known = jobs_of(question)
     told = [(place, Plan.model_validate(plan)) for place, plan in json.loads(part)]
-    return [sized[place].model_copy(update={"plan": plan}) for place, plan in told]
+    return [known[place].model_copy(update={"plan": plan}) for place, plan in told]
 
 
 def done_elsewhere(told: dict[str, str], program: str) -> str:
