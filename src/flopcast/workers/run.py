@@ -140,7 +140,7 @@ def run(
 def answer(search: Search, crew: AbstractCrew, ledger: Ledger | None, told: find.Told) -> Found:
     """The answer of one question; who listens hears as from `find.find`, which serves one process."""
     if isinstance(crew, Alone) and ledger is None:
-        return find.find(search.question, book_of, jobs_of, told)
+        return find.find(search.question, book_of, told)
     done, kept = {SCREEN: 0, PLAY: 0}, {SCREEN: 0, PLAY: 0}
 
     def hear(did: Did) -> None:
