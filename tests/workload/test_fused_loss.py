@@ -3,12 +3,12 @@
 import pytest
 from workload_cases import BARE, GPT, LENGTH, VOCABULARY, at, realised, stack_with
 
-FUSED = stack_with(BARE, fused_loss=True)
+FUSED = stack_with(BARE, fused_loss="uncut")
 CHAIN, ONE = ("head.cast", "head.loss"), "head.loss.fused"
 
 
-def counts(*texts):
-    items = {item.name: item for item in realised(GPT, FUSED, *texts).layers[-1].forward}
+def counts(*texts, stack=FUSED):
+    items = {item.name: item for item in realised(GPT, stack, *texts).layers[-1].forward}
     return {name: [at(items[name].count, plan) for plan in range(len(texts))] for name in (*CHAIN, ONE)}
 
 
@@ -17,6 +17,13 @@ def test_uncut_logits_have_one_kernel_and_cut_ones_the_chain():
 
     assert [found[name] for name in CHAIN] == [[0.0, 1.0]] * 2
     assert found[ONE] == [1.0, 0.0]
+
+
+def test_a_kernel_for_all_logits_leaves_no_chain():
+    found = counts("gbs=1", "tp=4 gbs=1", stack=stack_with(BARE, fused_loss="all"))
+
+    assert [found[name] for name in CHAIN] == [[0.0, 0.0]] * 2
+    assert found[ONE] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("degree", [1, 4])

@@ -287,9 +287,9 @@ class Stack(Noun):
         `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
         Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
-    fused_loss : bool
-        Whether one kernel over 16-bit logits makes the cross entropy where tensor parallelism does not cut
-        them, instead of a cast to fp32 and a chain of kernels.
+    fused_loss : str
+        Where one kernel over 16-bit logits makes the cross entropy, instead of a cast to fp32 and a chain of
+        kernels: nowhere, where tensor parallelism leaves logits "uncut", or in "all" cases.
     tensor_overlap : str
         "chunks": gathers and scatters of tensor parallelism run beside the products of blocks that they
         belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
@@ -320,7 +320,9 @@ class Stack(Noun):
     recompute_until: Literal["end", "kept", "read"] = Field(
         default="end", description="kept, read: the last GEMM of a checkpoint does not run again"
     )
-    fused_loss: bool = Field(default=False, description="uncut logits: cross entropy in one kernel")
+    fused_loss: Literal["none", "uncut", "all"] = Field(
+        default="none", description="which logits have their cross entropy in one kernel"
+    )
     tensor_overlap: Literal["none", "chunks"] = Field(
         default="none", description="chunks: tensor-parallel messages under blocks' products"
     )

@@ -157,8 +157,9 @@ def _layer(
         before, forward = forward, REWRITES[name](forward)
         if forward != before:
             accounting.append(_account(name, logical.kind, before, forward))
-    if stack.fused_loss and logical.kind == "head":
-        before, forward = forward, fused_loss(forward, workload.plans.tensor_parallel)
+    if stack.fused_loss != "none" and logical.kind == "head":
+        chained = (workload.plans.tensor_parallel > 1) & (stack.fused_loss == "uncut")
+        before, forward = forward, fused_loss(forward, chained.astype(np.float64))
         accounting.append(_account("fused_loss", logical.kind, before, forward))
     before, narrowed = forward, narrow_layer(logical, forward, workload, stack)
     forward, casts = narrowed.forward, narrowed.weight_casts

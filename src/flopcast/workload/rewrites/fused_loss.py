@@ -1,13 +1,11 @@
-"""Cross entropy in one kernel over 16-bit logits, where tensor parallelism does not cut them.
+"""Cross entropy in one kernel over 16-bit logits.
 
 Answers: what runs instead of the cast to fp32 and the chain of kernels behind the logits?
-Elsewhere: which stack does (spec/stack.py, `fused_loss`). Cut logits need sums over ranks between the
-kernels of the chain, so they keep it; both are there, and counts choose.
+Elsewhere: which stack does (spec/stack.py, `fused_loss`). Cut logits need sums over ranks; where a stack
+has no kernel for those they keep the chain; both are there, and counts choose.
 """
 
 from dataclasses import replace
-
-import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.operators.item import Item
@@ -17,12 +15,12 @@ from flopcast.workload.rewrites.base import Items, kind_of
 CAST, CHAIN, FUSED = "cast_to_fp32", "cross_entropy", "fused_cross_entropy"
 
 
-def fused_loss(items: Items, ranks: Counts) -> Items:
+def fused_loss(items: Items, cut: Counts) -> Items:
     """Items of a head, its loss in one kernel.
 
     Parameters
     ----------
-    ranks : tensor-parallel degree, shape (plans, 1)
+    cut : 1 where logits are cut and keep the chain, else 0; shape (plans, 1)
 
     Examples
     --------
@@ -31,10 +29,9 @@ def fused_loss(items: Items, ranks: Counts) -> Items:
     >>> cast, loss = (MemoryBound(kind=kind, elements=constant(8), dtype="bf16") for kind in (CAST, CHAIN))
     >>> head = (kernel("cast", cast, ("logits",), "wide", component="head"),
     ...         kernel("loss", loss, ("wide",), "loss", component="head"))
-    >>> [(item.name, item.count.item()) for item in fused_loss(head, constant(1))]
+    >>> [(item.name, item.count.item()) for item in fused_loss(head, constant(0))]
     [('cast', 0.0), ('loss', 0.0), ('loss.fused', 1.0)]
     """
-    cut = (ranks > 1).astype(np.float64)
     casts = {item.output: item.inputs for item in items if kind_of(item) == CAST}
     result: list[Item] = []
     for item in items:
