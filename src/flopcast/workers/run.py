@@ -63,16 +63,21 @@ class Search:
         return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
 
     @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Those that screen its chunks."""
+        text = question_text(self.question)
+        return tuple(
+            screen_task(name, text, chunk) for name, chunk in zip(self.names, self.parts, strict=True)
+        )
+
+    @property
     def asked(self) -> list[object]:
         """All that its answer follows from, as plain data."""
         return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
 
     def steps(self) -> Steps:
         """Yield tasks, be sent what they left; where some are missing, the answer is partial."""
-        text = question_text(self.question)
-        tasks = tuple(
-            screen_task(name, text, chunk) for name, chunk in zip(self.names, self.parts, strict=True)
-        )
+        text, tasks = question_text(self.question), self.tasks
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
         left = yield tasks
         sized = tuple(self.question.sized())

@@ -1,0 +1,161 @@
+"""Who works at a search, and what kills them, changes nothing of its answer."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from conftest import PACKAGE
+from small_search import SCRIPT, digest, question, quiet, search
+
+from flopcast.errors import InternalError, SpecError
+from flopcast.io.curves import load_book
+from flopcast.search.find import find
+from flopcast.workers import processes
+from flopcast.workers.crew import Alone
+from flopcast.workers.ledger import open_ledger
+from flopcast.workers.on_dask import OnDask
+from flopcast.workers.processes import Processes
+from flopcast.workers.run import answer
+from flopcast.workers.tasks import Task, done_elsewhere
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The digest of the search in one process, without chunks."""
+    return digest(find(question(), load_book))
+
+
+def scripted(*words):
+    """What the script prints, as data."""
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "OPENBLAS_NUM_THREADS": "1"}
+    made = subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, words)],
+        capture_output=True,
+        check=False,
+        timeout=240,
+        env=environment,
+    )
+    assert made.returncode == 0, made.stderr.decode()
+    return json.loads(made.stdout)
+
+
+@contextmanager
+def cluster(folder, workers):
+    """A Dask scheduler on loopback with so many workers; its address."""
+    file, started = folder / "scheduler.json", []
+    local = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
+    scheduler = ("dask_scheduler", "--port", "0", "--scheduler-file", str(file))
+    worker = ("dask_worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny")
+
+    def start(program, *words):
+        line = [sys.executable, "-m", f"distributed.cli.{program}", *words, *local]
+        quietly = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "OPENBLAS_NUM_THREADS": "1"}
+        started.append(subprocess.Popen(line, cwd=folder, env=environment, **quietly))
+
+    try:
+        start(*scheduler)
+        for _ in range(workers):
+            start(*worker, "--local-directory", str(folder))
+        for _ in range(600):
+            if file.is_file() and file.read_text():
+                break
+            time.sleep(0.1)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_twenty_kills_of_workers_and_drivers_change_no_byte_and_lose_no_finished_chunk(tmp_path, expected):
+    told = scripted("killed", tmp_path)
+
+    assert told["kills"] == 20
+    assert told["digest"] == expected
+    assert told["missed"] <= 0
+    assert told["found"] >= 20
+    assert told["left"] == 0
+
+
+def test_two_workers_of_a_dask_cluster_find_what_one_process_finds(tmp_path, expected):
+    with cluster(tmp_path, 2) as address:
+        told = scripted("dask", address)
+
+    assert told == {"digest": expected, "size": 2}
+
+
+@pytest.mark.parametrize("number", [7, 1000])
+def test_chunks_of_any_size_give_the_same(tmp_path, number, expected):
+    with open_ledger(tmp_path / "ledger.sqlite", "question", "program") as ledger:
+        found = answer(search(number), Alone(), ledger, quiet)
+
+    assert digest(found) == expected
+
+
+def test_what_is_kept_is_not_done_again(tmp_path, expected):
+    path, heard = tmp_path / "ledger.sqlite", []
+    with open_ledger(path, "question", "program") as ledger:
+        answer(search(7), Alone(), ledger, quiet)
+
+    with open_ledger(path, "question", "program") as ledger:
+        found = answer(search(7), Alone(), ledger, heard.append)
+
+    assert digest(found) == expected
+    assert all(progress.kept == progress.done for progress in heard)
+    assert heard[-1].done == heard[-1].total
+
+
+def test_a_search_that_is_broken_off_plays_what_it_has_screened_and_keeps_no_part_of_that(tmp_path):
+    class Interrupted(Alone):
+        def next_done(self):
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return super().next_done()
+
+    calls = []
+    with open_ledger(tmp_path / "ledger.sqlite", "question", "program") as ledger:
+        found = answer(search(20), Interrupted(), ledger, quiet)
+        kept = ledger.kept()
+
+    assert found.partial
+    assert found.candidates == sum(chunk.number for chunk in search(20).parts[:2])
+    assert found.plans
+    assert set(kept) == {"0/screen/0", "0/screen/1"}
+
+
+def test_a_task_that_kills_every_worker_is_told(monkeypatch):
+    crew = Processes(1)
+    monkeypatch.setattr(processes._Worker, "ask", lambda worker, task: worker.process.kill() or "")
+
+    crew.submit(search(1000).tasks[0])
+    with pytest.raises(SpecError, match="3 workers were killed at 0/screen/0"):
+        crew.next_done()
+    crew.close()
+
+
+def test_a_task_that_fails_by_itself_is_a_bug_of_ours(capfd):
+    crew = Processes(1)
+
+    crew.submit(Task(name="0/screen/0", kind="screen", question="nonsense", part="{}"))
+    with pytest.raises(InternalError, match="0/screen/0"):
+        crew.next_done()
+    crew.close()
+    assert "ValidationError" in capfd.readouterr().err
+
+
+def test_a_worker_of_another_version_refuses():
+    with pytest.raises(SpecError, match="numbers would differ"):
+        done_elsewhere({}, "digest of another program")
+
+
+def test_a_scheduler_that_nobody_hears_is_told(monkeypatch):
+    monkeypatch.setattr("flopcast.workers.on_dask.import_module", lambda name: __import__("no_such_module"))
+
+    with pytest.raises(SpecError, match=r"flopcast\[dask\]"):
+        OnDask("tcp://127.0.0.1:9")
