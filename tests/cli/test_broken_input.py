@@ -187,7 +187,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "a page that is a folder": (("predict", "job.yaml", "--report", "."), "--report"),
     "a trace in no folder": (("predict", "job.yaml", "--trace", "nowhere/trace"), "nowhere"),
     "an unknown command": (("predikt", "job.yaml"), "Did you mean predict?"),
-    "a command like no other": (("xyzzy",), "predict, compare"),
+    "a command like no other": (("xyzzy",), "predict, search, run, compare"),
     "no command": ((), "Usage"),
     "an unknown option": (("predict", "job.yaml", "--jsn"), "--jsn"),
     "an option without its value": (("predict", "job.yaml", "--plan"), "--plan"),

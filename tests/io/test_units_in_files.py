@@ -7,7 +7,8 @@ from flopcast.errors import SpecError
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import read_yaml
 from flopcast.spec.cluster import Device, Host, Jitter, Tier
-from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.operations import Draw, Facility, Power
+from flopcast.spec.site import SiteFactor
 from flopcast.spec.stack import Derate, Gradients, HostCost, Memory, Optimizer, Pipeline
 from flopcast.units import units_of
 
@@ -22,7 +23,7 @@ multiprocessors: 108
 kernel_launch_s: 3 us
 """
 PARTS_WITH_UNITS = (Device, Tier, Pipeline, Optimizer, HostCost, Memory)
-PARTS_WITHOUT = (Host, Jitter, Gradients, Derate, Site, SiteFactor)
+PARTS_WITHOUT = (Host, Jitter, Gradients, Derate, SiteFactor, Draw, Power, Facility)
 QUANTITIES = [(noun, name) for noun in PARTS_WITH_UNITS for name in noun.model_fields if units_of(name)]
 
 

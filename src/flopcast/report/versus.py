@@ -39,8 +39,8 @@ class Versus:
     time_ratio: float
     low_ratio: float
     high_ratio: float
-    usd_ratio: Amount | None
-    energy_ratio: Amount | None
+    usd_ratio: Amount | None = None
+    energy_ratio: Amount | None = None
 
     @property
     def sure(self) -> bool:
@@ -162,7 +162,7 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("memory", f"{show(memory.device_used_bytes, 'B')}, {verdict}"),
         ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h a device"),
         ("1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
-        ("", "unknown" if joules is None else show(joules.value * 1000 / KWH_J, "Wh")),
+        ("energy of them", "unknown" if joules is None else show(joules.value * 1000 / KWH_J, "Wh")),
     ]
 
 
