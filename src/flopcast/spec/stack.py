@@ -288,8 +288,8 @@ class Stack(Noun):
     synchronise_each_layer : bool
         Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
     fused_loss : str
-        Where one kernel over 16-bit logits makes the cross entropy, instead of a cast to fp32 and a chain of
-        kernels: nowhere, where tensor parallelism leaves logits "uncut", or in "all" cases.
+        Where one kernel over 16-bit logits makes the cross entropy, instead of a cast to fp32 and a chain
+        of kernels: nowhere, where tensor parallelism leaves logits "uncut", or in "all" cases.
     tensor_overlap : str
         "chunks": gathers and scatters of tensor parallelism run beside the products of blocks that they
         belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
