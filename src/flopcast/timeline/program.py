@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.price import Priced
-from flopcast.dtypes import ONE, Counts, Floats
+from flopcast.dtypes import ONE, Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.timeline.contention import lost_executions
 from flopcast.timeline.links import Shared, shared_links
@@ -264,9 +264,17 @@ def _join(first: _Paths, second: _Paths) -> _Paths:
     best = through.max(axis=1)
     if not first.counts.shape[-1]:
         return _Paths(best, np.zeros((*best.shape, 0)))
-    choice = through.argmax(axis=1)[:, None, ..., None]
-    counts = first.counts[:, :, None] + second.counts[None]
-    return _Paths(best, np.take_along_axis(counts, choice, axis=1)[:, 0])
+    return _Paths(best, _counted(first.counts, second.counts, through.argmax(axis=1)))
+
+
+def _counted(first: Counts, second: Counts, through: Integers) -> Counts:
+    """Counts of both halves of every path; `through` is the stream between them, (streams, streams, …)."""
+    rest, columns = through.shape[2:], first.shape[-1:]
+    before = np.broadcast_to(first, (*first.shape[:2], *rest, *columns))
+    behind = np.broadcast_to(second, (*second.shape[:2], *rest, *columns))
+    start, end, *others = np.ogrid[tuple(slice(size) for size in through.shape)]
+    both: Counts = before[start, through, *others] + behind[through, end, *others]
+    return both
 
 
 def _ends(

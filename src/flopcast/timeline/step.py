@@ -248,13 +248,14 @@ def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Fl
     if not (backward.tail_s > NEVER).any():
         return done, chain
     tail, reduction = of_task.values(backward.tail_s), of_task.values(backward.reduction_s)
-    num_stages, tasks = g.order.kind.shape
-    for stage in range(num_stages):
+    reducing = (g.order.kind.ravel() == kind) & (tail > NEVER) & (reduction > 0)
+    ready = played.end_s[g.node_of_task] + tail
+    for stage, mine in enumerate(reducing.reshape(g.order.kind.shape)):
+        tasks = np.flatnonzero(mine) + stage * len(mine)
         free, start = NEVER, -1
-        for task in range(stage * tasks, (stage + 1) * tasks):
-            if g.order.kind.ravel()[task] == kind and tail[task] > NEVER and reduction[task] > 0:
-                ready = played.end_s[g.node_of_task[task]] + tail[task]
-                free, start = max((free + reduction[task], start), (ready, task))
+        columns = (tasks.tolist(), ready[tasks].tolist(), reduction[tasks].tolist())
+        for task, ready_s, reduction_s in zip(*columns, strict=True):
+            free, start = max((free + reduction_s, start), (ready_s, task))
         if free > done[stage]:
             done[stage], chain[stage] = free, start
     return done, chain
