@@ -169,9 +169,9 @@ def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
 def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: Integers) -> Floats:
     """One after the other: the max-plus product over the streams between, of some rows of both.
 
-    Which streams wait for which is the same in all rows, so that entries without a path are left out.
+    Streams without a path between them in any row are left out.
     """
-    before, after = (np.isfinite(table[:, :, 0, 0]) for table in (first_s, second_s))
+    before, after = (np.isfinite(table).any(axis=(2, 3)) for table in (first_s, second_s))
     positions = max(first_s.shape[2], second_s.shape[2])
     total_s = np.full((len(first_s), second_s.shape[1], positions, len(of_first)), NEVER)
     for start, stream in np.argwhere(before @ after).tolist():

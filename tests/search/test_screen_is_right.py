@@ -1,0 +1,188 @@
+"""The screen against programs that share nothing, whatever the family; its order against exact play."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from conftest import make_job
+
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.price import Price, price
+from flopcast.cost.priced_once import PricedOnce
+from flopcast.io.curves import load_book
+from flopcast.prediction import predict
+from flopcast.search.grid import batches
+from flopcast.search.screen import screen
+from flopcast.search.shortlist import shortlist
+from flopcast.search.space import Space
+from flopcast.spec.checks import Case
+from flopcast.spec.rows import rows_of
+from flopcast.timeline.closed_form import step_seconds
+from flopcast.timeline.durations import durations
+from flopcast.timeline.program import simulate
+from flopcast.workload.checks import valid
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+EXPERTS = {"num_experts": 8, "top_k": 2, "expert_hidden": 1024, "shared_experts": 1}
+LATENT = {
+    "kind": "latent_attention",
+    "heads": 16,
+    "kv_lora_rank": 128,
+    "qk_rope_head_size": 32,
+    "qk_nope_head_size": 64,
+    "value_head_size": 64,
+}
+
+
+def model(mixer=None, feed_forward=None):
+    block = {
+        "count": 8,
+        "mixer": mixer or {"heads": 16},
+        "feed_forward": feed_forward or {"ffn_hidden": 4096},
+    }
+    return {"hidden": 1024, "vocabulary": 32000, "blocks": [block]}
+
+
+MIXTURE = model(feed_forward=EXPERTS)
+# family: parts of the job, words of the space
+FAMILIES = {
+    "dense": ({"stack": "megatron-core"}, {"schedule": "all", "zero": "0,1"}),
+    "dense, overlapped": ({"stack": "nemo"}, {"zero": "0,1"}),
+    "experts": ({"stack": "megatron-core", "model": MIXTURE}, {"zero": "1"}),
+    "experts, overlapped": ({"stack": "megatron-bridge", "model": MIXTURE}, {"zero": "1"}),
+    "latent attention": ({"stack": "megatron-core", "model": model(mixer=LATENT)}, {"zero": "1"}),
+    "shared sequences": ({"stack": "megatron-core"}, {"cp": "1,2", "context_exchange": "all", "zero": "1"}),
+    "8 bits": ({"stack": "megatron-core", "cluster": "dgx-h100:2"}, {"precision": "fp8", "zero": "1"}),
+    "sharded": ({"stack": "torch-fsdp2"}, {"zero": "3", "dp_shard": "0,2,8"}),
+    "sharded on stages": ({"stack": "deepspeed-zero"}, {"zero": "2,3", "tp": "1,2"}),
+    "blocking transfers": ({"stack": "gpt-neox-deepspeed", "cluster": "perlmutter:4"}, {"zero": "1"}),
+    "uneven stages": (
+        {"stack": "megatron-core", "model": model() | {"blocks": [model()["blocks"][0] | {"count": 7}]}},
+        {"zero": "1"},
+    ),
+}
+WORDS = {"gbs": "32..64", "mbs": "1,2", "cp": 1, "recompute": "none full", "sp": [True]}
+
+
+def family(name):
+    parts, words = FAMILIES[name]
+    whole = {"cluster": "dgx-a100:2", "plan": f"dp=16 gbs=32 zero={words['zero'][-1]}"} | parts
+    return make_job(**whole), Space(**(WORDS | words))
+
+
+def possible_batches(name):
+    """Every batch of a family's space, those of its plans that keep every rule."""
+    for job, plans in batches(*family(name)):
+        case = Case(model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans)
+        kept = np.flatnonzero(valid(case)[:, 0])
+        if len(kept):
+            yield job, rows_of(plans, kept)
+
+
+def priced_by(job, plans, book):
+    programs = realise(lower(job.model, plans, job.batch), job.software)
+    return price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_programs_that_share_what_is_alike_take_as_long_as_each_by_itself(name):
+    found = 0
+    for job, plans in possible_batches(name):
+        priced = priced_by(job, plans, load_book(job.cluster))
+        for segments in priced.programs.passes:
+            slow, fast = simulate(segments, priced, attribute=False), durations(segments, priced)
+            for field in ("duration_s", "tail_s", "reduction_s"):
+                expected = np.broadcast_to(getattr(slow, field), getattr(fast, field).shape)
+                np.testing.assert_allclose(getattr(fast, field), expected, rtol=1e-12, err_msg=field)
+            found += fast.duration_s.shape[1]
+
+    assert found > 50
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_plan_is_screened_alike_in_its_space_and_alone(name):
+    checked = 0
+    for number, (job, plans) in enumerate(batches(*family(name))):
+        book = load_book(job.cluster)
+        together = screen(job, plans, book)
+        few = np.random.default_rng(number).permutation(plans.size)[:12]
+        for row in few.tolist():
+            alone = screen(job, rows_of(plans, np.array([row])), book)
+            for field in ("possible", "fits"):
+                assert getattr(alone, field)[0] == getattr(together, field)[row]
+            for field in ("step_time_s", "device_used_bytes"):
+                np.testing.assert_allclose(
+                    getattr(alone, field)[0], getattr(together, field)[row], rtol=1e-12, err_msg=field
+                )
+            checked += bool(alone.possible[0])
+
+    assert checked > 20
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_batches_of_sequences_that_share_programs_take_as_long_as_programs_of_their_own(name):
+    for job, plans in possible_batches(name):
+        book = load_book(job.cluster)
+
+        shared = screen(job, plans, book).step_time_s
+
+        np.testing.assert_allclose(shared, step_seconds(priced_by(job, plans, book)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [5, 64])
+def test_the_size_of_batches_changes_no_number(rows):
+    job, space = family("dense, overlapped")
+    book = load_book(job.cluster)
+
+    def screened(size):
+        parts = [screen(*pair, book) for pair in batches(job, space, rows=size)]
+        return [np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0])]
+
+    for whole, parted in zip(screened(2**18), screened(rows), strict=True):
+        np.testing.assert_array_equal(whole, parted)
+
+
+def test_items_of_equal_splits_cost_what_they_cost_plan_by_plan(monkeypatch):
+    """The prices of a batch, against those where nothing is taken to be alike."""
+    from flopcast.cost import price as pricing
+
+    job, plans = next(possible_batches("experts"))
+    book = load_book(job.cluster)
+    programs = realise(lower(job.model, plans, job.batch), job.software)
+    once = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+    real = pricing.priced_once
+
+    def nothing_alike(items, *others):
+        found: PricedOnce = real(items, *others)
+        return replace(found, items=tuple(items), narrowed=(False,) * len(found.items))
+
+    monkeypatch.setattr(pricing, "priced_once", nothing_alike)
+    each = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+
+    assert any(real(programs.items(), plans, job.cluster.scale_up_devices).narrowed)
+    for item in programs.items():
+        fast, slow = once.of(item), each.of(item)
+        assert isinstance(fast, Price)
+        assert fast.factors == slow.factors
+        shape = np.broadcast_shapes(fast.alone_s.shape, slow.alone_s.shape)
+        for field in ("alone_s", "host_s"):
+            a, b = (np.broadcast_to(getattr(one, field), shape) for one in (fast, slow))
+            np.testing.assert_allclose(a, b, rtol=1e-12, err_msg=item.name)
+
+
+@pytest.mark.parametrize(
+    "name", ["dense", "experts", "latent attention", "blocking transfers", "sharded", "8 bits"]
+)
+def test_the_exact_optimum_of_a_small_space_is_found_by_re_ranking_the_best_screened(name):
+    """Every plan that fits, played; 256 are re-ranked in a search, here the first eighth of the few."""
+    job, space = family(name)
+    space = space.model_copy(update={"global_batch": (64,), "recompute": ("none",), "schedule": ("auto",)})
+    book = load_book(job.cluster)
+    kept = shortlist(job, space, book, most=10_000).roomy
+
+    exact_s = [predict(found.job, book).clean_step_time_s for found in kept]
+
+    assert len(kept) > 12
+    first = max(8, len(kept) // 8)
+    assert min(exact_s[:first]) == min(exact_s)  # regret 0
