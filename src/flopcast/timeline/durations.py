@@ -171,7 +171,7 @@ def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: In
 
     Streams without a path between them in any row are left out.
     """
-    before, after = (np.isfinite(table).any(axis=(2, 3)) for table in (first_s, second_s))
+    before, after = (np.asarray(np.isfinite(table).any(axis=(2, 3))) for table in (first_s, second_s))
     positions = max(first_s.shape[2], second_s.shape[2])
     total_s = np.full((len(first_s), second_s.shape[1], positions, len(of_first)), NEVER)
     for start, stream in np.argwhere(before @ after).tolist():
