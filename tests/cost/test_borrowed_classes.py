@@ -1,0 +1,167 @@
+"""cost/kernels/relatives.py: laws that every borrowed kernel class keeps, and where narrow products end."""
+
+import numpy as np
+import pytest
+
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
+from flopcast.cost.kernels.relatives import NARROW_SPEED_UP, RELATIVES, Relative
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.operators.memory_bound import KINDS
+
+NARROW = [name for name in RELATIVES if name.startswith("narrow_")]
+
+
+def chain(name):
+    """The class, whom it borrows from, whom that one borrows from, and so on."""
+    found = [name]
+    while found[-1] in RELATIVES:
+        found.append(RELATIVES[found[-1]].name)
+        assert len(found) <= len(RELATIVES), f"{name} borrows in a circle"
+    return found
+
+
+@pytest.fixture(scope="module")
+def a100():
+    """What any kernel class finds on an A100."""
+    cluster = catalog.cluster("dgx-a100", 1)
+    book, device = load_book(cluster), cluster.node.device
+    return lambda name: book.find(device.name, name, 2e-6, device.relatives)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_whoever_borrows_ends_at_a_class_that_is_measured_on_a100(name, a100):
+    last = chain(name)[-1]
+
+    found = a100(last)
+    assert found.calibrated
+    assert found.curve.name == last
+    assert found.curve.evidence.rows > 0
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_what_is_borrowed_is_of_the_same_engine(name):
+    """A product's efficiency says nothing of a pass over memory, nor does the reverse."""
+    families = {class_of(each).kind.family for each in chain(name)}
+
+    assert len(families) == 1
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_relative_adds_a_doubt_and_changes_times_by_less_than_five(name):
+    relative = RELATIVES[name]
+
+    assert 0 < relative.log_sigma_factor <= 0.5
+    assert 1.0 <= relative.time_ratio < 5.0
+    assert relative.speed_up_ratio is None or 1.0 < relative.speed_up_ratio < 5.0
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if f"{name}.backward" in RELATIVES])
+def test_a_backward_that_is_borrowed_exists(kind):
+    assert KINDS[kind].backward > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pass_of_every_kind_that_moves_anything_is_priced_somehow(kind, a100):
+    passes = [kind] if KINDS[kind].forward else []
+    passes += [f"{kind}.backward"] if KINDS[kind].backward else []
+
+    assert all(a100(name).calibrated for name in passes)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_borrowing_is_as_unsure_as_all_its_steps_together(name, a100):
+    """Where the class itself was not measured; doubts of independent steps add as squares."""
+    found = a100(name)
+    steps = chain(name)[: chain(name).index(found.curve.name)] if found.curve.name != name else []
+
+    sigma = np.sqrt(sum(RELATIVES[step].log_sigma_factor ** 2 for step in steps))
+
+    assert found.class_log_sigma_factor == pytest.approx(sigma)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_borrowed_curve_is_the_relatives_own_slower_by_every_step(name, a100):
+    found = a100(name)
+    steps = chain(name)[: chain(name).index(found.curve.name)] if found.curve.name != name else []
+    ratio = np.prod([RELATIVES[step].time_ratio_of(1.0) for step in steps])
+
+    own = a100(found.curve.name).curve
+
+    assert np.exp(own.table - found.curve.table) == pytest.approx(np.full(own.table.shape, ratio))
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("engine_ratio", [1.0, 2.0, 4.0, 6.0])
+def test_a_narrow_product_is_as_many_times_as_fast_whatever_its_engine_promises(name, engine_ratio):
+    relative = RELATIVES[name]
+    wide_s, efficiency = 1.0, 0.7
+
+    narrow_bound_s = wide_s * efficiency / engine_ratio
+    narrow_s = narrow_bound_s / efficiency * relative.time_ratio_of(engine_ratio)
+
+    assert wide_s / narrow_s == pytest.approx(relative.speed_up_ratio)
+
+
+@pytest.mark.parametrize("engine_ratio", [0.5, 1.0, 4.0])
+def test_a_class_that_names_no_speed_up_asks_for_no_engine(engine_ratio):
+    relative = Relative(name="gemm", log_sigma_factor=0.1, time_ratio=1.3)
+
+    assert relative.time_ratio_of(engine_ratio) == 1.3
+
+
+def test_fewer_bits_are_faster_and_one_scale_for_all_is_faster_than_many():
+    speed = {name: ratio for name, (ratio, _) in NARROW_SPEED_UP.items()}
+
+    assert speed["nvfp4"] > speed["fp8"] > speed["mxfp8"] > speed["fp8_block"] > 1.0
+    assert speed["fp8"] < 2.0  # the engine's own ratio, which no whole product reaches
+    assert speed["nvfp4"] < 6.0
+
+
+@pytest.mark.parametrize(
+    ("wide_ms", "narrow_ms", "name"),
+    [(13.102, 6.812, "fp8"), (31.968, 16.785, "fp8"), (13.102, 7.161, "mxfp8"), (13.102, 3.764, "nvfp4")],
+)
+def test_published_times_of_linear_layers_lie_inside_the_interval(wide_ms, narrow_ms, name):
+    """docs/examples/gemm_profiling of NVIDIA/TransformerEngine."""
+    ratio, sigma = NARROW_SPEED_UP[name]
+
+    assert abs(np.log(wide_ms / narrow_ms / ratio)) <= 1.6449 * sigma
+
+
+@pytest.mark.parametrize("kernel", ["flash_attention", "flash_attention.backward"])
+@pytest.mark.parametrize("owner", ["a100-sxm4-80gb", "h100-sxm5-80gb", "b200-sxm-180gb"])
+def test_a_kernel_of_its_own_generation_takes_as_long_as_it_takes(kernel, owner):
+    ratio, sigma = generation_ratio(MEASURED.get(owner, "flash-2"), kernel, owner)
+
+    assert (ratio, sigma) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("kernel", ["flash_attention", "flash_attention.backward"])
+def test_from_one_generation_to_another_and_back_nothing_is_lost(kernel):
+    """By way of owners that measured each of them: ratios are reciprocal, doubts the same."""
+    (one, its_owner), (other, owner) = sorted({name: owner for owner, name in MEASURED.items()}.items())
+
+    forth, back = generation_ratio(one, kernel, owner), generation_ratio(other, kernel, its_owner)
+
+    assert forth[0] * back[0] == pytest.approx(1.0)
+    assert forth[1] == back[1]
+
+
+@pytest.mark.parametrize("runs", GENERATIONS)
+@pytest.mark.parametrize("kernel", ["gemm", "batched_gemm", "softmax", "layernorm.backward"])
+def test_generations_are_of_fused_attention_alone(runs, kernel):
+    assert generation_ratio(runs, kernel, "h100-sxm5-80gb") == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_every_generation_is_faster_than_the_one_before(backward):
+    kernel = "flash_attention.backward" if backward else "flash_attention"
+
+    times = [
+        generation_ratio(name, kernel, "h100-sxm5-80gb")[0] for name in ("flash-1", "flash-2", "flash-3")
+    ]
+
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == 1.0

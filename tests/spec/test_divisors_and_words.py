@@ -1,0 +1,123 @@
+"""spec/divisors.py and spec/recompute.py: what divides a number, blocks dealt out, words taken apart."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flopcast.spec.divisors import MANY, dealt_out, divisors, listed, nearest_divisor
+from flopcast.spec.plan import Plan
+from flopcast.spec.recompute import FIELDS, one_word, split_word
+
+NUMBERS = st.integers(1, 3000)
+MODULES = st.lists(
+    st.sampled_from(["core_attention", "mlp", "layernorm", "moe_act"]), min_size=1, unique=True
+)
+
+
+@given(NUMBERS)
+def test_divisors_are_the_numbers_that_leave_no_rest(number):
+    assert divisors(number) == [d for d in range(1, number + 1) if number % d == 0]
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_what_divides_both_divides_the_greatest_common_divisor(one, other):
+    common = set(divisors(one)) & set(divisors(other))
+
+    largest = max(common)
+
+    assert common == set(divisors(largest))
+    assert one * other // largest in {n for n in range(one, one * other + 1) if not (n % one or n % other)}
+
+
+def test_of_numbers_that_are_too_large_only_one_is_tried():
+    assert divisors(MANY + 1) == [1]
+
+
+@given(NUMBERS, st.integers(1, 4000))
+def test_no_divisor_is_nearer_than_the_nearest_and_none_smaller_is_as_near(number, wanted):
+    nearest = nearest_divisor(number, wanted)
+
+    others = [d for d in range(1, number + 1) if number % d == 0 and d != nearest]
+    assert number % nearest == 0
+    assert all(abs(d - wanted) >= abs(nearest - wanted) for d in others)
+    assert all(abs(d - wanted) > abs(nearest - wanted) for d in others if d < nearest)
+
+
+@given(NUMBERS)
+def test_a_divisor_is_its_own_nearest(number):
+    assert all(nearest_divisor(number, d) == d for d in divisors(number))
+
+
+@given(st.integers(0, 60))
+def test_a_list_shows_its_ends_and_hides_its_middle_where_it_is_long(length):
+    numbers = list(range(100, 100 + length))
+
+    shown = listed(numbers).split(", ") if length else []
+
+    assert len(shown) <= 16
+    assert shown[:8] == [str(n) for n in numbers[:8]]
+    assert shown[-3:] == [str(n) for n in numbers[-3:]]
+    assert ("…" in shown) == (length > 16)
+
+
+@given(st.integers(2, 40), st.integers(2, 200))
+def test_with_embedding_and_head_as_blocks_all_stages_hold_as_many_but_one(chunks, blocks):
+    held = list(dealt_out(blocks, chunks))
+
+    assert sum(held) == blocks
+    if blocks % chunks:
+        held[0] += 1
+        held[-1] += 1
+        assert max(held) - min(held) <= 1
+    else:
+        assert len(set(held)) == 1
+
+
+@given(st.integers(3, 40), st.integers(40, 200))
+def test_what_is_left_over_stands_late(chunks, blocks):
+    inner = dealt_out(blocks, chunks)[1:-1]
+
+    assert all(earlier <= later for earlier, later in pairwise(inner))
+
+
+@given(st.sampled_from(["uniform", "block", "every"]), st.integers(1, 99))
+def test_a_word_of_full_recompute_is_taken_apart_as_it_was_made(method, layers):
+    word = one_word("full", method, layers, ())
+
+    said = split_word({"recompute": word})
+
+    assert said.get("recompute_method", "uniform") == method
+    assert int(said.get("recompute_layers", 1)) == layers
+    assert said["recompute"] == "full"
+
+
+@given(MODULES)
+def test_a_word_of_modules_is_taken_apart_as_it_was_made(modules):
+    said = split_word({"recompute": one_word("selective", "uniform", 1, tuple(modules)), "zero": 1})
+
+    assert said == {"recompute": "selective", "recompute_modules": tuple(modules), "zero": 1}
+
+
+@pytest.mark.parametrize("mode", ["none", "full", "selective"])
+def test_a_mode_alone_is_its_own_word_and_says_no_more(mode):
+    assert one_word(mode, "uniform", 1, ()) == mode
+    assert split_word({"recompute": mode}) == {"recompute": mode}
+
+
+@pytest.mark.parametrize(
+    ("word", "field"),
+    [
+        ("full:block:4", "recompute_method"),
+        ("full:block:4", "recompute_layers"),
+        ("selective:mlp", "recompute_modules"),
+    ],
+)
+def test_what_a_word_says_may_not_be_said_by_its_field_too(word, field):
+    with pytest.raises(ValueError, match=f"either recompute: {word} or {field}"):
+        split_word({"recompute": word, field: "block"})
+
+
+def test_every_field_of_a_word_is_one_of_a_plan():
+    assert set(FIELDS) <= set(Plan.model_fields)
