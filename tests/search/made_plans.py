@@ -5,6 +5,9 @@ from conftest import make_job
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost
 from flopcast.search.exact import Exact
+from flopcast.search.find import Found
+from flopcast.search.question import Question
+from flopcast.search.rank import against, losses_of, ranked
 from flopcast.spec.plan import Plan
 from flopcast.timeline.uncertainty import Sensitivity, interval
 
@@ -38,3 +41,25 @@ def played(step_s, *factors, used_bytes=40e9, fits=True, job=JOB, breakdown=None
         device_used_bytes=used_bytes,
         fits=fits,
     )
+
+
+def found(*plans, nearest=(), question=None, **parts):
+    """The answer of a search that played these plans."""
+    question = question or Question(jobs=(JOB,))
+    order = ranked(question, plans)
+    best = order[0].losses[0] if order else losses_of(question, played(10.0))[0]
+    whole = {
+        "question": question,
+        "candidates": 1000,
+        "possible": 500,
+        "feasible": len(plans),
+        "played": len(plans) + len(nearest),
+        "plans": order,
+        "on_front": order,
+        "nearest": tuple(against(best, one, losses_of(question, one)) for one in nearest),
+        "given": (),
+        "rejected": None,
+        "thinned": False,
+        "partial": False,
+    }
+    return Found(**(whole | parts))

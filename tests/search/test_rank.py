@@ -3,12 +3,15 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_plans import JOB, factor, played
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.search.find import ranked
 from flopcast.search.question import Question
 from flopcast.search.rank import simplicity
+from flopcast.timeline.uncertainty import TIED_RATIO
 
 QUESTION = Question(jobs=(JOB,))
 KERNELS = factor("gemm_level[a100]", 0.3)  # wide, but common to all plans
@@ -115,3 +118,27 @@ def test_rates_are_ranked_by_their_inverse():
     objective = rates.first
     rate = objective.shown(ranked(rates, [large])[0].losses[0].value)
     assert rate == pytest.approx(large.job.step_tokens / 1.5)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1.0, 1.2), st.floats(0.0, 0.6), st.sampled_from([1, 2, 4, 8])),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=60)
+def test_any_plans_are_ranked_by_their_losses_behind_one_that_ties_with_the_best(rows):
+    plans = [played(s, KERNELS, fabric(share), dp=8 // tp, tp=tp) for s, share, tp in rows]
+
+    order = ranked(QUESTION, plans)
+
+    losses = [one.losses[0].value for one in order]
+    best = min(losses)
+    assert len(order) == len(plans)
+    assert losses[1:] == sorted(losses[1:])
+    assert order[0].equal
+    assert order[0].ratio <= TIED_RATIO
+    assert all(one.ratio == pytest.approx(loss / best) for one, loss in zip(order, losses, strict=True))
+    tied = [one for one in order if one.equal and one.ratio <= TIED_RATIO]
+    assert simplicity(order[0].played) == min(simplicity(one.played) for one in tied)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from conftest import make_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flopcast.io.curves import load_book
 from flopcast.search import sieve as sifting
@@ -149,3 +151,37 @@ def test_a_front_that_is_too_long_to_keep_is_thinned_and_says_so(monkeypatch):
 
     assert len(kept.on_front) == 10
     assert kept.thinned
+
+
+@st.composite
+def streams(draw):
+    """Batches of plans: seconds, and the part of a device that is used; NaN where a rule is broken."""
+    row = st.tuples(
+        st.sampled_from([1.0, 1.5, 2.0, 3.0, 5.0, np.nan]), st.sampled_from([0.2, 0.5, 0.9, 1.2])
+    )
+    return draw(st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=6))
+
+
+@given(streams())
+@settings(max_examples=60)
+def test_any_stream_is_sifted_as_if_it_were_one_batch(parts):
+    kept = Sieve()
+    for part in parts:
+        kept = kept.with_batch(QUESTION, JOB, *made(*part))
+
+    rows = [row for part in parts for row in part]
+    room = SPACE.headroom_fraction
+    fitting = [(s, u, at) for at, (s, u) in enumerate(rows) if np.isfinite(s) and u <= room]
+    losses = np.array([(s, u) for s, u, _ in fitting]).reshape(len(fitting), 2)
+    assert kept.candidates == len(rows)
+    assert kept.possible == sum(np.isfinite(s) for s, _ in rows)
+    assert kept.feasible == len(fitting)
+    assert [one.order for one in kept.best] == [
+        at for _, _, at in sorted(fitting, key=lambda r: (r[0], r[2]))
+    ]
+    assert sorted(one.order for one in kept.on_front) == [
+        at for (_, _, at), stays in zip(fitting, front(losses), strict=True) if stays
+    ]
+    limit = min((s for s, _, _ in fitting), default=np.inf)
+    assert all(one.used_bytes > room * DEVICE_BYTES for one in kept.faster)
+    assert all(seconds < limit for seconds in steps_s(kept.faster))

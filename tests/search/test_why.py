@@ -5,41 +5,18 @@ from dataclasses import replace
 
 import pytest
 from conftest import make_job
-from made_plans import JOB, factor, played
+from made_plans import JOB, factor, found, played
 
-from flopcast.search.find import Found
 from flopcast.search.found_drawing import Scale, as_html, as_svg
 from flopcast.search.found_json import as_json, as_rows
 from flopcast.search.found_text import as_text
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.search.question import Question
-from flopcast.search.rank import against, losses_of, ranked
 from flopcast.search.why import why_first, why_infeasible, why_not
 
 QUESTION = Question(jobs=(JOB,))
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)
 BEST = played(10.0, COMMON, breakdown={"mlp": 6.0, "attention": 3.0, "pipeline_bubble": 1.0})
-
-
-def found(*plans, nearest=(), question=QUESTION, **parts):
-    """The answer of a search that played these plans."""
-    order = ranked(question, plans)
-    best = order[0].losses[0] if order else losses_of(question, BEST)[0]
-    whole = {
-        "question": question,
-        "candidates": 1000,
-        "possible": 500,
-        "feasible": len(plans),
-        "played": len(plans) + len(nearest),
-        "plans": order,
-        "on_front": order,
-        "nearest": tuple(against(best, one, losses_of(question, one)) for one in nearest),
-        "given": (),
-        "rejected": None,
-        "thinned": False,
-        "partial": False,
-    }
-    return Found(**(whole | parts))
 
 
 def test_a_runner_up_is_told_what_it_takes_more_of():

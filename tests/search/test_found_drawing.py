@@ -1,0 +1,113 @@
+"""The drawing of a search: every mark stands at its plan's numbers, and the front is joined."""
+
+import re
+
+import pytest
+from made_plans import JOB, factor, found, played
+
+from flopcast.search.found_drawing import as_html, as_svg
+from flopcast.search.question import Question
+
+COMMON = factor("gemm_level[a100]", 0.1, 0.5)
+PLANS = [
+    played(10.0, COMMON, factor("fabric[x]", 0.05, 0.3), used_bytes=60e9, tp=2, dp=4),
+    played(12.0, COMMON, used_bytes=40e9),
+    played(14.0, COMMON, used_bytes=50e9, tp=4, dp=2),
+    played(20.0, COMMON, used_bytes=30e9, tp=8, dp=1),
+]
+
+
+def drawn(question=None, front=(0, 1, 3), plans=PLANS):
+    """The drawing of these plans, some of them on the front."""
+    answer = found(*plans, question=question or Question(jobs=(JOB,)))
+    on_front = tuple(one for one in answer.plans if plans.index(one.played) in front)
+    return as_svg(found(*plans, question=answer.question, on_front=on_front, plans=answer.plans))
+
+
+def marks(svg):
+    """Place and style of every mark by what its title says."""
+    pattern = r"<title>([^<]*)</title>.*?<circle class=\"(\w+)\" cx=\"([\d.]+)\" cy=\"([\d.]+)\""
+    return {
+        title.split(" on ")[0]: (style, float(x), float(y))
+        for title, style, x, y in re.findall(pattern, svg)
+    }
+
+
+def test_slower_plans_stand_further_right_and_larger_ones_higher():
+    where = marks(drawn())
+    by_time = [where[one.plan.short()][1] for one in PLANS]
+    by_memory = [
+        where[one.plan.short()][2] for one in sorted(PLANS, key=lambda each: each.device_used_bytes)
+    ]
+
+    assert by_time == sorted(by_time)
+    assert by_memory == sorted(by_memory, reverse=True)  # dots count from the top
+
+
+def test_differences_are_as_long_as_they_are_large():
+    where = marks(drawn())
+    ten, twelve, _, twenty = (where[one.plan.short()][1] for one in PLANS)
+
+    assert (twenty - ten) / (twelve - ten) == pytest.approx(5.0, rel=0.01)
+
+
+def test_the_recommended_plan_the_front_and_the_others_are_told_by_colour():
+    styles = [marks(drawn())[one.plan.short()][0] for one in PLANS]
+
+    assert styles == ["first", "front", "plan", "front"]
+
+
+def test_an_equal_plan_that_is_not_on_the_front_has_a_colour_of_its_own():
+    near = played(10.05, COMMON, used_bytes=70e9, tp=2, pp=2, dp=2)
+
+    styles = marks(drawn(plans=[*PLANS, near]))
+
+    assert styles[near.plan.short()][0] == "equal"
+
+
+def test_higher_rates_stand_further_right():
+    where = marks(drawn(Question(jobs=(JOB,), objectives=("tokens_per_s",))))
+
+    across = [where[one.plan.short()][1] for one in PLANS]
+    assert across == sorted(across, reverse=True)
+
+
+def test_the_front_is_joined_where_there_are_two_objectives_and_only_there():
+    names = ("step_time", "memory", "tokens_per_s_per_device")
+
+    assert '<path class="line"' in drawn()
+    assert '<path class="line"' not in drawn(Question(jobs=(JOB,), objectives=names))
+    assert '<path class="line"' not in drawn(front=(0,))
+
+
+def test_the_line_of_the_front_goes_through_its_marks():
+    svg = drawn()
+    corners = re.search(r'class="line" d="M([\d.]+),([\d.]+)((?:H[\d.]+V[\d.]+)+)"', svg)
+    steps = re.findall(r"H([\d.]+)V([\d.]+)", corners.group(3))
+    points = [(float(corners.group(1)), float(corners.group(2))), *((float(x), float(y)) for x, y in steps)]
+
+    where = marks(svg)
+    assert points == [where[PLANS[place].plan.short()][1:] for place in (0, 1, 3)]
+
+
+def test_the_interval_of_a_ratio_is_drawn_around_its_plan():
+    svg = drawn()
+    behind = PLANS[1].plan.short()
+    part = svg[svg.index(f"<title>{behind}") :]
+    low, high = map(float, re.search(r'class="bounds" d="M([\d.]+),[\d.]+H([\d.]+)"', part).groups())
+
+    assert low < marks(svg)[behind][1] < high
+
+
+def test_the_same_answer_is_drawn_with_the_same_bytes():
+    assert drawn() == drawn()
+
+
+def test_a_page_holds_the_drawing_and_the_text():
+    answer = found(*PLANS)
+
+    page = as_html(answer, "every plan: mbs=1")
+
+    assert as_svg(answer) in page
+    assert "every plan: mbs=1" in page
+    assert page.startswith("<!doctype html>")

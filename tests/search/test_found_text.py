@@ -1,0 +1,116 @@
+"""The printed answer of a search: what is shown, and what is left to JSON."""
+
+import re
+
+import pytest
+from conftest import make_job
+from made_plans import JOB, factor, found, played
+
+from flopcast.errors import Problem
+from flopcast.search.find import Rejected
+from flopcast.search.found_json import as_json
+from flopcast.search.found_text import NEAREST, as_text
+from flopcast.search.question import Question
+from flopcast.spec.plan import Plan
+
+COMMON = factor("gemm_level[a100]", 0.1, 0.5)
+PLANS = [played(10.0 + n, COMMON, gbs=16, mbs=1, tp=2**n, dp=8 // 2**n) for n in range(4)]
+ROOMY = JOB.cluster.node.device.memory_bytes
+
+
+def rows(text):
+    """The lines of the table of plans."""
+    return re.findall(r"^\d+ [= ] .*$", text, re.M)
+
+
+def test_a_row_a_plan_in_the_order_of_the_answer():
+    lines = rows(as_text(found(*PLANS)))
+
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
+    seconds = [float(re.search(r"(\d+\.\d) s ", line).group(1)) for line in lines]
+    assert seconds == [10.0, 11.0, 12.0, 13.0]
+
+
+@pytest.mark.parametrize("top", [1, 2, 4, 9])
+def test_no_more_plans_are_shown_than_asked(top):
+    assert len(rows(as_text(found(*PLANS), top))) == min(top, len(PLANS))
+
+
+def test_columns_stand_under_each_other():
+    """The unit of the first objective begins in the same column of every row."""
+    lines = rows(as_text(found(*PLANS)))
+
+    assert len({line.index(" s ") for line in lines}) == 1
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_the_cluster_is_a_column_where_there_are_several():
+    other = make_job(cluster="dgx-a100:2", plan="dp=16 gbs=16")
+    two = Question(jobs=(JOB, other), objectives=("tokens_per_s",))
+    plans = [PLANS[0], played(8.0, COMMON, job=other, dp=16)]
+
+    assert "dgx-a100 × 16" in rows(as_text(found(*plans, question=two)))[0]
+    assert "dgx-a100 ×" not in rows(as_text(found(*PLANS)))[0]
+
+
+def test_a_plan_without_words_of_its_own_has_a_dash():
+    again = [played(10.0, COMMON), played(11.0, COMMON, recompute="full")]
+
+    assert re.search(r"^1 = +– ", as_text(found(*again)), re.M)
+
+
+def test_only_the_nearest_few_are_shown_and_json_has_all():
+    lacking = [played(9.0 - n, COMMON, used_bytes=ROOMY * (1.1 + n)) for n in range(5)]
+    answer = found(*PLANS, nearest=lacking)
+
+    assert as_text(answer).count("faster than the best; needs") == NEAREST
+    assert len(as_json(answer, 4, 1.0, 1.0)["nearest_infeasible"]) == 5
+
+
+def test_the_rules_that_the_nearest_plan_breaks_are_told():
+    broken = Problem(
+        field="plan.zero", value=3, allowed="0 or 1", because="the stack has no more", fix="set"
+    )
+    rejected = Rejected(plan=Plan(dp=8, gbs=16, zero=3), problems=(broken,))
+    answer = found(rejected=rejected, possible=0, feasible=0)
+
+    text, told = as_text(answer), as_json(answer, 5, 1.0, 1.0)["nearest_infeasible"]
+
+    assert "no plan is possible; the nearest" in text
+    assert "breaks plan.zero = 3: the stack has no more (allowed: 0 or 1)" in text
+    assert told[0]["short"] == rejected.plan.short()
+    assert "the stack has no more" in told[0]["why"]
+
+
+def test_an_empty_space_says_so_unless_it_was_broken_off():
+    empty = {"candidates": 0, "possible": 0, "feasible": 0}
+
+    assert "the space holds no plan" in as_text(found(**empty))
+    assert "the space holds no plan" not in as_text(found(**empty, partial=True))
+
+
+def test_the_front_is_shown_where_it_is_asked_for():
+    plain, whole = (as_text(found(*PLANS), 2, with_front=front) for front in (False, True))
+
+    assert "the front:" not in plain
+    assert "the front: no plan is better in step time and memory at once" in whole
+    assert len(rows(whole)) == 2 + len(PLANS)
+
+
+def test_memory_is_a_column_whatever_is_asked():
+    rates = Question(jobs=(JOB,), objectives=("tokens_per_s", "tokens_per_s_per_device"))
+
+    for answer in (found(*PLANS), found(*PLANS, question=rates)):
+        head = next(line for line in as_text(answer).splitlines() if line.lstrip().startswith("plan "))
+        assert head.count("memory") == 1
+
+
+def test_the_text_has_no_control_characters():
+    text = as_text(found(*PLANS), with_front=True)
+
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+
+
+def test_the_same_answer_is_told_in_the_same_words():
+    assert as_text(found(*PLANS)) == as_text(found(*PLANS))
+    assert as_json(found(*PLANS), 3, 1.0, 1.0) == as_json(found(*PLANS), 3, 1.0, 1.0)
