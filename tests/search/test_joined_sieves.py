@@ -1,0 +1,132 @@
+"""What chunks of a space leave, joined: the same as one sieve of all plans, made up by hand, would keep."""
+
+from dataclasses import replace
+from functools import reduce
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_plans import JOB
+
+from flopcast.search.sieve import BEST, Sieve, Sifted
+
+FEW = settings(max_examples=40)
+LOSS = st.integers(1, 6).map(float)
+PLAN = st.tuples(LOSS, LOSS, st.sampled_from([0.5, 1.0, 1.2, 3.0]))  # seconds, bytes, over the limit
+CHUNKS = st.lists(st.lists(PLAN, max_size=6), min_size=1, max_size=5)
+
+
+def sifted(order, step_s, used_bytes, over):
+    return Sifted(job=JOB, losses=(step_s, used_bytes), used_bytes=used_bytes, over_ratio=over, order=order)
+
+
+def dominates(one, other):
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def undominated(plans, numbers):
+    return tuple(
+        one for one in plans if not any(dominates(numbers(other), numbers(one)) for other in plans)
+    )
+
+
+def sieve_of(plans):
+    """By the definition of what a sieve keeps, pair by pair."""
+    kept = [sifted(place, *plan) for place, plan in enumerate(plans)]
+    feasible = [one for one in kept if one.over_ratio <= 1.0]
+    best = sorted(feasible, key=lambda one: (one.losses[0], one.order))[:BEST]
+    limit = best[0].losses[0] if best else float("inf")
+    lacking = [one for one in kept if one.over_ratio > 1.0 and one.losses[0] < limit]
+    return Sieve(
+        candidates=len(kept),
+        possible=len(kept),
+        feasible=len(feasible),
+        best=tuple(best),
+        on_front=undominated(feasible, lambda one: one.losses),
+        faster=undominated(lacking, lambda one: (one.losses[0], one.used_bytes)),
+        nearest=min(kept, key=lambda one: one.over_ratio, default=None),
+    )
+
+
+def told(sieve):
+    """What a sieve holds, whatever the order of fronts."""
+    names = ("best", "on_front", "faster")
+    kept = {name: sorted(one.order for one in getattr(sieve, name)) for name in names}
+    counts = (sieve.candidates, sieve.possible, sieve.feasible, sieve.thinned)
+    return counts, kept, sieve.nearest and sieve.nearest.order
+
+
+@FEW
+@given(CHUNKS)
+def test_chunks_one_after_the_other_leave_what_all_plans_at_once_leave(chunks):
+    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+
+    assert told(joined) == told(sieve_of([plan for chunk in chunks for plan in chunk]))
+
+
+@FEW
+@given(CHUNKS, st.integers(0, 5))
+def test_it_does_not_matter_which_chunks_are_joined_first(chunks, cut):
+    sieves = list(map(sieve_of, chunks))
+
+    left = reduce(Sieve.joined, sieves[:cut], Sieve())
+    right = reduce(Sieve.joined, sieves[cut:], Sieve())
+
+    assert told(left.joined(right)) == told(reduce(Sieve.joined, sieves, Sieve()))
+
+
+@FEW
+@given(st.lists(PLAN, max_size=8))
+def test_a_chunk_without_plans_changes_nothing_on_either_side(plans):
+    sieve = sieve_of(plans)
+
+    assert told(Sieve().joined(sieve)) == told(sieve.joined(Sieve())) == told(sieve)
+
+
+@FEW
+@given(CHUNKS)
+def test_the_best_are_in_order_and_of_equal_ones_the_first_of_the_space_comes_first(chunks):
+    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+
+    places = [(one.losses[0], one.order) for one in joined.best]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places) == min(joined.feasible, BEST)
+
+
+@FEW
+@given(CHUNKS)
+def test_each_plan_is_played_once_and_the_best_and_their_front_are_among_them(chunks):
+    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+
+    played = [one.order for one in joined.to_play()]
+    assert len(played) == len(set(played))
+    assert {one.order for one in (*joined.best, *joined.on_front)} <= set(played)
+    if not joined.best and joined.nearest is not None:
+        assert joined.nearest.order in played
+
+
+@FEW
+@given(CHUNKS)
+def test_whatever_is_kept_for_being_faster_is_faster_than_the_best_that_fits(chunks):
+    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+
+    limit = joined.best[0].losses[0] if joined.best else float("inf")
+    assert all(one.losses[0] < limit and one.over_ratio > 1.0 for one in joined.faster)
+
+
+@pytest.mark.parametrize("sizes", [(BEST, 10), (10, BEST), (BEST, BEST, BEST)])
+def test_no_more_than_so_many_of_the_best_are_kept_however_many_chunks_bring_some(sizes):
+    chunks = [[(1.0 + (7 * n) % 97, 1.0, 0.5) for n in range(size)] for size in sizes]
+
+    joined = reduce(Sieve.joined, map(sieve_of, chunks), Sieve())
+
+    whole = sieve_of([plan for chunk in chunks for plan in chunk])
+    assert [one.order for one in joined.best] == [one.order for one in whole.best]
+    assert len(joined.best) == BEST
+
+
+def test_a_front_that_was_thinned_anywhere_is_said_to_be():
+    thin = replace(sieve_of([(1.0, 1.0, 0.5)]), thinned=True)
+
+    assert thin.joined(sieve_of([])).thinned
+    assert sieve_of([]).joined(thin).thinned
