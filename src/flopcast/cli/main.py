@@ -21,6 +21,7 @@ COMMANDS = {  # name → (module, one line of help)
     "run": ("run", "How many days, dollars and kilowatt-hours does a whole training run take?"),
     "compare": ("compare", "Which of two jobs is faster, by how much, and is that sure?"),
     "memory": ("memory", "What must fit on each device? Needs no measured curves."),
+    "sweep": ("sweep", "Which plan is best, for every scenario of a grid?"),
     "validate": ("validate", "How right are the predictions on runs that others measured?"),
     "calibrate": ("calibrate", "Make curves out of measurements."),
     "import": ("importing", "Make a model or measurements out of configs, logs and traces of others."),

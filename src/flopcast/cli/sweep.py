@@ -1,0 +1,153 @@
+"""`flopcast sweep`."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flopcast.cli.asking import check_writable, print_json
+from flopcast.cli.crews import crew_and_ledger, takes_workers
+
+if TYPE_CHECKING:
+    from flopcast.workers.run import Did
+
+BROKEN_OFF, INFEASIBLE = 130, 2
+SHOW_EACH_S = 0.2
+TIMES = ("seconds", "screened_per_s")  # of a search: they are no part of its answer
+SHORT = {"sequence_length": "seq"}
+
+
+class Watch:
+    """How far a sweep is, told on a terminal: the time that is left is that of plans like those so far.
+
+    Plans that an earlier start has screened say nothing of how fast this one is.
+    """
+
+    def __init__(self, scenarios: int, plans: int) -> None:
+        """Start."""
+        self._scenarios, self._plans = scenarios, plans
+        self._start_s = self._shown_s = time.perf_counter()
+        self._done = self._kept = self.answers = 0
+
+    def __call__(self, did: "Did") -> None:
+        """Hear of a task."""
+        from flopcast.workers.tasks import SCREEN
+
+        if did.task.kind == SCREEN:
+            self._done += did.weight
+            self._kept += did.weight if did.kept else 0
+        now = time.perf_counter()
+        if sys.stderr.isatty() and now - self._shown_s > SHOW_EACH_S:
+            self._shown_s = now
+            click.echo(f"\r{self.told(now - self._start_s):78}", err=True, nl=False)
+
+    def told(self, seconds: float) -> str:
+        """Counts, and the time that is left after so many seconds."""
+        text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
+        if self._done > self._kept:
+            left_s = seconds * (self._plans - self._done) / (self._done - self._kept)
+            text += f", about {left_s:.0f} s left"
+        return text
+
+    def end(self) -> None:
+        """Clear the line."""
+        if sys.stderr.isatty():
+            click.echo("\r" + " " * 78 + "\r", err=True, nl=False)
+
+
+@click.command("sweep")
+@click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
+@takes_workers
+@click.option(
+    "--top", type=click.IntRange(min=1), default=1, show_default=True, help="Plans of each (JSON)."
+)
+@click.option("--json", "wants_json", is_flag=True, help="Print the answers as JSON.")
+@click.option("--csv", type=click.Path(path_type=Path), help="Write a row for each scenario.")
+def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
+    """Find the best plan of every scenario of a grid.
+
+    The file names models, clusters, gpus, sequence_lengths, stacks and plans, one or a list of each; every
+    combination is one search. What else a search takes (objective, tokens, deadline, budget, headroom,
+    price, site) holds for all of them. Exit code 2: no scenario has a feasible plan.
+
+    \b
+    model: [llama-3-8b, llama-3-70b]
+    cluster: [dgx-a100, dgx-h100]
+    gpus: 64..256
+    sequence_length: [4096, 8192]
+    plan: "gbs=512 cp=1"
+    objective: tokens_per_s
+    """
+    from flopcast.cli.sweeping import scenarios_of
+    from flopcast.io.tables import write_csv
+    from flopcast.report.as_json import FORMAT_VERSION
+    from flopcast.search.found_json import as_json
+    from flopcast.workers.run import run, search_of
+
+    check_writable("--csv", csv)
+    scenarios = scenarios_of(grid)
+    searches = [search_of(one.question, str(place)) for place, one in enumerate(scenarios)]
+    watch = Watch(len(searches), sum(search.num_plans for search in searches))
+    answers: dict[int, dict[str, Any]] = {}
+    try:
+        with crew_and_ledger(searches, **workers) as (crew, ledger):
+            for place, found in run(searches, crew, ledger, watch):
+                told = {key: value for key, value in as_json(found, top, 0, 0).items() if key not in TIMES}
+                answers[place] = scenarios[place].words | told
+                watch.answers += 1
+    except KeyboardInterrupt:
+        click.echo(f"\nbroken off: {len(answers)} of {len(searches)} scenarios are answered", err=True)
+        click.get_current_context().exit(BROKEN_OFF)
+    finally:
+        watch.end()
+    ordered = [answers[place] for place in range(len(scenarios))]
+    if wants_json:
+        print_json({"format_version": FORMAT_VERSION, "scenarios": ordered})
+    else:
+        click.echo(as_text(ordered))
+    if csv is not None:
+        write_csv(csv, [as_row(answer) for answer in ordered])
+        click.echo(f"wrote {csv}", err=True)
+    if not any(answer["plans"] for answer in ordered):
+        click.get_current_context().exit(INFEASIBLE)
+
+
+def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
+    """One scenario as a flat row: what was asked, counts, the recommended plan (empty where none fits)."""
+    from flopcast.cli.sweeping import AXES
+
+    kept = ("short", "devices", "step_time_s", "low_s", "high_s", "tokens_per_s", "peak_memory_bytes")
+    kept += ("cost_usd_per_1e12_tokens",)
+    best = answer["plans"][0] if answer["plans"] else {}
+    asked = {f"asked_{name}" if name in ("gpus", "plan") else name: answer[name] for name in AXES}
+    counts = {name: answer[name] for name in ("candidates", "possible", "feasible", "played")}
+    why = best.get("why") or next((one["why"] for one in answer["nearest_infeasible"]), "")
+    losses = {name: best.get("objectives", {}).get(name) for name in answer["objectives"]}
+    return {**asked, **counts, **losses, **{name: best.get(name) for name in kept}, "why": why}
+
+
+def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
+    """One line a scenario: what differs between them, and the recommended plan, or what is lacking."""
+    from flopcast.cli.sweeping import AXES
+    from flopcast.units import show, show_seconds
+
+    several = [name for name in AXES if len({str(answer[name]) for answer in answers}) > 1]
+    rows = [[*(SHORT.get(name, name) for name in several), "step", "90 %", "rate", "memory", "plan"]]
+    for answer in answers:
+        row = [str(answer[name]) for name in several]
+        if not answer["plans"]:
+            why = next((one["why"] for one in answer["nearest_infeasible"]), "the space holds no plan")
+            rows.append([*row, "–", "", "", "", f"none is feasible: {why}"])
+            continue
+        best = answer["plans"][0]
+        row += [show_seconds(best["step_time_s"])]
+        row += [f"{show_seconds(best['low_s'])} to {show_seconds(best['high_s'])}"]
+        row += [show(best["tokens_per_s"], "tokens/s"), show(best["peak_memory_bytes"], "B"), best["short"]]
+        rows.append(row)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    plans = sum(answer["candidates"] for answer in answers)
+    return "\n".join([f"{len(answers)} scenarios, {plans} plans", "", *(line.rstrip() for line in lines)])

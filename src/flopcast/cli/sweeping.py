@@ -1,0 +1,161 @@
+"""How `flopcast sweep` is asked: one YAML file that spans a grid of searches.
+
+Answers: which scenarios does a file stand for, and what is wrong with it, all faults at once?
+Elsewhere: the command (sweep.py), one question (searching.py), who works (crews.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from flopcast.cli.searching import question_from
+from flopcast.errors import Problem, SpecError
+from flopcast.io.jobs import read_file
+from flopcast.io.yaml_text import Document, read_yaml
+from flopcast.search.question import Question
+from flopcast.search.space import numbers
+
+AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one turns fastest
+ALONE = ("price", "site", "objective", "tokens", "deadline", "budget", "headroom", "tp_beyond_domain")
+ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
+FIELDS = {  # first word of a faulty field → the key that says it
+    "num_devices": "gpus", "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
+    "headroom_fraction": "headroom",
+}  # fmt: skip
+MOST = 10_000  # scenarios of one file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """One search of a grid: what its axes say, None where the file leaves one out, and the question."""
+
+    words: dict[str, object]
+    question: Question
+
+
+def scenarios_of(path: Path) -> tuple[Scenario, ...]:
+    """The searches that a file asks for, in its order: the last axis turns fastest.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the file and of each scenario, told once.
+    """
+    document = read_yaml(read_file(path), str(path))
+    axes, alone = _read(document)
+    found, problems = [], list[Problem]()
+    for values in product(*(axes[name] for name in AXES)):
+        words = dict(zip(AXES, values, strict=True))
+        try:
+            found.append(Scenario(words=words, question=_question(words, alone)))
+        except SpecError as error:
+            problems += [one for one in _placed(error.problems, document) if one not in problems]
+    if problems:
+        raise SpecError(problems)
+    return tuple(found)
+
+
+def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object]]:
+    """Values of every axis, and of what all scenarios share."""
+    if not isinstance(document.data, dict):
+        raise SpecError([_fault(document, "grid", document.data, "a mapping", "a grid has named axes", "")])
+    data = {ALIASES.get(key, key): value for key, value in document.data.items()}
+    problems = [_unknown(document, key) for key in data if key not in (*AXES, *ALONE)]
+    axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
+    for name in AXES:
+        if name in data:
+            axes[name] = _values(name, data[name])
+            problems += _faults_of(document, name, axes[name])
+    size = 1
+    for values in axes.values():
+        size *= len(values)
+    if size > MOST:
+        allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
+        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, "each is a search", fix))
+    if problems:
+        raise SpecError(problems)
+    return axes, {name: data.get(name) for name in ALONE}
+
+
+def _values(name: str, given: object) -> Sequence[object]:
+    """What an axis takes; sizes may be one word, as those of a search."""
+    if isinstance(given, list):
+        return given
+    if name == "gpus":
+        try:
+            sizes = numbers(given)
+        except ValueError:
+            return (given,)
+        return sizes if isinstance(sizes, tuple) and sizes else (given,)
+    return (given,)
+
+
+def _question(words: dict[str, object], alone: dict[str, object]) -> Question:
+    """The search of one scenario, as `flopcast search` is asked."""
+    cluster, gpus, site = words["cluster"], words["gpus"], alone["site"]
+    objective = alone["objective"] or ()
+    return question_from(
+        None,
+        (),
+        model=words["model"],
+        clusters=(str(cluster),) if cluster is not None else (),
+        gpus=None if gpus is None else str(gpus),
+        plan=words["plan"],
+        stack=words["stack"],
+        seq=words["sequence_length"],
+        site=None if site is None else Path(str(site)),
+        objectives=tuple(map(str, objective))
+        if isinstance(objective, list)
+        else (str(objective),)
+        if objective
+        else (),
+        **{name: alone[name] for name in ("price", "tokens", "deadline", "budget", "headroom")},
+        tp_beyond_domain=bool(alone["tp_beyond_domain"]),
+    )
+
+
+def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:
+    """Values of an axis that are no words."""
+    if not values:
+        yield _fault(document, name, [], "one value or more", "an axis without values has no scenario", "")
+    for value in values:
+        whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if name == "sequence_length" and not whole:
+            allowed = "tokens: a whole number above 0"
+            yield _fault(document, name, value, allowed, "sequences have whole tokens", "write 4096")
+        elif not (whole or isinstance(value, str)):
+            because = "scenarios are told apart by their words"
+            yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
+
+
+def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
+    """Faults of a scenario with the line of the key that they blame."""
+    for problem in problems:
+        word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
+        key = FIELDS.get(word, word)
+        written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
+                        isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
+        yield replace(problem, where=document.where((written,)))
+
+
+def _unknown(document: Document, key: str) -> Problem:
+    """The fault of a key that a grid has not, with one that is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(key), (*AXES, *ALONE), n=1)
+    fix = f"write {near[0]}" if near else "remove it"
+    problem = _fault(document, str(key), None, ", ".join((*AXES, *ALONE)), "nothing would read it", fix)
+    return replace(problem, fault="is no key of a grid")
+
+
+def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    """One fault of the file."""
+    return Problem(
+        where=document.where((field,)),
+        field=field,
+        value=value,
+        allowed=allowed,
+        because=because,
+        fix=fix or "see docs/sweep.md",
+    )
