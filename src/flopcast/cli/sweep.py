@@ -44,11 +44,11 @@ class Watch:
             self._shown_s = now
             click.echo(f"\r{self.told(now - self._start_s):78}", err=True, nl=False)
 
-    def told(self, seconds: float) -> str:
-        """Counts, and the time that is left after so many seconds."""
+    def told(self, since_s: float) -> str:
+        """Counts, and the time that is left so long after the start."""
         text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
         if self._done > self._kept:
-            left_s = seconds * (self._plans - self._done) / (self._done - self._kept)
+            left_s = since_s * (self._plans - self._done) / (self._done - self._kept)
             text += f", about {left_s:.0f} s left"
         return text
 
@@ -119,7 +119,15 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
     """One scenario as a flat row: what was asked, counts, the recommended plan (empty where none fits)."""
     from flopcast.cli.sweeping import AXES
 
-    kept = ("short", "devices", "step_time_s", "low_s", "high_s", "tokens_per_s", "peak_memory_bytes")
+    kept: tuple[str, ...] = (
+        "short",
+        "devices",
+        "step_time_s",
+        "low_s",
+        "high_s",
+        "tokens_per_s",
+        "peak_memory_bytes",
+    )
     kept += ("cost_usd_per_1e12_tokens",)
     best = answer["plans"][0] if answer["plans"] else {}
     asked = {f"asked_{name}" if name in ("gpus", "plan") else name: answer[name] for name in AXES}

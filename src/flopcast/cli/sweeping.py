@@ -48,7 +48,10 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
     for values in product(*(axes[name] for name in AXES)):
         words = dict(zip(AXES, values, strict=True))
         try:
-            found.append(Scenario(words=words, question=_question(words, alone)))
+            question = _question(words, alone)
+            for _ in question.sized():
+                pass  # a size that is not one of whole nodes is told here
+            found.append(Scenario(words=words, question=question))
         except SpecError as error:
             problems += [one for one in _placed(error.problems, document) if one not in problems]
     if problems:
@@ -60,7 +63,7 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     """Values of every axis, and of what all scenarios share."""
     if not isinstance(document.data, dict):
         raise SpecError([_fault(document, "grid", document.data, "a mapping", "a grid has named axes", "")])
-    data = {ALIASES.get(key, key): value for key, value in document.data.items()}
+    data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
     problems = [_unknown(document, key) for key in data if key not in (*AXES, *ALONE)]
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
     for name in AXES:
@@ -132,7 +135,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
 def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
     """Faults of a scenario with the line of the key that they blame."""
     for problem in problems:
-        word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
+        word = problem.field.removeprefix("--").removeprefix("space.").split(".")[0].split(" ")[0]
         key = FIELDS.get(word, word)
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip

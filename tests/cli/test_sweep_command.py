@@ -1,0 +1,165 @@
+"""`flopcast sweep`, and the options that say who works and what is kept."""
+
+import csv
+import json
+from io import StringIO
+
+import pytest
+from command_line import flopcast, process
+
+from flopcast.cli import crews, sweep
+from flopcast.cli.sweeping import scenarios_of
+from flopcast.workers.run import Did
+from flopcast.workers.tasks import Task
+
+GRID = """\
+model: [megatron-1.7b, llama-2-70b]
+cluster: dgx-a100
+gpus: 4..8
+seq: 2048
+plan: "gbs=64 mbs=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none"
+objective: tokens_per_s
+"""
+WORDS = ("--model", "megatron-1.7b", "--cluster", "dgx-a100", "--gpus", "8", "--seq", "2048")
+FEW = ("--plan", "gbs=64 mbs=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none")
+
+
+@pytest.fixture
+def grid(tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text(GRID)
+    return path
+
+
+def without_times(found):
+    return {key: value for key, value in found.items() if key not in ("seconds", "screened_per_s")}
+
+
+def test_every_scenario_is_what_a_search_of_it_finds(grid):
+    ended = flopcast("sweep", grid, "--json", "--top", "20")
+
+    scenarios = json.loads(ended.out)["scenarios"]
+    alone = flopcast("search", *WORDS, *FEW, "--objective", "tokens_per_s", "--json")
+    assert ended.code == 0
+    assert [(one["model"], one["gpus"]) for one in scenarios] == [
+        ("megatron-1.7b", 4),
+        ("megatron-1.7b", 8),
+        ("llama-2-70b", 4),
+        ("llama-2-70b", 8),
+    ]
+    for key, value in without_times(json.loads(alone.out)).items():
+        assert scenarios[1][key] == value
+    assert scenarios[2]["plans"] == []
+    assert "more" in scenarios[2]["nearest_infeasible"][0]["why"]
+
+
+def test_the_table_and_the_file_have_a_line_for_each(grid, tmp_path):
+    path = tmp_path / "best.csv"
+
+    ended = flopcast("sweep", grid, "--csv", path)
+
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert ended.out.startswith("4 scenarios, ")
+    assert ended.out.count("megatron-1.7b") == ended.out.count("none is feasible") == 2
+    assert [row["short"] == "" for row in rows] == [False, False, True, True]
+    assert float(rows[0]["tokens_per_s"]) > 0
+
+
+def test_two_processes_and_a_ledger_change_no_byte_and_a_second_start_takes_all_over(grid, tmp_path):
+    words = ("sweep", grid, "--json")
+
+    alone = process(*words)
+    first, again = (
+        process(*words, "--workers", "2", "--ledger", tmp_path / "ledger.sqlite") for _ in range(2)
+    )
+
+    assert alone.out == first.out == again.out
+    assert (alone.code, alone.err, first.code, first.err) == (0, "", 0, "")
+    assert "4 of 4 chunks of plans are screened already" in again.err
+
+
+def test_a_ledger_of_another_search_is_refused(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    assert flopcast("search", *WORDS, *FEW, "--ledger", path).code == 0
+
+    other = flopcast("search", *WORDS, *FEW, "--ledger", path, "--headroom", "0.9")
+
+    assert other.code == 1
+    assert "another question" in other.err
+
+
+def test_nobody_serves_two_masters():
+    ended = flopcast("search", *WORDS, *FEW, "--workers", "2", "--dask", "tcp://127.0.0.1:9")
+
+    assert ended.code == 1
+    assert "remove --workers or --dask" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("plans", "workers", "size"),
+    [(crews.MANY_PLANS - 1, None, 1), (crews.MANY_PLANS, None, 3), (10, 2, 2), (10**9, 1, 1)],
+)
+def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, workers, size, monkeypatch):
+    monkeypatch.setattr(crews, "num_cores", lambda: 3)
+
+    crew = crews._crew(plans, workers, None)
+
+    assert crew.size == size
+    crew.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("models: [a]\n", "models is no key of a grid"),
+        (GRID.replace("dgx-a100", "[dgx-a100, dgx-a1000]"), "dgx-a1000"),
+        (GRID.replace("4..8", "[4, 12]"), "12"),
+        (GRID.replace("2048", "long"), "sequence_length"),
+        (GRID.replace("cluster: dgx-a100\n", "cluster: []\n"), "one value or more"),
+        (GRID.replace("tokens_per_s", "speed"), "objective"),
+        ("- a list\n", "mapping"),
+        (GRID.replace("4..8", "1..1048576:1"), "10000 scenarios at most"),
+    ],
+)
+def test_faults_of_a_grid_are_told_with_their_line(grid, text, told):
+    grid.write_text(text)
+
+    ended = flopcast("sweep", grid)
+
+    assert ended.code == 1
+    assert told in ended.err
+    assert "grid.yaml:" in ended.err
+    assert ended.err.count("fix:") == len(set(ended.err.split("\n\n")[1].split("grid.yaml:"))) - 1
+
+
+def test_where_no_scenario_has_a_plan_the_code_is_two(grid):
+    grid.write_text(GRID.replace("megatron-1.7b, ", ""))
+
+    assert flopcast("sweep", grid).code == 2
+
+
+def test_the_last_axis_turns_fastest(grid):
+    words = [(one.words["model"], one.words["gpus"]) for one in scenarios_of(grid)]
+
+    assert words[:3] == [("megatron-1.7b", 4), ("megatron-1.7b", 8), ("llama-2-70b", 4)]
+
+
+def test_the_time_that_is_left_is_that_of_plans_of_this_start():
+    watch = sweep.Watch(2, 1000)
+    task = Task(name="0/screen/0", kind="screen", question="", part="")
+
+    watch(Did(task=task, weight=500, kept=True))
+    before = watch.told(10.0)
+    watch(Did(task=task, weight=100, kept=False))
+
+    assert "left" not in before
+    assert watch.told(10.0) == "0 of 2 scenarios, 600 of 1000 plans, about 40 s left"
+
+
+def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+
+    sweep.Watch(1, 10).end()
+
+    assert shown.getvalue() == ""
