@@ -60,11 +60,17 @@ def test_a_plan_without_words_of_its_own_has_a_dash():
 
 
 def test_only_the_nearest_few_are_shown_and_json_has_all():
-    lacking = [played(9.0 - n, COMMON, used_bytes=ROOMY * (1.1 + n)) for n in range(5)]
+    lacking = [played(9.0 - n, COMMON, used_bytes=ROOMY * (1.1 + 0.1 * n)) for n in range(5)]
     answer = found(*PLANS, nearest=lacking)
 
     assert as_text(answer).count("faster than the best; needs") == NEAREST
     assert len(as_json(answer, 4, 1.0, 1.0)["nearest_infeasible"]) == 5
+
+
+def test_a_plan_that_no_device_could_hold_is_shown_only_where_it_is_the_nearest():
+    far = [played(9.0 - n, COMMON, used_bytes=ROOMY * (3 + n)) for n in range(2)]
+
+    assert as_text(found(*PLANS, nearest=far)).count("faster than the best; needs") == 1
 
 
 def test_the_rules_that_the_nearest_plan_breaks_are_told():

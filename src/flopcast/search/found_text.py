@@ -172,6 +172,13 @@ def _front(found: Found) -> list[str]:
     return [f"the front: no plan is better in {names} at once", *_table(found, found.on_front)]
 
 
+def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
+    """The nearest, and a few others as far as a larger device could hold them: twice the memory."""
+    for place, one in enumerate(nearest[:NEAREST]):
+        if not place or one.played.device_used_bytes < 2 * one.played.job.cluster.node.device.memory_bytes:
+            yield one
+
+
 def _nearest(found: Found) -> list[str]:
     """What breaks a limit and would be better; where nothing is feasible, what is nearest."""
     if not found.candidates and not found.partial:
@@ -190,7 +197,7 @@ def _nearest(found: Found) -> list[str]:
         return []
     alone = not found.plans
     lines = ["no plan is feasible; the nearest" if alone else "better, but not possible"]
-    for one in found.nearest[:NEAREST]:
+    for one in _not_too_far(found.nearest):
         where = (
             f" on {name_of(one.played.job)}" if len(set(map(name_of, found.question.sized()))) > 1 else ""
         )
