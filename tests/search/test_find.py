@@ -16,7 +16,7 @@ from flopcast.search.space import Space
 from flopcast.workload.checks import check
 
 JOB = make_job(cluster="selene:1", stack="megatron-core", plan="dp=8 gbs=64")
-SPACE = Space(gbs=64, mbs="1,2", vpp="1,2", cp=1, zero=1, dp_shard=0)
+SPACE = Space(gbs=64, mbs="1,2", vpp="1,2", cp=1, zero=1, dp_shard=0, refine=False)
 QUESTION = Question(jobs=(JOB,), space=SPACE)
 
 

@@ -18,7 +18,7 @@ from flopcast.search.space import Space
 
 TOKENS = 1e11
 JOB = make_job(cluster="dgx-a100:1", stack="megatron-core", plan="dp=8 gbs=64")
-SPACE = Space(gbs=64, mbs="1,2", vpp=1, cp=1, zero=1, dp_shard=0)
+SPACE = Space(gbs=64, mbs="1,2", vpp=1, cp=1, zero=1, dp_shard=0, refine=False)
 BOOK = load_book(JOB.cluster)
 
 

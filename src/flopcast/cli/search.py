@@ -71,6 +71,7 @@ class Watch:
 @click.option("--headroom", help="Part of the memory that a plan may use; default 0.95.")
 @click.option("--tp-beyond-domain", is_flag=True, help="Let tensor parallelism leave a scale-up domain.")
 @takes_workers
+@click.option("--no-refine", is_flag=True, help="Keep stages even, and recompute all or nothing.")
 @click.option("--pareto", is_flag=True, help="Show the front of all objectives too.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Plans to show.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")

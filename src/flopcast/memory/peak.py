@@ -76,8 +76,49 @@ def peak_memory(programs: Programs) -> Memory:
     The larger of the fullest moment of the order and the update, chosen for each stage by itself. What the
     software keeps besides is the stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
     """
+    return _with_working(programs, _working(programs))
+
+
+def memory_on(programs: Programs, stage: int) -> Memory:
+    """The memory of every stage class of one plan, if it stood on this stage of the plan's pipeline.
+
+    Of programs realised with slices (workload/slices.py), whose stage classes form no pipeline.
+
+    Examples
+    --------
+    Slices like the stages of a pipeline need what its stages need: tests/memory/test_slices.py.
+    """
+    plans, division = programs.plans, programs.stages.of(0)
+    stages, virtual = int(plans.pipeline_parallel[0, 0]), division.stage_chunks.shape[1]
+    schedule, micro = order_of(plans.structure, virtual), int(plans.num_micro_batches[0, 0])
+    moments = fullest(schedule, stages, tuple(range(virtual)), virtual, micro, (stage,))
+    shape = (1, *programs.stages.chunks_of_class.shape[1:])
+    slices = np.arange(shape[1])[:, None]
+    flying, waiting, work = (
+        {
+            name: np.broadcast_to(size, shape)[0, slices, division.stage_chunks]
+            for name, size in sizes(part, programs).items()
+        }
+        for part in (IN_FLIGHT, WAITING, AT_WORK)
+    )
+    totals = [sum(part.values(), np.zeros(division.stage_chunks.shape)) for part in (flying, waiting, work)]
+    best = level_bytes(moments, *totals).argmax(axis=1)
+    at_work = np.eye(virtual + 1)[moments.at_work[best], :-1]
+    found: dict[str, Floats] = {}
+    for part, count in (
+        (waiting, moments.waiting[best]),
+        (flying, moments.in_flight[best]),
+        (work, at_work),
+    ):
+        for name, size_bytes in part.items():
+            found[name] = found.get(name, ZERO) + (count * size_bytes).sum(axis=1)[None]
+    return _with_working(programs, found)
+
+
+def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
+    """The memory of every stage class, of what it holds at the fullest moment of forwards and backwards."""
     standing = sizes(STANDING, programs)
-    backward = standing | _working(programs)
+    backward = standing | working
     update = standing | sizes(UPDATE, programs)
     totals = [sum(part.values(), ZERO) for part in (backward, update)]
     at_update = np.asarray(totals[1] > totals[0])

@@ -18,6 +18,7 @@ from flopcast.search.front import front
 from flopcast.search.grid import batches, num_plans, plan_at
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
+from flopcast.search.refine import Refining, refined
 from flopcast.search.screen import screen
 from flopcast.search.sieve import BEST, Sieve
 from flopcast.spec.cluster import Cluster
@@ -59,8 +60,9 @@ class Found:
 
     Attributes
     ----------
-    candidates, possible, feasible, played : int
-        Plans of the space; that keep every rule; that also keep every limit, as screened; that were played.
+    candidates, possible, feasible, played, refined : int
+        Plans of the space; that keep every rule; that also keep every limit, as screened; that were played;
+        of these, variants of the best (refine.py).
     plans : tuple of Ranked
         Feasible played ones, the recommended first. Empty where nothing is feasible.
     on_front : tuple of Ranked
@@ -83,6 +85,7 @@ class Found:
     possible: int
     feasible: int
     played: int
+    refined: int = 0
     plans: tuple[Ranked, ...]
     on_front: tuple[Ranked, ...]
     nearest: tuple[Ranked, ...]
@@ -116,7 +119,7 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
     """
     say = told or (lambda _: None)
     sieve, partial = _sifted(question, book_of, say)
-    jobs = to_play(question, sieve)
+    jobs = to_play(question, sieve, book_of)
     played: dict[int, Exact] = {}
     for place, exact in play_each(jobs, book_of):
         played[place] = exact
@@ -124,9 +127,10 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
     return decided(question, sieve, [played[place] for place in range(len(jobs))], partial=partial)
 
 
-def to_play(question: Question, sieve: Sieve) -> tuple[Job, ...]:
-    """Jobs that are played exactly: what the sieve kept, and then the plans of one's own."""
-    return (*(one.job for one in sieve.to_play()), *question.given)
+def to_play(question: Question, sieve: Sieve, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
+    """Jobs that are played exactly: what the sieve kept, variants of its best, plans of one's own."""
+    kept = (one.job for one in sieve.to_play())
+    return (*kept, *_refined(question, sieve, book_of), *question.given)
 
 
 def decided(question: Question, sieve: Sieve, played: Sequence[Exact], *, partial: bool) -> Found:
@@ -140,6 +144,7 @@ def decided(question: Question, sieve: Sieve, played: Sequence[Exact], *, partia
         possible=sieve.possible,
         feasible=sieve.feasible,
         played=len(every),
+        refined=own - len(sieve.to_play()),
         plans=plans,
         on_front=_front(plans),
         nearest=_nearest(question, every, plans),
@@ -162,6 +167,18 @@ def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: To
     except KeyboardInterrupt:
         return sieve, True
     return sieve, False
+
+
+def _refined(question: Question, sieve: Sieve, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
+    """Variants of the best plans, and of those that would be better but lack memory."""
+    space = question.space
+    asked = Refining(
+        stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
+        recompute=space.refine and len(space.recompute) > 1 and "full" in space.recompute,
+        headroom_fraction=space.headroom_fraction,
+    )
+    best, lacking = ([one.job for one in part] for part in (sieve.best, sieve.lacking))
+    return refined(best, lacking, asked, book_of)
 
 
 def _over_ratio(question: Question, played: Exact) -> float:

@@ -38,6 +38,7 @@ def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dic
         "screened": found.candidates,
         "screened_per_s": nine_digits(found.candidates / screening_s) if screening_s else 0.0,
         "played": found.played,
+        "refined": found.refined,
         "seconds": nine_digits(seconds),
         "partial": found.partial,
         "front_thinned": found.thinned,

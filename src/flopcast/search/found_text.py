@@ -56,7 +56,8 @@ def _asked(found: Found) -> list[str]:
         if len(question.jobs) == 1
         else f"{job.model.name} on {', '.join(sizes)}: {job.stack.label}, {job.batch.told()}",
         f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
-        f" ({room:.0%} of the memory), {found.played} played exactly",
+        f" ({room:.0%} of the memory), {found.played} played exactly"
+        + (f", {found.refined} of them made out of the best" if found.refined else ""),
     ]
     if found.partial:
         lines.append("warning   broken off: only a part of the space was searched")

@@ -23,6 +23,7 @@ from flopcast.spec.plan import Plans
 
 BEST = 256  # screened plans that are played: docs/accuracy/search.md
 LONGEST_FRONT = 8192  # that is kept; of more, evenly spread ones
+LACKING = 8  # of what lacks memory and would be better, that are played
 SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screening is off by, at most
 
 
@@ -121,11 +122,16 @@ class Sieve:
             nearest=None if nearest is None else nearest.after(number),
         )
 
+    @property
+    def lacking(self) -> tuple[Sifted, ...]:
+        """Some of the plans that lack memory and are better than the best."""
+        few = thinned(np.array([one.losses[0] for one in self.faster]), LACKING)
+        return tuple(self.faster[i] for i in few)
+
     def to_play(self) -> tuple[Sifted, ...]:
         """Every plan that was kept, each once; at most BEST of the front."""
         places = thinned(np.array([one.losses[0] for one in self.on_front]), BEST)
-        few = thinned(np.array([one.losses[0] for one in self.faster]), 8)
-        kept = [*self.best, *(self.on_front[i] for i in places), *(self.faster[i] for i in few)]
+        kept = [*self.best, *(self.on_front[i] for i in places), *self.lacking]
         kept += [self.nearest] if self.nearest is not None and not self.best else []
         return tuple({one.order: one for one in kept}.values())
 

@@ -132,6 +132,8 @@ class Space(Noun):
         makes no difference (sequence parallelism of one rank) a plan is offered once, without it.
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
+    refine : bool
+        Whether the best plans are offered with blocks dealt out anew and less recompute too (refine.py).
     headroom_fraction : float
         Of a device's memory that a plan may use.
 
@@ -177,6 +179,7 @@ class Space(Noun):
         tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
     ] = Field(default=("zigzag",), min_length=1)
     tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
+    refine: bool = Field(default=True, description="offer the best plans with what they could do better")
     headroom_fraction: float = Field(
         default=HEADROOM_FRACTION, gt=0, le=1, description="of a device's memory that a plan may use"
     )

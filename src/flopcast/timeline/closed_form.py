@@ -98,9 +98,7 @@ def step_terms(priced: Priced) -> StepTerms:
     """The terms of the steps of every plan."""
     programs = priced.programs
     here = programs.stages.multiplicity > 0
-    passes = [durations(segments, priced) for segments in programs.passes]
-    seconds = [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
-    hops = _hops(priced)
+    passes, seconds, hops = _passes(priced)
     each = np.where(here, sum(seconds, hops), 0.0)
     busiest, others = each.max(axis=1, keepdims=True), np.zeros((len(each), 1))
     schedule = schedule_of(programs.plans.structure.pipeline_schedule)
@@ -120,6 +118,22 @@ def step_terms(priced: Priced) -> StepTerms:
         outside_s=outside + agreed,
         virtual=programs.plans.virtual_stages,
     )
+
+
+def micro_batch_seconds(priced: Priced) -> Floats:
+    """Seconds of one micro-batch on every stage class, with the transfers that it waits for.
+
+    Shape (plans, stage classes): what `StepTerms` has of the busiest stage, and the sum of.
+    """
+    _, seconds, hops = _passes(priced)
+    return np.where(priced.programs.stages.multiplicity > 0, sum(seconds, hops), 0.0)
+
+
+def _passes(priced: Priced) -> tuple[list[Simulated], list[Floats], Floats]:
+    """Every pass of a chunk; of all chunks of a stage class, (plans, stage classes) each; its transfers."""
+    passes = [durations(segments, priced) for segments in priced.programs.passes]
+    seconds = [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
+    return passes, seconds, _hops(priced)
 
 
 def _of_others(each_s: Floats, busiest: Integers, multiplicity: Counts) -> Floats:

@@ -90,7 +90,7 @@ class Search:
 
     def _played(self, text: str, sieve: Sieve) -> Played:
         """Everything that was kept, played, in its order."""
-        jobs = find.to_play(self.question, sieve)
+        jobs = find.to_play(self.question, sieve, book_of)
         known = tuple(enumerate(jobs_of(self.question)))
         on = {job.cluster: place for place, job in reversed(known)}
         tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}

@@ -9,7 +9,7 @@ The order matters: rewrites first, for the backward is derived from the forward 
 fused kernel keeps other tensors than its parts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -67,8 +67,10 @@ from flopcast.workload.tensor_overlap import under_products
 from flopcast.workload.working import backward_peak
 
 
-def realise(workload: Workload, stack: Stack) -> Programs:
+def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = divide_all) -> Programs:
     """Apply the stack to a workload; shapes as in workload/program.py.
+
+    `divided` deals layers out to stages, with the parameters of `divide_all`.
 
     Raises
     ------
@@ -80,7 +82,7 @@ def realise(workload: Workload, stack: Stack) -> Programs:
     workload = runs.workload
     accounting: list[Accounting] = []
     checkpoints, kinds = kinds_of_layers(workload, runs.entries)
-    stages = divide_all(
+    stages = divided(
         runs.counts, workload.plans, stack.pipeline, runs.parts, workload.layers_at_end, checkpoints
     )
     workload = replace(workload, layers=with_narrow_updates(kinds, workload.plans, stack))

@@ -201,9 +201,17 @@ def divide(pile: Pile, rule: str) -> Division:
     >>> division.chunk_counts[division.chunk_class].tolist()[0]
     [[1.0, 2.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0]]
     """
-    stages, virtual = pile.stages, pile.virtual
-    held = DIVISIONS[rule](pile)
-    held = pile.checkpoints.cut(held, pile.parts) if pile.checkpoints else _by_part(held, pile.parts)
+    return in_classes(in_kinds(DIVISIONS[rule](pile), pile.parts, pile.checkpoints))
+
+
+def in_kinds(held: Counts, parts: tuple[int, ...], checkpoints: Checkpoints | None) -> Counts:
+    """How many of each kind of layer chunks hold, of how many of each run: (…, runs) → (…, parts)."""
+    return checkpoints.cut(held, parts) if checkpoints else _by_part(held, parts)
+
+
+def in_classes(held: Counts) -> Division:
+    """Stages and chunks that hold the same, put together; `held` is (stages, virtual stages, parts)."""
+    stages, virtual = held.shape[:2]
     chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
     chunk_class = inverse.reshape(stages, virtual)
     stage_chunks, earliest, stage_class, multiplicity = np.unique(

@@ -1,0 +1,127 @@
+"""Good plans made better in what a space has one value of: blocks of each stage, blocks that run again.
+
+Answers: which plans near these are worth an exact play too?
+Elsewhere: the best division of one plan (uneven.py), which plans are kept (sieve.py, shortlist.py).
+
+Screening deals blocks out evenly and recomputes all of them or none. Of the plans that are best so, and of
+those that would be better but lack memory, two variants follow:
+
+- stages levelled: the division whose slowest stage is fastest, inside the memory;
+- the least recompute that fits: the first N blocks of every chunk run again ("full:block:N"). More of them
+  never need more memory, so N is found by bisection; then stages are levelled too.
+
+Every variant keeps every rule; none is taken on trust: all are played.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.memory.peak import fits, peak_memory, seen_bytes
+from flopcast.search.uneven import levelled
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan, one_plan
+from flopcast.workload.checks import check
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
+
+LEVELLED = 32  # plans whose stages are levelled
+AGAIN = 8  # plans whose recompute is lessened
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refining:
+    """What may be made better: blocks of stages, recompute; inside which part of the memory."""
+
+    stages: bool = True
+    recompute: bool = True
+    headroom_fraction: float = 1.0
+
+
+def refined(
+    best: Sequence[Job], lacking: Sequence[Job], asked: Refining, book_of: Callable[[Cluster], CurveBook]
+) -> tuple[Job, ...]:
+    """Variants of good plans, each once; none that is among them.
+
+    Parameters
+    ----------
+    best : sequence of Job
+        With feasible plans, the best first.
+    lacking : sequence of Job
+        With plans that would be better but lack memory.
+
+    Returns
+    -------
+    tuple of Job
+        That differ from one of these in their plans alone, keep every rule and fit as far as `asked`.
+    """
+    found: list[Job] = []
+    if asked.recompute:
+        whole = [job for job in best if job.plan.recompute_word == "full"]
+        for job in (*whole[:AGAIN], *lacking[:AGAIN]):
+            found += _least_recompute(job, asked.headroom_fraction)
+    if asked.stages:
+        piped = [job for job in best if job.plan.pipeline_parallel > 1][:LEVELLED]
+        for job in (*piped, *lacking, *found):
+            found += _levelled(job, book_of(job.cluster), asked.headroom_fraction)
+    known = {(job.cluster, job.plan) for job in (*best, *lacking)}
+    distinct = {(job.cluster, job.plan): job for job in found}
+    return tuple(job for key, job in distinct.items() if key not in known)
+
+
+def _levelled(job: Job, book: CurveBook, headroom_fraction: float) -> Iterator[Job]:
+    """The job with its stages levelled, where that is another division."""
+    layers = levelled(job, book, headroom_fraction)
+    if layers is None or layers == (job.plan.stage_layers or (layers[0],) * len(layers)):
+        return
+    yield from _possible(job, {"stage_layers": layers})
+
+
+def _least_recompute(job: Job, headroom_fraction: float) -> Iterator[Job]:
+    """The job with as few blocks recomputed as fit: some of them, but not all."""
+    plan, blocks = job.plan, job.model.num_blocks
+    chunks = plan.pipeline_parallel * plan.virtual_stages
+    most = max(plan.stage_layers) if plan.stage_layers else blocks // chunks
+
+    def with_blocks(number: int) -> Job:
+        return job.model_copy(update={"plan": partly_recomputed(plan, number)})
+
+    low, high = 1, most  # the least number that fits is in low … high
+    if most < 2 or not _fits(with_blocks(most - 1), headroom_fraction):
+        return
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(with_blocks(middle), headroom_fraction) else (middle + 1, high)
+    yield from _possible(with_blocks(low), {})
+
+
+def partly_recomputed(plan: Plan, blocks: int) -> Plan:
+    """The plan with the first so many blocks of every chunk recomputed.
+
+    >>> partly_recomputed(Plan(recompute="selective:core_attention"), 2).recompute_word
+    'full:block:2'
+    """
+    return plan.model_copy(
+        update={
+            "recompute": "full",
+            "recompute_method": "block",
+            "recompute_layers": blocks,
+            "recompute_modules": (),
+        }
+    )
+
+
+def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
+    """The job with a changed plan, if that keeps every rule."""
+    changed = job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
+    if not check(changed):
+        yield changed
+
+
+def _fits(job: Job, headroom_fraction: float) -> bool:
+    """Whether the plan fits its devices, and leaves the headroom."""
+    memory = peak_memory(realise(lower(job.model, one_plan(job.plan), job.batch), job.software))
+    used_bytes = seen_bytes(memory, job.cluster).max()
+    room_bytes = headroom_fraction * job.cluster.node.device.memory_bytes
+    return bool(fits(memory, job.cluster)[0] and used_bytes <= room_bytes)

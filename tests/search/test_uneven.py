@@ -1,0 +1,132 @@
+"""Blocks dealt out to unequal stages: the best of all divisions, each tried by itself."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from conftest import make_job
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flopcast.io.curves import load_book
+from flopcast.search.screen import screen_each
+from flopcast.search.uneven import best_cuts, levelled
+
+LARGE_HEAD = {
+    "hidden": 1024,
+    "vocabulary": 128256,
+    "blocks": [{"count": 8, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}],
+}
+TWO_KINDS = LARGE_HEAD | {
+    "vocabulary": 32000,
+    "blocks": [
+        {"count": 3, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 2048}},
+        {"count": 5, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 16384}},
+    ],
+}
+
+HUGE = {
+    "hidden": 8192,
+    "vocabulary": 50257,
+    "blocks": [{"count": 8, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
+}
+
+
+def closed_form_s(busy_s, cuts, micro_batches, virtual):
+    each_s = [busy_s[s, cuts[s], cuts[s + 1]] for s in range(len(busy_s))]
+    if np.isinf(each_s).any():
+        return np.inf
+    return micro_batches * max(each_s) + (sum(each_s) - max(each_s)) / virtual
+
+
+def every_division(blocks, stages):
+    """Cuts of all divisions, empty stages too."""
+    for inner in combinations(range(blocks + stages - 1), stages - 1):
+        yield (0, *(place - number for number, place in enumerate(inner)), blocks)
+
+
+@st.composite
+def costs(draw):
+    """Seconds of every stage with every slice, some of them not allowed."""
+    stages, blocks = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    shape = (stages, blocks + 1, blocks + 1)
+    size = stages * (blocks + 1) ** 2
+    seconds = draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
+    allowed = draw(st.lists(st.sampled_from([True, True, False]), min_size=size, max_size=size))
+    busy_s = np.where(allowed, np.array(seconds, dtype=float), np.inf).reshape(shape)
+    return np.where(np.tri(blocks + 1, k=-1, dtype=bool), np.inf, busy_s)  # no slice ends before it begins
+
+
+@given(busy_s=costs(), micro_batches=st.integers(1, 8), virtual=st.integers(1, 3))
+def test_no_division_is_faster_than_the_best_cuts_whatever_slices_cost(busy_s, micro_batches, virtual):
+    stages, cuts = busy_s.shape[:2]
+    divisions = every_division(cuts - 1, stages)
+    every_s = [closed_form_s(busy_s, division, micro_batches, virtual) for division in divisions]
+
+    found = best_cuts(busy_s, micro_batches, virtual)
+
+    if found is None:
+        assert not np.isfinite(min(every_s))
+    else:
+        assert closed_form_s(busy_s, found, micro_batches, virtual) == pytest.approx(min(every_s), rel=1e-5)
+
+
+def of_divisions(job, divisions):
+    """Screened plans of the job, one for each list of blocks."""
+    return [job.plan.model_copy(update={"stage_layers": layers}) for layers in divisions]
+
+
+@pytest.mark.parametrize("model", [LARGE_HEAD, TWO_KINDS], ids=["head", "kinds"])
+@pytest.mark.parametrize("gbs", [8, 64])
+def test_the_division_is_the_fastest_of_all_that_are_screened(model, gbs):
+    job = make_job(model=model, plan=f"dp=2 pp=4 gbs={gbs} precision=fp16")
+    book, blocks = load_book(job.cluster), job.model.num_blocks
+    all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(blocks, 4)]
+    plans = of_divisions(job, [layers for layers in all_layers if 0 not in layers[1:-1]])
+
+    layers = levelled(job, book)
+
+    steps_s = screen_each(job, plans, book).step_time_s
+    ours_s = screen_each(job, of_divisions(job, [layers]), book).step_time_s[0]
+    assert len(plans) > 50
+    assert ours_s <= np.nanmin(steps_s) * (1 + 2e-3)  # both ends of a step are not what cuts are chosen by
+
+
+def test_several_chunks_of_a_stage_are_dealt_out_as_well_as_any_list_of_blocks():
+    job = make_job(model=LARGE_HEAD, plan="dp=4 pp=2 vpp=2 gbs=32 precision=fp16")
+    book = load_book(job.cluster)
+    all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(8, 4)]
+    plans = of_divisions(job, [layers for layers in all_layers if 0 not in layers[1:-1]])
+
+    layers = levelled(job, book)
+
+    steps_s = screen_each(job, plans, book).step_time_s
+    ours_s = screen_each(job, of_divisions(job, [layers]), book).step_time_s[0]
+    assert ours_s <= np.nanmin(steps_s) * (1 + 2e-3)
+    assert ours_s < 0.97 * screen_each(job, [job.plan], book).step_time_s[0]
+
+
+def test_early_stages_that_keep_more_micro_batches_hold_fewer_blocks_where_memory_is_short():
+    """Of all divisions that fit, screened one by one, none is faster; the even one does not fit."""
+    parts = {"cluster": "dgx-a100:2", "stack": "megatron-core", "batch": {"sequence_length": 32768}}
+    job = make_job(model=HUGE, **parts, plan="dp=4 pp=4 gbs=32 precision=fp16 zero=1")
+    book = load_book(job.cluster)
+    all_layers = [tuple(np.diff(cuts).tolist()) for cuts in every_division(8, 4)]
+    plans = of_divisions(job, [layers for layers in all_layers if 0 not in layers[1:-1]])
+    every = screen_each(job, plans, book)
+    assert not screen_each(job, [job.plan], book).fits[0]
+    assert every.fits.any()
+
+    layers = levelled(job, book)
+
+    ours = screen_each(job, of_divisions(job, [layers]), book)
+    assert ours.fits[0]
+    assert ours.step_time_s[0] <= every.step_time_s[every.fits].min() * (1 + 2e-3)
+    assert levelled(job, book, headroom_fraction=0.1) is None
+
+
+@pytest.mark.parametrize("plan", ["dp=8 gbs=16", "dp=2 pp=4 gbs=16 schedule=zb_h1"])
+def test_a_question_that_is_not_answered_is_no_division(plan):
+    job = make_job(plan=f"{plan} precision=fp16")
+
+    assert levelled(job, load_book(job.cluster)) is None
