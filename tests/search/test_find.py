@@ -110,6 +110,34 @@ def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
     assert answer.plans
 
 
+def test_a_play_that_is_broken_off_ranks_what_was_played(monkeypatch):
+    play = finding.play_each
+
+    def interrupted(jobs, book_of):
+        for number, each in enumerate(play(jobs, book_of)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield each
+
+    monkeypatch.setattr(finding, "play_each", interrupted)
+
+    answer = find(QUESTION, load_book)
+
+    assert answer.partial
+    assert answer.played == len(answer.plans) == 5
+    assert answer.plans[0].equal
+
+
+def test_breaking_off_before_anything_was_played_ends_the_search(monkeypatch):
+    def interrupted(jobs, book_of):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finding, "play_each", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        find(QUESTION, load_book)
+
+
 def test_progress_ends_with_everything_done():
     heard = []
 

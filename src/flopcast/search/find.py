@@ -110,7 +110,8 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
     -------
     Found
         Where nothing is feasible, without plans, and with the nearest one. KeyboardInterrupt ends the
-        screening early: what was seen so far is then played and ranked, and the answer says `partial`.
+        screening early: what was seen so far is then played and ranked; a second one ends the play, and
+        what was played is ranked. The answer says `partial`.
 
     Raises
     ------
@@ -121,10 +122,15 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
     sieve, partial = _sifted(question, book_of, say)
     jobs = to_play(question, sieve, book_of)
     played: dict[int, Exact] = {}
-    for place, exact in play_each(jobs, book_of):
-        played[place] = exact
-        say(Progress(doing="playing", done=len(played), total=len(jobs)))
-    return decided(question, sieve, [played[place] for place in range(len(jobs))], partial=partial)
+    try:
+        for place, exact in play_each(jobs, book_of):
+            played[place] = exact
+            say(Progress(doing="playing", done=len(played), total=len(jobs)))
+    except KeyboardInterrupt:
+        if not played:
+            raise
+        partial = True
+    return decided(question, sieve, [played.get(place) for place in range(len(jobs))], partial=partial)
 
 
 def to_play(question: Question, sieve: Sieve, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
@@ -133,10 +139,10 @@ def to_play(question: Question, sieve: Sieve, book_of: Callable[[Cluster], Curve
     return (*kept, *_refined(question, sieve, book_of), *question.given)
 
 
-def decided(question: Question, sieve: Sieve, played: Sequence[Exact], *, partial: bool) -> Found:
-    """The answer, when all jobs of `to_play` have been played, in their order."""
+def decided(question: Question, sieve: Sieve, played: Sequence[Exact | None], *, partial: bool) -> Found:
+    """The answer, when the jobs of `to_play` have been played, in their order; None: it was broken off."""
     own = len(played) - len(question.given)
-    every, given = played[:own], played[own:]
+    every, given = ([one for one in part if one is not None] for part in (played[:own], played[own:]))
     plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
     return Found(
         question=question,
