@@ -1,0 +1,112 @@
+"""economics/power.py: every kernel, message and wait is of one kind of power, capped by a site's limit."""
+
+import pytest
+from conftest import make_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flopcast.cost.kernels.classes import KINDS as KERNEL_KINDS
+from flopcast.dtypes import constant
+from flopcast.economics.power import OF_FAMILY, WAITING, drawn_w, power_class
+from flopcast.io import catalog
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import blocking, host_work, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.messages import AllGather, AllReduce, Broadcast, ReduceScatter
+from flopcast.spec.operations import POWER_CLASSES, Draw, Power
+from flopcast.spec.site import Site
+
+FEW = settings(max_examples=40)
+FRACTION, LIMIT_W = st.floats(0.01, 1.0), st.floats(50.0, 2000.0)
+DEVICES = catalog.names("devices")
+ONE = constant(1)
+
+
+def item_of(work):
+    return kernel("part.kernel", work, ("x",), "y", component="mlp")
+
+
+def limited(watts):
+    return Site(power_limit_w=watts)
+
+
+@pytest.mark.parametrize("narrow", ["", "fp8", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+def test_products_are_products_in_every_pass_and_width(narrow, layout):
+    dense = Matmul(m=ONE, n=ONE, k=ONE, dtype="bf16", layout=layout, narrow=narrow)
+    grouped = GroupedMatmul(
+        groups=ONE, rows=ONE, n=ONE, k=ONE, imbalance=ONE, dtype="bf16", layout=layout, narrow=narrow
+    )
+
+    assert power_class(item_of(dense)) == power_class(item_of(grouped)) == "products"
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_fused_attention_has_a_power_of_its_own(backward):
+    work = FlashAttention(
+        batch=ONE, kv_batch=ONE, queries=ONE, head_size=ONE, causal=True, dtype="bf16", is_gradient=backward
+    )
+
+    assert power_class(item_of(work)) == "attention"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backward", [False, True])
+def test_every_pass_over_memory_waits_for_memory(kind, backward):
+    work = MemoryBound(kind=kind, elements=ONE, dtype="bf16", is_gradient=backward)
+
+    assert power_class(item_of(work)) == "memory"
+
+
+@pytest.mark.parametrize("message", [AllGather, AllReduce, ReduceScatter, Broadcast])
+@pytest.mark.parametrize("axis", ["tp", "dp", "ep"])
+def test_messages_are_communication_on_whichever_axis(message, axis):
+    sent = blocking("sum", message(axis=axis, message_bytes=ONE), "x", "y")
+
+    assert power_class(sent) == "communication"
+
+
+def test_the_host_and_launches_that_are_waited_for_are_waiting():
+    assert power_class(host_work("step", "step")) == power_class(None) == WAITING
+
+
+def test_every_family_of_kernels_and_every_rest_is_a_class_of_power():
+    assert {kind.family for kind in KERNEL_KINDS} == set(OF_FAMILY)
+    assert {*OF_FAMILY.values(), "communication", WAITING} == set(POWER_CLASSES)
+    assert {*POWER_CLASSES, "idle"} == set(Power.model_fields)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@FEW
+@given(FRACTION, LIMIT_W)
+def test_no_device_draws_more_than_its_board_or_its_site_allow(name, fraction, limit_w):
+    device = catalog.device(name)
+
+    free_w, held_w = (drawn_w(Draw(fraction=fraction), device, s) for s in (Site(), limited(limit_w)))
+
+    board_w = device.board_power_w or 0.0
+    assert free_w == pytest.approx(fraction * board_w)
+    assert held_w == min(free_w, limit_w)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_harder_work_never_draws_less_and_nothing_less_than_no_work(name):
+    power = catalog.device(name).power
+
+    order = ("idle", "waiting", "communication", "memory", "attention", "products")
+
+    fractions = [getattr(power, kind).fraction for kind in order]
+    assert fractions == sorted(fractions)
+
+
+@FEW
+@given(LIMIT_W, LIMIT_W)
+def test_a_lower_limit_never_draws_more(one_w, other_w):
+    device = make_job().cluster.node.device
+    low_w, high_w = sorted((one_w, other_w))
+
+    draws = [drawn_w(device.power.products, device, limited(watts)) for watts in (low_w, high_w)]
+
+    assert draws == sorted(draws)

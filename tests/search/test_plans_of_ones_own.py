@@ -1,0 +1,141 @@
+"""search/why.py on plans that a user has, that lack room, or that break a rule: numbers to be checked."""
+
+import re
+
+import pytest
+from conftest import make_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_plans import JOB, factor, played
+
+from flopcast.errors import Problem
+from flopcast.search.question import Question
+from flopcast.search.rank import against, losses_of, ranked
+from flopcast.search.why import why_given, why_infeasible, why_not, why_rejected
+from flopcast.units import parse_quantity
+
+FEW = settings(max_examples=30)
+QUESTION = Question(jobs=(JOB,))
+GEMM = factor("gemm_level[a100]", 0.05, 0.6)
+FABRIC = factor("fabric[hdr]", 0.2, 0.4)
+THERE_BYTES = JOB.cluster.node.device.memory_bytes
+
+
+def beside(best, *others, question=QUESTION):
+    """The plans in order, each beside the best."""
+    first = losses_of(question, best)[0]
+    return [against(first, one, losses_of(question, one)) for one in (best, *others)]
+
+
+def percent(sentence):
+    """The first percentage of a sentence, as a share."""
+    return float(re.search(r"(-?\d+\.\d+)%", sentence)[1]) / 100
+
+
+@FEW
+@given(st.floats(5.0, 9.9))
+def test_a_plan_of_ones_own_that_is_faster_than_the_space_says_by_how_much(step_s):
+    first, own = beside(played(10.0, GEMM), played(step_s, FABRIC, tp=2, dp=4))
+
+    told = why_given(own, first, QUESTION)
+
+    assert percent(told) == pytest.approx(1 - step_s / 10.0, abs=6e-4)
+    assert "faster than the best of the space" in told
+
+
+@FEW
+@given(st.floats(10.5, 30.0))
+def test_one_that_is_slower_is_told_as_any_plan_behind_the_first(step_s):
+    first, own = beside(played(10.0, GEMM), played(step_s, GEMM, tp=2, dp=4))
+
+    told = why_given(own, first, QUESTION)
+
+    assert told == why_not(own, first, QUESTION)
+    assert percent(told) == pytest.approx(step_s / 10.0 - 1, abs=6e-4)
+
+
+@FEW
+@given(st.floats(0.91, 1.5))
+def test_one_that_lacks_room_says_how_many_bytes_and_where_it_would_stand(share):
+    used_bytes = share * THERE_BYTES
+    first, own = beside(
+        played(10.0, GEMM), played(12.0, GEMM, tp=2, dp=4, used_bytes=used_bytes, fits=share <= 1)
+    )
+    room = QUESTION.space.headroom_fraction * THERE_BYTES
+
+    told = why_given(own, first, QUESTION)
+
+    if used_bytes > room:
+        number, unit = re.search(r"it needs (\S+) (\S+) more", told).groups()
+        lacked_bytes = parse_quantity(f"{number} {unit}", ("B",))
+        assert lacked_bytes == pytest.approx(used_bytes - room, rel=0.01)
+    else:
+        assert "it needs" not in told
+
+
+def test_what_lacks_room_is_told_with_what_it_would_gain():
+    _, other = beside(played(10.0, GEMM), played(8.0, GEMM, used_bytes=1.2 * THERE_BYTES, fits=False))
+
+    told = why_infeasible(other, QUESTION)
+
+    assert told.startswith("would be 20.0% faster than the best; needs")
+    assert why_infeasible(other, QUESTION, alone=True).startswith("the nearest needs")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_rule_that_is_broken_is_told_with_what_would_pass(count):
+    problems = [
+        Problem(field=f"plan.field_{n}", value=n, allowed=f"{n + 1}", because=f"reason {n}", fix="")
+        for n in range(count)
+    ]
+
+    told = why_rejected(problems)
+
+    parts = told.split("; ")
+    assert len(parts) == count
+    for n, part in enumerate(parts):
+        assert part == f"plan.field_{n} = {n}: reason {n} (allowed: {n + 1})"
+
+
+@FEW
+@given(st.lists(st.floats(5.0, 50.0), min_size=1, max_size=6), st.floats(0.01, 100.0))
+def test_the_unit_of_time_changes_no_order_no_ratio_and_no_interval(steps_s, unit):
+    plans = [played(step_s, GEMM, FABRIC) for step_s in steps_s]
+    scaled = [played(unit * step_s, GEMM, FABRIC) for step_s in steps_s]
+
+    for one, other in zip(ranked(QUESTION, plans), ranked(QUESTION, scaled), strict=True):
+        assert other.ratio == pytest.approx(one.ratio)
+        assert (other.ratio_low, other.ratio_high) == pytest.approx((one.ratio_low, one.ratio_high))
+        assert other.losses[0].value == pytest.approx(unit * one.losses[0].value)
+
+
+@FEW
+@given(st.lists(st.floats(5.0, 50.0), min_size=1, max_size=6, unique=True), st.randoms())
+def test_in_which_order_plans_were_played_changes_nothing_that_is_told(steps_s, chance):
+    plans = [played(step_s, GEMM, FABRIC) for step_s in steps_s]
+
+    mixed = ranked(QUESTION, chance.sample(plans, len(plans)))
+
+    assert [one.played for one in mixed] == [one.played for one in ranked(QUESTION, plans)]
+
+
+@FEW
+@given(st.lists(st.floats(5.0, 50.0), min_size=2, max_size=6))
+def test_every_ratio_is_against_the_fastest_and_inside_its_interval(steps_s):
+    found = ranked(QUESTION, [played(step_s, GEMM, FABRIC) for step_s in steps_s])
+
+    for one in found:
+        assert one.ratio == pytest.approx(one.losses[0].value / min(steps_s))
+        assert one.ratio_low * (1 - 1e-12) <= one.ratio <= one.ratio_high * (1 + 1e-12)
+    assert min(one.ratio for one in found) == 1.0
+
+
+def test_plans_on_another_cluster_are_behind_by_what_their_own_devices_take():
+    """Devices alone: the same step on twice the nodes is half the rate of each device."""
+    wide = make_job(cluster="dgx-a100:2", plan="dp=16 gbs=16 precision=fp16")
+    rates = Question(jobs=(JOB, wide), objectives=("tokens_per_s_per_device",))
+
+    first, other = beside(played(10.0, GEMM), played(10.0, GEMM, job=wide, dp=16), question=rates)
+
+    assert other.ratio == pytest.approx(2.0)
+    assert percent(why_not(other, first, rates)) == pytest.approx(1.0)
