@@ -260,11 +260,14 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "l40s-48gb": (16, 2),
     "a40-48gb": (16, 2),
     "rtx-4090-24gb": (16, 2),
+    "rtx-4080-16gb": (16, 2),
+    "rtx-3090-24gb": (16, 2),
     "h100-pcie-80gb": (16, 4),  # lanes of PCIe 5.0
     "rtx-pro-6000-96gb": (16, 4),
     "trainium1-core-16gb": (2, 48),  # half of a chip's four NeuronLink-v2 (384 GB/s both directions)
     "mi250x-gcd-64gb": (2, 50),  # Infinity Fabric between packages, its better paths
     "mi300x-192gb": (7, 64),
+    "mi325x-256gb": (7, 64),
     "mi355x-288gb": (7, 153.6 / 2),
     "gaudi2-96gb": (21, 12.5),  # ports of Ethernet
 }
@@ -288,12 +291,13 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     **dict.fromkeys(("simumax-b200", "grand-teton-h100"), (8, 400)),
     **dict.fromkeys(("azure-nd-h100-v5", "azure-nd-h200-v5", "azure-nd-mi300x-v5"), (8, 400)),
     **dict.fromkeys(("azure-nd-a100-v4", "azure-ndm-a100-v4", "dgx-a100", "selene"), (8, 200)),
-    **dict.fromkeys(("mi300x-8", "mi355x-8", "gcp-a3-ultra", "gcp-a4", "aws-p6-b200"), (8, 400)),
+    **dict.fromkeys(("mi300x-8", "mi325x-8", "mi355x-8", "gcp-a3-ultra", "gcp-a4", "aws-p6-b200"), (8, 400)),
     **dict.fromkeys(("alps", "isambard-ai", "jupiter", "frontier"), (4, 200)),
     **dict.fromkeys(("perlmutter", "perlmutter-40gb", "perlmutter-tcp"), (4, 200)),
     **dict.fromkeys(("a100-pcie-40gb-8", "a100-pcie-80gb-8", "delta-a40"), (1, 200)),
     **dict.fromkeys(("aws-p4d", "aws-p4de", "l40s-8", "dgx-1"), (4, 100)),
     **dict.fromkeys(("aws-p3dn", "gcp-a2-ultra", "rtx-4090-8", "v100-sxm2-16gb-8"), (1, 100)),
+    **dict.fromkeys(("rtx-3090-8", "rtx-4080-8"), (1, 100)),
     **dict.fromkeys(("aws-p5", "aws-p5e"), (32, 100)),
     "aws-p5en": (16, 200),
     "aws-trn1": (8, 100),
