@@ -2,6 +2,7 @@
 
 import pytest
 
+from flopcast.cli.search import command
 from flopcast.cli.searching import question_from
 from flopcast.errors import SpecError
 
@@ -12,9 +13,8 @@ stack: megatron-core
 batch: {sequence_length: 2048}
 plan: PLAN
 """
-NOTHING = dict.fromkeys(("gpus", "plan", "site", "price", "tokens", "deadline", "budget", "headroom"))
-NOTHING |= {"model": None, "stack": None, "seq": None, "tp_beyond_domain": None}
-NOTHING |= {"clusters": (), "objectives": ()}
+OPTIONS = [one for one in command.params if one.param_type_name == "option"]
+NOTHING = {one.name: () if one.multiple else None for one in OPTIONS}
 WITHOUT_FILE = {
     "model": "megatron-1.7b",
     "clusters": ("dgx-a100:1",),
