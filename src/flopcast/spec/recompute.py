@@ -36,7 +36,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     mode, *rest = word.split(":")
     said: dict[object, object] = {"recompute": mode}
     if mode == "selective":
-        said["recompute_modules"] = tuple(",".join(rest).split(","))
+        said["recompute_modules"] = tuple(":".join(rest).split(","))
     else:
         said["recompute_method"] = rest[0]
         if len(rest) > 1:

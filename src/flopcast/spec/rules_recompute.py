@@ -23,8 +23,8 @@ def _modules(case: Case) -> tuple[str, ...]:
 
 
 def _unknown(case: Case, names: Iterable[str]) -> str:
-    """Those of `names` that are no module of the model."""
-    return ", ".join(sorted(set(names) - set(_modules(case))))
+    """Those of `names` that are no module of the model; a name that is empty is shown by its quotes."""
+    return ", ".join(name or "''" for name in sorted(set(names) - set(_modules(case))))
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:

@@ -29,6 +29,9 @@ NO_WORDS = ("", "none", "false", "no", "off", "0")
 FULL_WORDS = ("true", "yes", "full", "on", "all", "block", "full block", "gradient checkpointing")
 EVERY_SECOND = "full:every:2"
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+_COUNT = re.compile(r"^\d+ ?x ?(?=[a-z])")  # in front of a device, glued to it or not
+_LORA = re.compile(r"(?<!\bno )(?<!\bwithout )\bq?lora\b", re.IGNORECASE)
+_RANK = re.compile(r"\brank ?[=:]? ?(\d+)|\br ?[=:] ?(\d+)", re.IGNORECASE)
 HEAD_SIZES = (128, 64)  # of models whose table does not print heads: the first that divides their width
 
 
@@ -37,11 +40,11 @@ def plain_device(printed: str) -> str:
 
     Examples
     --------
-    >>> plain_device("NVIDIA A100-SXM4-80GB"), plain_device("RTX4090"), plain_device("8x MI300X")
+    >>> plain_device("NVIDIA A100-SXM4-80GB"), plain_device("RTX4090"), plain_device("8xMI300X")
     ('a100 sxm4 80gb', 'rtx4090', 'mi300x')
     """
     spaced = re.sub(r"[\s_/(),-]+", " ", printed.lower())
-    return " ".join(_VENDORS.sub(" ", spaced).split())
+    return " ".join(_VENDORS.sub(" ", _COUNT.sub("", spaced.strip())).split())
 
 
 def precision_word(printed: str) -> str:
@@ -80,7 +83,7 @@ def recompute_word(printed: str) -> str:
 def sharding(run: Run) -> dict[str, object]:
     """What a source's word for sharded data parallelism means, and InternEvo's `zero1` in the remarks.
 
-    A number behind the word, or alone, is the size of the group that shards; 1 is none.
+    A number behind the word, or alone, is the size of the group that shards; 1 is none, and so is 0.
     """
     word = run.mapping.fsdp.strip().lower()
     group = re.search(r"(?:size|shard group|fsdp)[ =]+(\d+)$", word) or re.fullmatch(r"()?(\d+)", word)
@@ -89,7 +92,7 @@ def sharding(run: Run) -> dict[str, object]:
         return {"data_shard": int(zero1[1])}
     if group:
         size, replicas = int(group[group.lastindex or 1]), run.mapping.data_parallel or 0
-        return {"zero": 0} if size == 1 else {"zero": 3, "data_shard": size if size < replicas else 0}
+        return {"zero": 0} if size <= 1 else {"zero": 3, "data_shard": size if size < replicas else 0}
     if word.startswith(("hsdp", "hybrid")):
         return {"zero": 3, "data_shard": run.machine.devices_per_node or 8}
     return (
@@ -119,9 +122,9 @@ def adapters(notes: str) -> dict[str, object]:
     >>> adapters("LoRA rank 64, attention only"), adapters("pre-training")
     ({'rank': 64, 'targets': ['q', 'k', 'v', 'out']}, {})
     """
-    if not re.search(r"\bQ?LoRA\b", notes):
+    if not _LORA.search(notes):
         return {}
-    rank = re.search(r"rank ?=? ?(\d+)|\br ?= ?(\d+)", notes)
+    rank = _RANK.search(notes)
     targets = ["q", "v"]
     if re.search(r"attention only", notes):
         targets = ["q", "k", "v", "out"]
