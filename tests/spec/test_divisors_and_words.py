@@ -3,9 +3,11 @@
 from itertools import pairwise
 
 import pytest
+from conftest import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flopcast.errors import SpecError
 from flopcast.spec.divisors import MANY, dealt_out, divisors, listed, nearest_divisor
 from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS, one_word, split_word
@@ -121,3 +123,15 @@ def test_what_a_word_says_may_not_be_said_by_its_field_too(word, field):
 
 def test_every_field_of_a_word_is_one_of_a_plan():
     assert set(FIELDS) <= set(Plan.model_fields)
+
+
+@pytest.mark.parametrize(
+    "word", ["selective:", "selective:mlp,", "selective:core_attention:mlp", "selective:x"]
+)
+def test_a_module_without_a_name_or_of_another_name_is_refused_and_not_passed_over(word):
+    with pytest.raises(SpecError) as told:
+        make_job(stack="megatron-core", plan=f"dp=8 gbs=16 precision=fp16 recompute={word}")
+
+    (problem,) = told.value.problems
+    assert problem.field == "plan.recompute_modules"
+    assert "mlp" in problem.allowed
