@@ -194,8 +194,27 @@ def test_blocks_that_no_number_of_stages_divides_get_stages_all_the_same():
 
     job = make_job(model=model, cluster="dgx-a100:2", plan="auto gbs=64 pp=4")
 
-    assert job.plan.stage_layers == dealt_out(47, 4)
+    dealt = job.plan.model_copy(update={"stage_layers": dealt_out(47, 4)})
+    even_s, level_s = (
+        predict(job.model_copy(update={"plan": plan}), load_book(job.cluster)).step_time_s
+        for plan in (dealt, job.plan)
+    )
+    assert (len(job.plan.stage_layers), sum(job.plan.stage_layers)) == (4, 47)
+    assert level_s <= even_s
     assert check(job) == ()
+
+
+def test_a_head_of_many_words_gets_a_stage_of_few_blocks_where_that_is_worth_a_list():
+    model = make_job().model.model_dump(exclude_unset=True) | {"vocabulary": 128256}
+    plan = "auto gbs=64 pp=4 vpp=1 precision=fp16"
+    job = make_job(model=model, stack="megatron-core", plan=plan)
+    even = make_job(model=model, stack="megatron-core", plan=f"{plan} stage_layers=2,2,2,2")
+
+    level_s, even_s = (predict(one, load_book(one.cluster)).step_time_s for one in (job, even))
+
+    assert job.plan.stage_layers[-1] < 2
+    assert level_s < 0.99 * even_s
+    assert even.plan.stage_layers == (2, 2, 2, 2)
 
 
 def test_experts_are_spread_where_that_is_faster():

@@ -7,7 +7,7 @@ Greedy in what it offers (`usual_space`), exact in how it decides: sharded state
 replicas (ZeRO-1, or what the stack has) and sequence parallelism wherever there is tensor parallelism
 (unless checkpoints are cut instead), since neither costs time that the other choices could win back; every
 degree and recompute mode is tried, and every spread of experts. Where nothing fits so, parameters are
-sharded too.
+sharded too. Blocks are dealt out anew where stages are unequal (refine.py) and that is worth 1 %.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,17 @@ import numpy as np
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import InfeasibleError
 from flopcast.prediction import predict
+from flopcast.search.refine import Refining, refined
 from flopcast.search.shortlist import Found, Shortlist, shortlist
-from flopcast.search.space import Space
+from flopcast.search.space import HEADROOM_FRACTION, Space
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
-from flopcast.units import show
+from flopcast.units import Number, show
 
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)
 PLAYED = 8  # of the screened plans, exactly
+LEAST_GAIN_FRACTION = 0.01  # of the step, for which a plan lists the blocks of its stages
 SHARDED = 3  # the ZeRO stage that shards parameters
 SEARCHED = (
     "data_parallel",
@@ -98,6 +100,10 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
         Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in found.roomy or found.tight
     ]  # what is settled stays as it is, where it makes no difference too
     steps_s = [predict(job.model_copy(update={"plan": plan}), book).step_time_s for plan in best]
+    if "stage_layers" not in fixed:
+        room_fraction = HEADROOM_FRACTION if found.roomy else 1.0
+        level = [_level(job, *each, book, room_fraction) for each in zip(best, steps_s, strict=True)]
+        best, steps_s = [plan for plan, _ in level], [step_s for _, step_s in level]
     ranked = [best[index] for index in np.argsort(steps_s, kind="stable")]
     fastest_s, next_s = (sorted(steps_s) * 2)[:2]
     return Choice(
@@ -107,6 +113,18 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
         next_best=ranked[1] if len(ranked) > 1 else None,
         next_ratio=next_s / fastest_s,
     )
+
+
+def _level(
+    job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: Number
+) -> tuple[Plan, Number]:
+    """The plan and its step; with unequal stages made level where that is worth a list of numbers."""
+    asked = Refining(recompute=False, headroom_fraction=room_fraction)
+    for one in refined([job.model_copy(update={"plan": plan})], [], asked, lambda _: book):
+        level_s = predict(one, book).step_time_s
+        if level_s < step_s * (1.0 - LEAST_GAIN_FRACTION):
+            return one.plan, level_s
+    return plan, step_s
 
 
 def usual_space(job: Job, fixed: Mapping[str, object]) -> Space:
