@@ -135,7 +135,7 @@ def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
         data["num_devices"] = named["gpus"]
     if named["headroom"] is not None:
         data["headroom_fraction"] = named["headroom"]
-    if named["no_refine"]:
+    if named.get("no_refine"):
         data["refine"] = False
     if named["tp_beyond_domain"]:
         data["tensor_in_domain"] = False
