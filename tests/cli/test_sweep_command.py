@@ -9,8 +9,8 @@ from command_line import flopcast, process
 
 from flopcast.cli import crews, sweep
 from flopcast.cli.sweeping import scenarios_of
-from flopcast.workers.run import Did
-from flopcast.workers.tasks import Task
+from flopcast.io.workers.run import Did
+from flopcast.io.workers.tasks import Task
 
 GRID = """\
 model: [megatron-1.7b, llama-2-70b]
@@ -93,6 +93,16 @@ def test_nobody_serves_two_masters():
 
     assert ended.code == 1
     assert "remove --workers or --dask" in ended.err
+
+
+@pytest.mark.parametrize("command", ["search", "sweep"])
+def test_ray_is_refused_by_name(command, grid):
+    words = ("sweep", grid) if command == "sweep" else ("search", *WORDS, *FEW)
+
+    ended = flopcast(*words, "--ray", "auto")
+
+    assert (ended.code, ended.out) == (1, "")
+    assert "workers of Ray are not built" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from flopcast.search.chunk_text import (
     read_sieve,
     sieve_text,
 )
-from flopcast.search.chunks import chunks, groups, played, screened
+from flopcast.search.chunks import chunks, played, screened
+from flopcast.search.exact import groups
 from flopcast.search.grid import batches, num_plans, plan_at, plans_from
 from flopcast.search.question import Question
 from flopcast.search.sieve import Sieve

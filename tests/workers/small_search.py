@@ -14,16 +14,16 @@ import time
 from pathlib import Path
 
 from flopcast.io.jobs import job_of
+from flopcast.io.workers.crew import Alone
+from flopcast.io.workers.ledger import open_ledger
+from flopcast.io.workers.processes import Processes
+from flopcast.io.workers.run import Search, answer
 from flopcast.io.yaml_text import Document
 from flopcast.search.chunk_text import question_text
 from flopcast.search.chunks import chunks
 from flopcast.search.found_json import as_json
 from flopcast.search.question import Question
 from flopcast.search.space import Space
-from flopcast.workers.crew import Alone
-from flopcast.workers.ledger import open_ledger
-from flopcast.workers.processes import Processes
-from flopcast.workers.run import Search, answer
 
 JOB = {
     "model": "megatron-1.7b", "cluster": "dgx-a100:1", "stack": "megatron-core",
@@ -54,7 +54,7 @@ def quiet(progress):
 
 def on_dask(address):
     """The same search on a cluster."""
-    from flopcast.workers.on_dask import OnDask
+    from flopcast.io.workers.on_dask import OnDask
 
     crew = OnDask(address)
     found = answer(search(7), crew, None, quiet)

@@ -13,14 +13,14 @@ from small_search import SCRIPT, digest, question, quiet, search
 
 from flopcast.errors import InternalError, SpecError
 from flopcast.io.curves import load_book
+from flopcast.io.workers import processes
+from flopcast.io.workers.crew import Alone
+from flopcast.io.workers.ledger import open_ledger
+from flopcast.io.workers.on_dask import OnDask
+from flopcast.io.workers.processes import Processes
+from flopcast.io.workers.run import answer
+from flopcast.io.workers.tasks import Task, done_elsewhere
 from flopcast.search.find import find
-from flopcast.workers import processes
-from flopcast.workers.crew import Alone
-from flopcast.workers.ledger import open_ledger
-from flopcast.workers.on_dask import OnDask
-from flopcast.workers.processes import Processes
-from flopcast.workers.run import answer
-from flopcast.workers.tasks import Task, done_elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +154,9 @@ def test_a_worker_of_another_version_refuses():
         done_elsewhere({}, "digest of another program")
 
 
-def test_a_scheduler_that_nobody_hears_is_told(monkeypatch):
-    monkeypatch.setattr("flopcast.workers.on_dask.import_module", lambda name: __import__("no_such_module"))
+def test_without_dask_its_extra_is_named(monkeypatch):
+    absent = "flopcast.io.workers.on_dask.import_module"
+    monkeypatch.setattr(absent, lambda name: __import__("no_such_module"))
 
     with pytest.raises(SpecError, match=r"flopcast\[dask\]"):
         OnDask("tcp://127.0.0.1:9")

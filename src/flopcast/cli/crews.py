@@ -1,7 +1,7 @@
 """How commands that search are told who works, and where finished chunks are kept.
 
 Answers: processes, a Dask cluster, or nobody else; which ledger?
-Elsewhere: workers and ledgers themselves (workers/).
+Elsewhere: workers and ledgers themselves (io/workers/).
 """
 
 import os
@@ -15,9 +15,9 @@ import click
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
-    from flopcast.workers.crew import AbstractCrew
-    from flopcast.workers.ledger import Ledger
-    from flopcast.workers.run import Search
+    from flopcast.io.workers.crew import AbstractCrew
+    from flopcast.io.workers.ledger import Ledger
+    from flopcast.io.workers.run import Search
 
 MANY_PLANS = 262_144  # from here on a second process is worth its start, which takes about a second
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -29,6 +29,7 @@ OPTIONS = (
         help="Processes; default: one, or for a large space as many as there are cores.",
     ),
     click.option("--dask", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler."),
+    click.option("--ray", metavar="ADDRESS", hidden=True),  # refused by name, not by a guess of Click's
     click.option(
         "--ledger",
         type=click.Path(path_type=Path),
@@ -38,7 +39,7 @@ OPTIONS = (
 
 
 def takes_workers(command: Command) -> Command:
-    """Add the options that say who works: `workers`, `dask`, `ledger`."""
+    """Add the options that say who works: `workers`, `dask`, `ray`, `ledger`."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -46,7 +47,7 @@ def takes_workers(command: Command) -> Command:
 
 @contextmanager
 def crew_and_ledger(
-    searches: "Sequence[Search]", workers: object, dask: object, ledger: object
+    searches: "Sequence[Search]", workers: object, dask: object, ray: object, ledger: object
 ) -> "Iterator[tuple[AbstractCrew, Ledger | None]]":
     """The workers that the options ask for, and the ledger, both closed at the end.
 
@@ -55,8 +56,10 @@ def crew_and_ledger(
     SpecError
         Options contradict each other, the ledger is of another question, or nobody answers at an address.
     """
-    if dask is not None and workers is not None:
-        raise SpecError([_twice(workers)])
+    problems = [_twice(workers)] if dask is not None and workers is not None else []
+    problems += [_unbuilt(ray)] if ray is not None else []
+    if problems:
+        raise SpecError(problems)
     with ExitStack() as stack:
         kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
         crew = _crew(sum(search.num_plans for search in searches), workers, dask)
@@ -74,15 +77,15 @@ def num_cores() -> int:
 def _crew(num_plans: int, workers: object, dask: object) -> "AbstractCrew":
     """Who works."""
     if isinstance(dask, str):
-        from flopcast.workers.on_dask import OnDask
+        from flopcast.io.workers.on_dask import OnDask
 
         return OnDask(dask)
     size = workers if isinstance(workers, int) else num_cores() if num_plans >= MANY_PLANS else 1
     if size == 1:
-        from flopcast.workers.crew import Alone
+        from flopcast.io.workers.crew import Alone
 
         return Alone()
-    from flopcast.workers.processes import Processes
+    from flopcast.io.workers.processes import Processes
 
     return Processes(size)
 
@@ -92,8 +95,8 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
     """The ledger of these searches; what it holds already is told."""
     import json
 
-    from flopcast.workers.ledger import open_ledger
-    from flopcast.workers.tasks import program_digest
+    from flopcast.io.workers.ledger import open_ledger
+    from flopcast.io.workers.tasks import program_digest
 
     asked = json.dumps([search.asked for search in searches])
     with open_ledger(path, asked, program_digest()) as found:
@@ -103,6 +106,17 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
             told = f"{screened} of {chunks} chunks of plans are screened already"
             click.echo(f"{path}: {found.found} finished parts are taken over: {told}", err=True)
         yield found
+
+
+def _unbuilt(ray: object) -> Problem:
+    """The fault of asking for a Ray cluster."""
+    return Problem(
+        field="--ray",
+        value=ray,
+        allowed="nothing yet",
+        because="workers of Ray are not built",
+        fix="use --dask ADDRESS, or --workers N on one machine",
+    )
 
 
 def _twice(workers: object) -> Problem:

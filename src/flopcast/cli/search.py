@@ -98,15 +98,15 @@ def command(
     nothing is feasible, the nearest plan is named.
     """
     from flopcast.cli.searching import question_from, writers
+    from flopcast.io.workers.run import answer, search_of
     from flopcast.search.found_json import as_json
     from flopcast.search.found_text import as_text
-    from flopcast.workers.run import answer, search_of
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     for name, path in files.items():
         check_writable(f"--{name}", path if isinstance(path, Path) else None)
     write = writers(files)
-    workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
+    workers = {name: named.pop(name) for name in ("workers", "dask", "ray", "ledger")}
     question = question_from(job, changes, **named)
     watch = Watch()
     search = search_of(question)

@@ -12,7 +12,7 @@ from flopcast.cli.asking import check_writable, print_json
 from flopcast.cli.crews import crew_and_ledger, takes_workers
 
 if TYPE_CHECKING:
-    from flopcast.workers.run import Did
+    from flopcast.io.workers.run import Did
 
 BROKEN_OFF, INFEASIBLE = 130, 2
 SHOW_EACH_S = 0.2
@@ -34,7 +34,7 @@ class Watch:
 
     def __call__(self, did: "Did") -> None:
         """Hear of a task."""
-        from flopcast.workers.tasks import SCREEN
+        from flopcast.io.workers.tasks import SCREEN
 
         if did.task.kind == SCREEN:
             self._done += did.weight
@@ -83,9 +83,9 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     """
     from flopcast.cli.sweeping import scenarios_of
     from flopcast.io.tables import write_csv
+    from flopcast.io.workers.run import run, search_of
     from flopcast.report.as_json import FORMAT_VERSION
     from flopcast.search.found_json import as_json
-    from flopcast.workers.run import run, search_of
 
     check_writable("--csv", csv)
     scenarios = scenarios_of(grid)

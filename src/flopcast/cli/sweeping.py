@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
+from flopcast.cli.search import command as search
 from flopcast.cli.searching import question_from
 from flopcast.errors import Problem, SpecError
 from flopcast.io.jobs import read_file
@@ -17,7 +18,10 @@ from flopcast.search.question import Question
 from flopcast.search.space import numbers
 
 AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one turns fastest
-ALONE = ("price", "site", "objective", "tokens", "deadline", "budget", "headroom", "tp_beyond_domain")
+ALONE = (
+    "price", "site", "objective", "tokens", "deadline", "budget", "headroom", "tp_beyond_domain",
+    "no_refine",
+)  # fmt: skip
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
 FIELDS = {  # first word of a faulty field → the key that says it
     "num_devices": "gpus", "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
@@ -95,27 +99,20 @@ def _values(name: str, given: object) -> Sequence[object]:
 
 
 def _question(words: dict[str, object], alone: dict[str, object]) -> Question:
-    """The search of one scenario, as `flopcast search` is asked."""
-    cluster, gpus, site = words["cluster"], words["gpus"], alone["site"]
-    objective = alone["objective"] or ()
-    return question_from(
-        None,
-        (),
-        model=words["model"],
-        clusters=(str(cluster),) if cluster is not None else (),
-        gpus=None if gpus is None else str(gpus),
-        plan=words["plan"],
-        stack=words["stack"],
-        seq=words["sequence_length"],
-        site=None if site is None else Path(str(site)),
-        objectives=tuple(map(str, objective))
-        if isinstance(objective, list)
-        else (str(objective),)
-        if objective
-        else (),
-        **{name: alone[name] for name in ("price", "tokens", "deadline", "budget", "headroom")},
-        tp_beyond_domain=bool(alone["tp_beyond_domain"]),
-    )
+    """The search of one scenario, as `flopcast search` is asked; other options of it are not given."""
+    cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
+    asked = objective if isinstance(objective, list) else [objective] if objective else []
+    named: dict[str, object] = dict.fromkeys(str(option.name) for option in search.params)
+    named |= alone | {name: words[name] for name in ("model", "stack", "plan")}
+    named |= {
+        "clusters": (str(cluster),) if cluster is not None else (),
+        "gpus": None if gpus is None else str(gpus),
+        "seq": words["sequence_length"],
+        "site": None if site is None else Path(str(site)),
+        "objectives": tuple(map(str, asked)),
+    }
+    del named["job"], named["changes"]
+    return question_from(None, (), **named)
 
 
 def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:

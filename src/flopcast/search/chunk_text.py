@@ -1,7 +1,7 @@
 """Questions, and what chunks of them leave, as text that another process can read.
 
 Answers: how are a question, a sieve and played plans written, and read again as exactly what they were?
-Elsewhere: what a chunk is (chunks.py), where texts are kept (workers/).
+Elsewhere: what a chunk is (chunks.py), where texts are kept (io/workers/).
 
 Texts are JSON: Python writes every float64 so that it reads the same again. A plan that was kept says what
 differs from a plan without words; its job is the question's.

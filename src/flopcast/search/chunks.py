@@ -1,28 +1,26 @@
 """A search in chunks that know nothing of each other.
 
 Answers: into which parts is a question cut, and what is done for one of them?
-Elsewhere: how that is written down (chunk_text.py), who does it and where it is kept (workers/), how chunks
-become one answer (sieve.py, find.py).
+Elsewhere: how that is written down (chunk_text.py), who does it and where it is kept (io/workers/), how
+chunks become one answer (sieve.py, find.py).
 
 Where a question is cut depends on the question alone, never on who works at it: the same chunks, taken
 together in their order, give the same answer.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.search.exact import BATCH, Exact, play_each
+from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import plans_by_structure, plans_from
 from flopcast.search.question import Question
 from flopcast.search.screen import screen
 from flopcast.search.sieve import Sieve
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
-from flopcast.spec.plan import Plan, structure_of
 
-CHUNK_PLANS = 65_536  # of one chunk, about: a second or a few of screening
+CHUNK_PLANS = 32_768  # of one chunk, about: a second or a few of screening
 BookOf = Callable[[Cluster], CurveBook]
 
 
@@ -81,18 +79,6 @@ def screened(question: Question, chunk: Chunk, book_of: BookOf) -> Sieve:
     for plans in plans_from(job, question.space, chunk.structure, chunk.first, chunk.number):
         sieve = sieve.with_batch(question, job, plans, screen(job, plans, book))
     return sieve
-
-
-def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
-    """Places of jobs that are played together, as `play_each` plays them."""
-    alike: dict[tuple[Cluster, Plan], list[int]] = defaultdict(list)
-    for place, job in enumerate(jobs):
-        alike[job.cluster, structure_of(job.plan)].append(place)
-    return tuple(
-        tuple(places[start : start + BATCH])
-        for places in alike.values()
-        for start in range(0, len(places), BATCH)
-    )
 
 
 def played(jobs: Sequence[Job], book_of: BookOf) -> tuple[Exact, ...]:

@@ -78,13 +78,21 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
     >>> [place for place, exact in play_each([job, job], load_book)]
     [0, 1]
     """
-    groups: dict[tuple[Cluster, Plan], list[int]] = defaultdict(list)
+    for places in groups(jobs):
+        some = [jobs[place] for place in places]
+        yield from zip(places, _batch(some, book_of(some[0].cluster)), strict=True)
+
+
+def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
+    """Places of jobs that are played as one batch: of one structure, on one cluster, not too many."""
+    alike: dict[tuple[Cluster, Plan], list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
-        groups[job.cluster, structure_of(job.plan)].append(place)
-    for (cluster, _), places in groups.items():
-        for first in range(0, len(places), BATCH):
-            some = places[first : first + BATCH]
-            yield from zip(some, _batch([jobs[place] for place in some], book_of(cluster)), strict=True)
+        alike[job.cluster, structure_of(job.plan)].append(place)
+    return tuple(
+        tuple(places[first : first + BATCH])
+        for places in alike.values()
+        for first in range(0, len(places), BATCH)
+    )
 
 
 def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:

@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from flopcast.io.workers.crew import AbstractCrew, Alone
+from flopcast.io.workers.ledger import Ledger
+from flopcast.io.workers.tasks import PLAY, SCREEN, Task, book_of, jobs_of, play_task, screen_task
 from flopcast.search import find
 from flopcast.search.chunk_text import question_text, read_exact, read_sieve
-from flopcast.search.chunks import Chunk, chunks, groups
-from flopcast.search.exact import Exact
+from flopcast.search.chunks import Chunk, chunks
+from flopcast.search.exact import Exact, groups
 from flopcast.search.find import Found, decided
 from flopcast.search.question import Question
 from flopcast.search.sieve import Sieve
-from flopcast.workers.crew import AbstractCrew, Alone
-from flopcast.workers.ledger import Ledger
-from flopcast.workers.tasks import PLAY, SCREEN, Task, book_of, jobs_of, play_task, screen_task
 
 DOING = {SCREEN: "screening", PLAY: "playing"}
 Steps = Generator[tuple[Task, ...], Mapping[str, str], Found]

@@ -7,7 +7,7 @@ Elsewhere: one file for each kind (processes.py, on_dask.py), which tasks there 
 from abc import ABC, abstractmethod
 from collections import deque
 
-from flopcast.workers.tasks import Task, done
+from flopcast.io.workers.tasks import Task, done
 
 
 class AbstractCrew(ABC):

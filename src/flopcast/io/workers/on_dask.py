@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 from flopcast.errors import Problem, SpecError
-from flopcast.workers.crew import AbstractCrew
-from flopcast.workers.tasks import Task, done_elsewhere, program_digest
+from flopcast.io.workers.crew import AbstractCrew
+from flopcast.io.workers.tasks import Task, done_elsewhere, program_digest
 
 CONNECT_S = 10
 

@@ -19,8 +19,8 @@ from threading import Thread
 
 import flopcast
 from flopcast.errors import InternalError, Problem, SpecError
-from flopcast.workers.crew import AbstractCrew
-from flopcast.workers.tasks import Task
+from flopcast.io.workers.crew import AbstractCrew
+from flopcast.io.workers.tasks import Task
 
 DEATHS = 3  # of workers at one task: then it is the task
 
@@ -142,7 +142,7 @@ def _started() -> "subprocess.Popen[str]":
     package = str(Path(flopcast.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-m", "flopcast.workers.serve"],
+        [sys.executable, "-m", "flopcast.io.workers.serve"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -15,7 +15,7 @@ import sys
 def main() -> None:
     """Serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # first: what is imported next takes a while
-    from flopcast.workers.tasks import Task, done
+    from flopcast.io.workers.tasks import Task, done
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints is talk
