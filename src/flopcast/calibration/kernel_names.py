@@ -127,7 +127,9 @@ def collective_class(name: str) -> str:
     if _GENERIC.search(low):
         return COMMUNICATION
     letters = re.sub(r"[^a-z]", "", low)
-    return COLLECTIVES.get(_SUFFIX.sub("", letters), UNKNOWN)
+    return COLLECTIVES.get(letters) or COLLECTIVES.get(
+        _SUFFIX.sub("", letters), UNKNOWN
+    )  # recv has no suffix
 
 
 def kind_of(name: str) -> str:
