@@ -88,7 +88,7 @@ def parse_tokens(text: str) -> float:
     Raises
     ------
     ValueError
-        No number, with or without one of these letters.
+        No finite number, with or without one of these letters.
 
     Examples
     --------
@@ -96,9 +96,10 @@ def parse_tokens(text: str) -> float:
     (2000000000000.0, 300000000000.0, 2000000000000.0)
     """
     found = _TOKENS.fullmatch(text)
-    if found is None:
+    tokens = math.inf if found is None else float(found.group(1)) * _OF_TOKENS[found.group(2)]
+    if not math.isfinite(tokens):
         raise ValueError("a number of tokens, such as 2e12, 2T or 300B")
-    return float(found.group(1)) * _OF_TOKENS[found.group(2)]
+    return tokens
 
 
 def _may_stand(prefix: str, unit: str) -> bool:

@@ -13,6 +13,7 @@ from flopcast.economics.step import Energy, StepCost
 from flopcast.errors import InfeasibleError
 from flopcast.io import catalog
 from flopcast.spec.operations import HOUR_S, Reliability
+from flopcast.units import parse_tokens
 
 FEW = settings(max_examples=40)
 CLUSTER = catalog.cluster("dgx-h100", 4)
@@ -181,3 +182,15 @@ def test_a_job_that_fails_before_it_has_started_is_refused_with_its_size(num_dev
 def test_an_interval_that_is_hardly_ever_reached_is_refused():
     with pytest.raises(InfeasibleError, match="Shorten"):
         lost_time(reliability(1e8, checkpoint_interval_s=1e9), 64, "c")
+
+
+@pytest.mark.parametrize("tokens", [1e-200, 1.0, 1e200, 1e290])
+def test_no_run_is_too_short_or_too_long_to_be_counted(tokens):
+    """The share of the time that counts is that of any other run."""
+    assert run(tokens).goodput == pytest.approx(run(1e12).goodput)
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e999T", "1e308B"])
+def test_more_tokens_than_there_are_numbers_are_none(text):
+    with pytest.raises(ValueError, match="a number of tokens"):
+        parse_tokens(text)

@@ -65,7 +65,9 @@ class Amount:
     def inverse(self) -> "Amount":
         """One over the amount: what makes it larger makes this smaller."""
         turned = {
-            name: Slope(log_sigma_factor=slope.log_sigma_factor, change=-slope.change / self.value**2)
+            name: Slope(
+                log_sigma_factor=slope.log_sigma_factor, change=-slope.change / self.value / self.value
+            )
             for name, slope in self.by_factor.items()
         }
         return Amount(1 / self.value, turned)
