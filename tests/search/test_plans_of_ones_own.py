@@ -11,6 +11,7 @@ from made_plans import JOB, factor, played
 from flopcast.errors import Problem
 from flopcast.search.question import Question
 from flopcast.search.rank import against, losses_of, ranked
+from flopcast.search.space import Space
 from flopcast.search.why import why_given, why_infeasible, why_not, why_rejected
 from flopcast.units import parse_quantity
 
@@ -139,3 +140,17 @@ def test_plans_on_another_cluster_are_behind_by_what_their_own_devices_take():
 
     assert other.ratio == pytest.approx(2.0)
     assert percent(why_not(other, first, rates)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("twice", "once"),
+    [
+        ({"tp": "2,1..4"}, {"tp": "2,1,4"}),
+        ({"mbs": "1,1,1", "tp": [1, 1]}, {"mbs": 1, "tp": 1}),
+        ({"gpus": "8,8", "gbs": "64,32..64"}, {"gpus": 8, "gbs": "64,32"}),
+        ({"zero": "1,1", "recompute": "none none full"}, {"zero": 1, "recompute": "none full"}),
+    ],
+)
+def test_a_value_that_is_named_twice_is_one(twice, once):
+    assert Space(**twice) == Space(**once)
+    assert len(Space(**twice).structures(JOB)) == len(set(Space(**twice).structures(JOB)))

@@ -14,7 +14,7 @@ recompute) is as the job's own plan says.
 from math import log2
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator
 
 from flopcast.errors import Problem, SpecError
 from flopcast.nouns import Noun
@@ -183,6 +183,12 @@ class Space(Noun):
     headroom_fraction: float = Field(
         default=HEADROOM_FRACTION, gt=0, le=1, description="of a device's memory that a plan may use"
     )
+
+    @field_validator("*")
+    @classmethod
+    def _named_once(cls, value: object) -> object:
+        """Values named twice, as in "8,4..16", are one: no plan is offered twice."""
+        return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
     def jobs(self, job: Job) -> tuple[Job, ...]:
         """The job on a cluster of each size; on its own where the space names none.
