@@ -4,12 +4,13 @@ Nothing was fitted on these rows. Tolerances are those that stand with the raw n
 (validation/headlines.yaml); what they do not print is in the suite's `assumptions`.
 """
 
+import re
 import statistics
 from functools import cache
 
 import pytest
 import yaml
-from conftest import SHARED
+from conftest import REPOSITORY, SHARED
 
 from flopcast.api import predict_unfitted as predict
 from flopcast.api import validate_suite
@@ -19,13 +20,24 @@ PEAK_TFLOPS = 989.5  # of H100 in bf16, as arXiv:2504.14960 counts it
 
 
 @cache
-def headline(name):
-    """The raw block; the folder of measurements is not part of a checkout."""
+def headlines():
+    """The raw blocks; the folder of measurements is not part of a checkout."""
     path = SHARED / "validation" / "headlines.yaml"
     if not path.is_file():
         pytest.skip("the raw measurements (../shared/validation) are not beside this checkout")
-    blocks = yaml.safe_load(path.read_text(encoding="utf-8"))["headlines"]
-    return next(block for block in blocks if block["id"] == name)
+    return yaml.safe_load(path.read_text(encoding="utf-8"))["headlines"]
+
+
+def headline(name):
+    return next(block for block in headlines() if block["id"] == name)
+
+
+def test_the_page_of_headlines_judges_each_or_names_what_is_missing():
+    page = (REPOSITORY / "docs/accuracy/headlines.md").read_text(encoding="utf-8")
+
+    told = re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)
+
+    assert sorted(told) == sorted(block["id"] for block in headlines())
 
 
 @pytest.fixture(scope="module")
