@@ -5,7 +5,7 @@ import re
 import pytest
 from made_plans import JOB, factor, found, played
 
-from flopcast.search.found_drawing import as_html, as_svg
+from flopcast.search.found_drawing import Scale, as_html, as_svg
 from flopcast.search.question import Question
 
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)
@@ -15,6 +15,7 @@ PLANS = [
     played(14.0, COMMON, used_bytes=50e9, tp=4, dp=2),
     played(20.0, COMMON, used_bytes=30e9, tp=8, dp=1),
 ]
+SPREAD = [(1.0, 60e9, 1), (10.0, 50e9, 2), (100.0, 40e9, 4)]  # seconds, bytes, degree
 
 
 def drawn(question=None, front=(0, 1, 3), plans=PLANS):
@@ -49,6 +50,24 @@ def test_differences_are_as_long_as_they_are_large():
     ten, twelve, _, twenty = (where[one.plan.short()][1] for one in PLANS)
 
     assert (twenty - ten) / (twelve - ten) == pytest.approx(5.0, rel=0.01)
+
+
+def test_plans_that_differ_a_hundredfold_stand_as_far_apart_as_their_ratios():
+    slow = [played(seconds, COMMON, used_bytes=room, tp=tp) for seconds, room, tp in SPREAD]
+
+    where = marks(drawn(front=(0, 1, 2), plans=slow))
+    one, ten, hundred = (where[each.plan.short()][1] for each in slow)
+
+    assert hundred - ten == pytest.approx(ten - one, abs=0.2)
+
+
+def test_ticks_of_wide_scales_are_round_and_inside():
+    objective = Question(jobs=(JOB,)).asked[0]
+    scale = Scale(objective=objective, low=0.9, high=110.0, start=0, end=100)
+
+    assert scale.ticks == pytest.approx([1, 2, 5, 10, 20, 50, 100])
+    assert scale.at(0.9) == 0.0
+    assert scale.at(110.0) == pytest.approx(100.0)
 
 
 def test_the_recommended_plan_the_front_and_the_others_are_told_by_colour():

@@ -293,3 +293,16 @@ def test_plans_of_one_batch_are_screened_as_the_plans_of_its_rows(blocks):
             np.testing.assert_allclose(getattr(batch, name), getattr(alone, name), rtol=1e-12)
         kept = [not check(job.model_copy(update={"plan": plan})) for plan in rows]
         assert batch.possible.tolist() == kept
+
+
+@pytest.mark.parametrize("given", ["x,2", "1..", "2,,4", "-1", "1e3", 1000.0, True, None, {"a": 1}])
+def test_what_is_no_list_of_numbers_is_told_how_one_is_written(given):
+    with pytest.raises(ValidationError) as told:
+        Space(tensor_parallel=given)
+
+    assert all("256..4096" in each["msg"] for each in told.value.errors())
+
+
+def test_steps_without_end_are_refused_before_they_are_made():
+    with pytest.raises(ValidationError, match="at most 65,536 values"):
+        Space(context_parallel="1..1000000000000:1")

@@ -113,8 +113,13 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
         fault="is missing" if missing else "",
         allowed="a value" if missing else allowed,
         because="it has no default" if missing else "the field is declared so",
-        fix=f"add {location[-1]}: …" if missing else f"change {location[-1] if location else field}",
+        fix=f"add {location[-1]}: …" if missing else f"change {_last_name(location) or field}",
     )
+
+
+def _last_name(location: Path) -> str:
+    """The innermost name of a location: an entry of a list is called as the list is."""
+    return next((part for part in reversed(location) if isinstance(part, str)), "")
 
 
 def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:

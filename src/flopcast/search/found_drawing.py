@@ -18,6 +18,7 @@ from flopcast.search.rank import Ranked
 from flopcast.units import Number
 
 WIDTH, HEIGHT, EDGE = 1000, 560, 90
+WIDE_RATIO = 10.0  # of the largest value to the smallest: linear, all but one mark would share a corner
 OWN_STYLE = """
 svg { font: 14px system-ui, sans-serif; color-scheme: light dark; }
 svg text { fill: currentcolor; } .grid { stroke: #8886; stroke-width: .6; fill: none; }
@@ -29,7 +30,9 @@ svg text { fill: currentcolor; } .grid { stroke: #8886; stroke-width: .6; fill: 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """Where values of one objective stand: linear, from `start` to `end` in dots."""
+    """Where values of one objective stand, from `start` to `end` in dots: by their logarithms where they
+    differ more than tenfold, as fast and frugal plans of a front do.
+    """
 
     objective: Objective
     low: Number
@@ -37,14 +40,25 @@ class Scale:
     start: int
     end: int
 
+    @property
+    def by_logarithm(self) -> bool:
+        """Whether equal ratios are equally far apart."""
+        return 0 < self.low * WIDE_RATIO < self.high
+
     def at(self, value: Number) -> Number:
         """The dot of a value; beyond an end, the end."""
-        part = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return self.start + part * (self.end - self.start)
+        low, high, here = self.low, self.high, min(max(value, self.low), self.high)
+        if self.by_logarithm:
+            low, high, here = math.log(low), math.log(high), math.log(here)
+        return self.start + (here - low) / (high - low) * (self.end - self.start)
 
     @property
     def ticks(self) -> list[Number]:
         """Round values between the ends, about five."""
+        if self.by_logarithm:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
+            tried = [each * 10.0**decade for decade in decades for each in (1, 2, 5)]
+            return [tick for tick in tried if self.low <= tick <= self.high]
         rough = (self.high - self.low) / 5
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(each * unit for each in (1, 2, 5, 10) if each * unit >= rough)
@@ -104,6 +118,8 @@ def _scale(found: Found, place: int) -> Scale:
     margin = 0.05 * (max(values) - min(values)) or 0.05 * max(values) or 1.0
     start, end = (EDGE, WIDTH - 30) if place == 0 else (HEIGHT - 60, 20)
     low, high = min(values) - margin, max(values) + margin
+    if 0 < min(values) * WIDE_RATIO < max(values):
+        low, high = min(values) / 1.1, max(values) * 1.1
     return Scale(objective=found.question.asked[place], low=low, high=high, start=start, end=end)
 
 

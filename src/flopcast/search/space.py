@@ -11,6 +11,7 @@ context-parallel ranks; "all" widens them. What a space does not name (optimizer
 recompute) is as the job's own plan says.
 """
 
+import re
 from math import log2
 from typing import Annotated, Any, Literal, get_args
 
@@ -33,6 +34,10 @@ USUAL_TOKENS = (
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")
+ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
+NUMBERS = re.compile(f"{ONE}(,{ONE})*")
+WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
+MOST_VALUES = 65_536
 Exchange = Literal["ring", "all_gather", "all_to_all"]
 
 
@@ -41,23 +46,35 @@ def numbers(given: object) -> object:
 
     "all" is the empty tuple; "256..4096" doubles; "256..1024:256" goes in steps.
 
+    Raises
+    ------
+    ValueError
+        It is neither a word of that kind nor a number or list; or steps beyond any use.
+
     Examples
     --------
     >>> numbers("1,2,4"), numbers("256..2048"), numbers("256..1024:256"), numbers(8), numbers("all")
     ((1, 2, 4), (256, 512, 1024, 2048), (256, 512, 768, 1024), (8,), ())
     """
-    if isinstance(given, bool) or not isinstance(given, (int, str)):
-        return given
-    if isinstance(given, int):
+    if isinstance(given, int) and not isinstance(given, bool):
         return (given,)
+    if not isinstance(given, str):
+        if isinstance(given, (tuple, list)):
+            return given
+        raise ValueError(WRITTEN)
     found: list[int] = []
+    if given != ALL and not NUMBERS.fullmatch(given.replace(" ", "")):
+        raise ValueError(WRITTEN)
     for word in [] if given == ALL else given.replace(" ", "").split(","):
         first, dots, rest = word.partition("..")
         last, colon, step = rest.partition(":")
         if not dots:
             found.append(int(word))
         elif colon:
-            found += range(int(first), int(last) + 1, max(int(step), 1))
+            steps = range(int(first), int(last) + 1, max(int(step), 1))
+            if len(steps) > MOST_VALUES:
+                raise ValueError(f"at most {MOST_VALUES:,} values of a field, not {len(steps):,}")
+            found += steps
         else:
             found += _doubled(int(first), int(last))
     return tuple(found)
@@ -79,8 +96,8 @@ def words(given: object) -> object:
 def _or_word(schema: dict[str, Any]) -> None:
     """The schema of numbers: an array, one number, or a word."""
     array = {key: schema.pop(key) for key in ("type", "items")}
-    pattern = r"^(all|[0-9]+(\.\.[0-9]+(:[0-9]+)?)?(,[0-9]+(\.\.[0-9]+(:[0-9]+)?)?)*)$"
-    schema["anyOf"] = [array, array["items"], {"type": "string", "pattern": pattern}]
+    pattern = {"type": "string", "pattern": f"^(all|{NUMBERS.pattern})$"}
+    schema["anyOf"] = [array, array["items"], pattern]
 
 
 def _known_modes(given: tuple[str, ...]) -> tuple[str, ...]:
