@@ -13,6 +13,7 @@ from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
+from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
@@ -39,7 +40,9 @@ EXAMPLES = {
     Contention: Contention(),
     Derate: Derate(),
     Device: CLUSTER.node.device,
+    Draw: Draw(fraction=0.5),
     ExpertSoftware: ExpertSoftware(),
+    Facility: Facility(),
     Gradients: Gradients(),
     Host: CLUSTER.node.host,
     HostCost: HostCost(),
@@ -54,7 +57,10 @@ EXAMPLES = {
     Optimizer: Optimizer(),
     Pipeline: Pipeline(),
     Plan: JOB.plan,
+    Power: Power(),
+    Price: Price(device_usd_per_hour=2.1),
     RankBatch: RankBatch(micro_batches=(MicroBatch(documents=(24, 1000)),)),
+    Reliability: Reliability(),
     Sharding: Sharding(),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
     SiteFactor: SiteFactor(name="host", ratio=1.1),

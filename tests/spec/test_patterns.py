@@ -94,7 +94,7 @@ def test_the_order_of_kinds_changes_nothing_on_one_stage():
 
 
 def test_windows_of_half_the_layers_make_a_long_step_shorter():
-    plan = {"plan": "tp=8 sp gbs=8 recompute=full", "batch": {"seq": 32768}}
+    plan = {"plan": "tp=8 sp gbs=8 recompute=full", "batch": {"seq": 65536}}
     local, whole = (job_of(model([block(8, window), block(8)], [0, 1]), **plan) for window in (1024, None))
 
     assert predict(local, load_book(local.cluster)).step_time_s < (
