@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flopcast.calibration.traced_shapes import DTYPES, SIZES, WIDTHS, dtype_of, shapes_from, sizes_of
@@ -118,7 +118,11 @@ def test_without_shapes_there_are_no_sizes(kind):
 
 @pytest.mark.parametrize("kind", ["gemm", "batched_gemm", "flash_attention", "rmsnorm", "swiglu"])
 @FEW
-@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6), st.sampled_from(["mm", "bmm", "x"]))
+@example(shapes=[[0], [0, 0]], operator="bmm")  # a batch has three sizes on both sides
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6),
+    operator=st.sampled_from(["mm", "bmm", "baddbmm", "addmm", "linear", "x"]),
+)
 def test_no_shapes_whatever_break_the_reader(kind, shapes, operator):
     found = sizes_of(f"aten::{operator}", kind, shapes)
 

@@ -128,7 +128,8 @@ def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, worker
         (GRID.replace("cluster: dgx-a100\n", "cluster: []\n"), "one value or more"),
         (GRID.replace("tokens_per_s", "speed"), "objective"),
         ("- a list\n", "mapping"),
-        (GRID.replace("4..8", "1..1048576:1"), "10000 scenarios at most"),
+        (GRID.replace("4..8", "1..60000:1"), "10000 scenarios at most"),
+        (GRID.replace("4..8", "1..1048576:1"), "at most 65,536 values"),
     ],
 )
 def test_faults_of_a_grid_are_told_with_their_line(grid, text, told):

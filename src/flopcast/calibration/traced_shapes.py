@@ -161,10 +161,13 @@ def _product(operator: str, shapes: Shapes) -> Sizes:
     if len(given) < 2 or len(given[1]) < 2:
         return {}
     left, right = given[0], given[1]
+    batched = operator in ("bmm", "baddbmm")
+    if batched and not len(left) == len(right) == 3:
+        return {}
     depth, columns = (right[-1], right[-2]) if operator == "linear" else (right[-2], right[-1])
     if left[-1] != depth:
         return {}
-    if operator in ("bmm", "baddbmm"):
+    if batched:
         return {"m": left[-2], "n": columns, "k": depth, "batch": left[0]}
     return {"m": math.prod(left[:-1]), "n": columns, "k": depth}
 
