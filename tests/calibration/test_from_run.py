@@ -385,7 +385,7 @@ def test_the_command_writes_a_site_that_repeats_the_observed_step(job, tmp_path)
 
 def make_job_from(path, site):
     """The job of a file, with a site file."""
-    from flopcast.cli.asking import job_from
+    from flopcast.io.asked import job_from
 
     given = dict.fromkeys(("model", "cluster", "gpus", "plan", "stack", "seq"))
     return job_from(str(path), (), **given, site=site)

@@ -3,8 +3,8 @@
 import pytest
 
 from flopcast.cli.search import command
-from flopcast.cli.searching import question_from
 from flopcast.errors import SpecError
+from flopcast.io.questions import question_from
 
 JOB = """\
 model: megatron-1.7b

@@ -1,37 +1,23 @@
-"""How commands ask for a job: a file, or model, cluster, plan and stack on the command line.
+"""What commands that need a job have in common: the options that name one, and how they print.
 
-Answers: which document do these words stand for, and where was each of its values given?
-Elsewhere: edits of documents (io/edits.py), what makes a document a job (io/jobs.py).
-Later words win: options replace what the file says, KEY=VALUE changes both. `--gpus` then sizes the
-cluster, and `--price` tells what its devices cost, whoever named it.
+Answers: which options name a job, how is data printed, which files are refused before work is done?
+Elsewhere: which job these words stand for (io/asked.py).
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io import catalog
-from flopcast.io.edits import edited_document, long_names, merged, placed
-from flopcast.io.jobs import job_of, read_file
-from flopcast.io.sources import assuming, exists, is_path, read_source, with_model
-from flopcast.io.yaml_text import Document, read_yaml
-from flopcast.spec.batch import Batch
-from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
     from flopcast.validation.run import Run
 
-USUAL_STACK = "megatron-core"
-LONGEST_USUAL = 8192  # tokens
-USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 Command = TypeVar("Command", bound=Callable[..., object])
-Read = TypeVar("Read")
 
 OPTIONS = (
     click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML."),
@@ -54,198 +40,6 @@ def asks_for_job(command: Command) -> Command:
         command = option(command)
     command = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")(command)
     return click.argument("job", required=False, metavar="[JOB.yaml]")(command)
-
-
-def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
-    """The job that the arguments ask for, checked; as `read_from`."""
-    return read_from(job, changes, job_of, **named)
-
-
-def read_from(
-    job: str | None, changes: tuple[str, ...], read: Callable[[Document], Read], **named: object
-) -> Read:
-    """What a reader makes of the document that the arguments ask for.
-
-    Parameters
-    ----------
-    job : str or None
-        A path; or the first change, where no file was given: what has a "=" is a change.
-    changes : tuple of str
-        "KEY=VALUE", applied in order.
-    read : callable
-        Makes a job of a document, and checks it.
-    named : object
-        The values of `OPTIONS` by name, None where an option was not given.
-
-    Raises
-    ------
-    SpecError
-        Every fault of the file or the arguments.
-    """
-    if job is not None and "=" in job and not exists(job):  # no file: it is the first change
-        changes, job = (job, *changes), None
-    document, stated = Document("command line", {}, {}), None
-    if job:
-        document, stated = read_source(job, _devices(named, changes))
-    if not isinstance(document.data, dict):
-        return read(document)
-    document = _with_options(document, **named)
-    document, mistyped = _tried(document, lambda given: edited_document(given, changes))
-    gpus = named["gpus"] or _unsized(document, stated)
-    document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
-    document = _with_price(document, named.get("price"), anew=False)
-    problems = (*unsized, *mistyped)
-    if mistyped:  # what the changes would have mended is no fault
-        raise SpecError(problems)
-    try:
-        made = read(_with_defaults(document))
-    except SpecError as error:
-        raise SpecError([*problems, *error.problems]) from None
-    if problems:
-        raise SpecError(problems)
-    return made
-
-
-def _tried(
-    document: Document, step: Callable[[Document], Document]
-) -> tuple[Document, tuple[Problem, ...]]:
-    """The document after a step; or as it was, and the faults of the step, so that others are told too."""
-    try:
-        return step(document), ()
-    except SpecError as error:
-        return document, error.problems
-
-
-def _with_options(document: Document, **named: object) -> Document:
-    """The document with the parts that options give in place of its own."""
-    data = dict(document.data) if isinstance(document.data, dict) else {}
-    for key in ("model", "stack", "cluster", "plan"):
-        if named[key] is not None:
-            data[key] = named[key]
-            document = placed(document, (key,), f"--{key}")
-    if isinstance(data.get("model"), str) and is_path(data["model"]):
-        document = with_model(replace(document, data=data), data["model"])
-        data = dict(document.data) if isinstance(document.data, dict) else data
-    if named["seq"] is not None:
-        data["batch"] = _others(data.get("batch")) | {"sequence_length": named["seq"]}
-        document = placed(document, ("batch", "sequence_length"), "--seq")
-    document = _with_price(replace(document, data=data), named.get("price"), anew=True)
-    data = dict(document.data) if isinstance(document.data, dict) else data
-    if isinstance(named["site"], Path):
-        site = read_yaml(read_file(named["site"]), str(named["site"]))
-        data["site"] = site.data
-        document = placed(document, ("site",), site.name, site)
-    return replace(document, data=data)
-
-
-def _with_price(document: Document, price: object, anew: bool) -> Document:
-    """The document with what a device costs, whoever names the cluster.
-
-    In place of what a file says (`anew`), but not of a later KEY=VALUE.
-    """
-    cluster = _cluster(document)
-    if price is None or not isinstance(document.data, dict) or not cluster:
-        return document
-    if "price" in cluster and not anew:
-        return document
-    stated = price if str(price)[:1].isalpha() else {"device_usd_per_hour": price}
-    changed = document.data | {"cluster": cluster | {"price": stated}}
-    return placed(replace(document, data=changed), ("cluster", "price"), "--price")
-
-
-def _others(batch: object) -> dict[str, object]:
-    """What a batch says besides the length of its sequences."""
-    if not isinstance(batch, dict):
-        return {}
-    long = long_names(Batch)
-    return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
-
-
-def _devices(named: Mapping[str, object], changes: Sequence[str]) -> int | None:
-    """How many devices the words ask for, where they do: a launch script may not say it."""
-    gpus = named["gpus"]
-    if isinstance(gpus, int):
-        return gpus
-    clusters = [change.removeprefix("cluster=") for change in changes if change.startswith("cluster=")]
-    name, _, nodes = str([named["cluster"], *clusters][-1]).partition(":")
-    if nodes.isdecimal() and name in catalog.names("clusters"):
-        return int(nodes) * catalog.cluster(name).node.devices
-    return None
-
-
-def _with_defaults(document: Document) -> Document:
-    """What may be left out gets a usual value, said aloud: the stack, and the length of a sequence."""
-    data = document.data
-    if not isinstance(data, dict) or "model" not in data:
-        return document
-    notes = []
-    if "stack" not in data:
-        data = data | {"stack": USUAL_STACK}
-        notes.append(f"stack {USUAL_STACK}")
-    if "batch" not in data:
-        length = _usual_length(data["model"])
-        data = data | {"batch": {"sequence_length": length}}
-        notes.append(f"sequence_length {length}")
-    return assuming(replace(document, data=data), tuple(notes))
-
-
-def _usual_length(model: object) -> int:
-    """Tokens of a sequence, as the model was trained, up to 8192: longer ones are a second phase."""
-    own = _by_name(model)
-    base = str(own.get("base"))
-    data = merged(catalog.document("models", base).data, own) if base in catalog.names("models") else own
-    known = data if isinstance(data, dict) else {}
-    length = known.get("context_length") or known.get("learned_positions")
-    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
-        return min(length, LONGEST_USUAL)
-    return USUAL_LENGTH
-
-
-def _by_name(noun: object) -> dict[str, object]:
-    """A noun of a job as a mapping: a name is the base of one; what is neither is empty."""
-    return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
-
-
-def _cluster(document: Document) -> dict[str, object]:
-    """The cluster as a base with changes; without a base where it is described, or missing."""
-    return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
-
-
-def _unsized(document: Document, stated: int | None) -> int | None:
-    """The devices that a launch script states, where the cluster is named without a size."""
-    cluster = _cluster(document)
-    sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
-    return None if sized else stated
-
-
-def _with_gpus(document: Document, gpus: object) -> Document:
-    """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one.
-
-    They win over a number of nodes; other changes of the cluster stay.
-    """
-    if not isinstance(gpus, int) or not isinstance(document.data, dict):
-        return document
-    cluster = _cluster(document)
-    if "base" not in cluster:
-        raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
-    name = str(cluster["base"]).partition(":")[0]
-    if name not in catalog.names("clusters"):
-        return document  # told with the other faults of the job
-    per_node = catalog.cluster(name).node.devices
-    if gpus > per_node and gpus % per_node:
-        allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
-        raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole")])
-    part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
-    size = part if gpus < per_node else {"nodes": gpus // per_node}
-    changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
-    return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
-
-
-def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
-    """The one option whose value depends on another: click cannot check it alone."""
-    return Problem(
-        field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"
-    )
 
 
 def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import OPTIONS, job_from, print_json
+from flopcast.cli.asking import OPTIONS, print_json
 from flopcast.errors import Problem, SpecError
+from flopcast.io.asked import job_from
 from flopcast.io.sources import exists
 
 

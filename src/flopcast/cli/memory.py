@@ -2,7 +2,8 @@
 
 import click
 
-from flopcast.cli.asking import asks_for_job, job_from, print_json
+from flopcast.cli.asking import asks_for_job, print_json
+from flopcast.io.asked import job_from
 
 
 @click.command("memory")

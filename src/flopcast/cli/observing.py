@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import asks_for_job, check_writable, job_from
+from flopcast.cli.asking import asks_for_job, check_writable
 from flopcast.errors import Problem, SpecError
+from flopcast.io.asked import job_from
 from flopcast.units import Number, parse_quantity, show, show_seconds
 
 if TYPE_CHECKING:

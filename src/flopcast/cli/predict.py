@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import asks_for_job, check_writable, job_from, print_json
+from flopcast.cli.asking import asks_for_job, check_writable, print_json
+from flopcast.io.asked import job_from
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report

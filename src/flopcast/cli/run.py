@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import asks_for_job, job_from, print_json
+from flopcast.cli.asking import asks_for_job, print_json
+from flopcast.io.asked import job_from
 
 
 @click.command("run")

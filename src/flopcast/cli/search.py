@@ -97,7 +97,8 @@ def command(
     time_to_train and run_cost, with failures. One alone has memory beside it on the front. Exit code 2:
     nothing is feasible, the nearest plan is named.
     """
-    from flopcast.cli.searching import question_from, writers
+    from flopcast.cli.searching import writers
+    from flopcast.io.questions import question_from
     from flopcast.io.workers.run import answer, search_of
     from flopcast.search.found_json import as_json
     from flopcast.search.found_text import as_text

@@ -10,9 +10,9 @@ from itertools import product
 from pathlib import Path
 
 from flopcast.cli.search import command as search
-from flopcast.cli.searching import question_from
 from flopcast.errors import Problem, SpecError
 from flopcast.io.jobs import read_file
+from flopcast.io.questions import question_from
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.search.question import Question
 from flopcast.search.space import numbers
