@@ -84,10 +84,11 @@ class Power(Noun):
     'predictable' data", 2024); training steps reach or exceed the limit on A100, and fall to a fifth to
     three quarters of it between them (Patel et al., ASPLOS 2024, DOI 10.1145/3620666.3651329).
     Communication: from 128 to 2048 H100 of a data-parallel job a third less work is done in the same time,
-    yet a device draws 620 W in the place of 658 (arXiv:2411.13055), which would be 0.8 for exchanges;
-    between this and the troughs on A100, hence a wide sigma. Training on H100 moves between 15 % of the
-    most that a device draws, while it saves, and 85 % (arXiv:2503.05804). Attention, memory, waiting:
-    estimates between these, as wide as what is known (docs/accuracy/journal.md).
+    yet a device draws 620 W in the place of 658 (arXiv:2411.13055; both numbers were read second-hand and
+    are not verified against the paper's text), which would be 0.8 for exchanges; between this and the
+    troughs on A100, hence a wide sigma. Training on H100 moves between 15 % of the most that a device
+    draws, while it saves, and 85 % (arXiv:2503.05804, abstract). Attention, memory, waiting: estimates
+    between these, as wide as what is known (docs/accuracy/journal.md).
     """
 
     products: Draw = _draw(0.97, 0.05)
@@ -111,10 +112,10 @@ class Facility(Noun):
 
     References
     ----------
-    A node of 8 H100 that trains draws 7.8 kW in the mean and 8.4 kW at most (arXiv:2506.14551, 76 % of
-    10.2 kW; arXiv:2412.08602), where its devices draw about 5 of at most 5.6: half of the board power. PUE
-    1.2: as where BLOOM was trained (arXiv:2211.02001); operators of clouds print 1.1, the mean of a survey
-    of 2024 is 1.56 (Uptime Institute).
+    A node of 8 H100 that trains draws 7.8 kW in the mean and 8.4 kW at most (abstracts of
+    arXiv:2506.14551, 76 % of 10.2 kW, and of arXiv:2412.08602), where its devices draw about 5 of at
+    most 5.6: half of the board power. PUE 1.2: as where BLOOM was trained (arXiv:2211.02001); operators
+    of clouds print 1.1, the mean of a survey of 2024 is 1.56 (Uptime Institute).
     """
 
     node_overhead_fraction: float = Field(default=0.5, ge=0, description="of the board power, a device")
@@ -140,12 +141,12 @@ class Reliability(Noun):
 
     References
     ----------
-    Failures: 419 unexpected interruptions in 54 days of 16,384 H100, 50,700 device-hours each (Llama 3,
-    arXiv:2407.21783, section 3.3.4); two clusters of A100, 6.5 and 2.34 failures in 1000 days of a node of
-    8, 29,500 and 82,100 device-hours (arXiv:2410.21680). Their geometric mean and spread stand here.
-    Restart: with these, 10 minutes and the checkpoint below, a run like Llama 3's keeps 91 % of its time,
-    and "more than 90 %" is printed. Checkpoint: 6.3 s, asynchronous, of a 7B model, 148.8 s otherwise
-    (https://pytorch.org/blog/reducing-checkpointing-times).
+    Failures: 466 interruptions in 54 days of 16,384 H100, 419 of them unexpected, 50,700 device-hours
+    each (Llama 3, arXiv:2407.21783, section 3.3.4); two clusters of A100, 6.5 and 2.34 failures in 1000
+    days of a node of 8, 29,500 and 82,100 device-hours (arXiv:2410.21680). Their geometric mean and
+    spread stand here. Restart: with these, 10 minutes and the checkpoint below, a run like Llama 3's
+    keeps 91 % of its time, and "more than 90 %" is printed. Checkpoint: 6.3 s, asynchronous, of a 7B
+    model, 148.8 s otherwise (https://pytorch.org/blog/reducing-checkpointing-times).
     """
 
     device_time_between_failures_s: float = Field(default=49_700 * HOUR_S, gt=0)
