@@ -132,6 +132,20 @@ def show(value: Number, unit: str, digits: int = 3) -> str:
     return f"{_digits(value / 1000.0**power, digits)} {prefix}{unit}"
 
 
+def exactly(value: Number, unit: str) -> str:
+    """The shortest text that `parse_quantity` reads as this very value; `unit` is one of the SI.
+
+    >>> exactly(85899345920.0, "B"), exactly(2.039e12, "B/s"), exactly(1 / 3, "s")
+    ('80 GiB', '2039 GB/s', '0.3333333333333333 s')
+    """
+    texts = [f"{value!r} {unit}"]
+    for prefix, scale in _PREFIXES.items():
+        if _may_stand(prefix, unit):
+            text = f"{value / scale:.15g} {prefix}{unit}"
+            texts += [text] if parse_quantity(text, (unit,)) == value else []
+    return min(texts, key=len)
+
+
 def show_seconds(value: Number) -> str:
     """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
 

@@ -88,6 +88,23 @@ def test_an_update_that_needs_most_belongs_to_no_task():
     assert peak.allocated_bytes == pytest.approx(Kept("gbs=2", stack=programs.stack).allocated[0])
 
 
+@EACH_PLAN
+@pytest.mark.parametrize("update_bytes", [0.0, 1e4])
+def test_categories_of_a_peak_add_up_to_it_and_are_those_of_its_class(text, update_bytes):
+    programs = programs_of(text, stack=stack_with(memory={"update_bytes": update_bytes}))
+    stage_class = programs.stages.of(0).stage_class
+    memory = peak_memory(programs)
+
+    for stage, at in enumerate(stage_class.tolist()):
+        peak = peak_of(memory_curve(programs, stage))
+        assert sum(peak.by_category.values()) == pytest.approx(peak.allocated_bytes, rel=1e-12)
+        if np.isclose(peak.allocated_bytes, memory.allocated_bytes[0, at], rtol=1e-12):
+            shape = memory.allocated_bytes.shape
+            wanted = {name: np.broadcast_to(s, shape)[0, at] for name, s in memory.by_category.items()}
+            found = {name: peak.by_category.get(name, 0.0) for name in wanted}
+            assert found == pytest.approx(wanted, rel=1e-9, abs=1.0)
+
+
 def test_a_recomputed_step_rises_by_one_input_a_block_with_every_forward():
     programs = programs_of("recompute=full gbs=4 schedule=gpipe", model=GPT)
 

@@ -27,7 +27,8 @@ class Curve:
 
     Columns have one entry a moment, the start of a task and then its end: `task` is its place in the
     stage's order, `kind`, `chunk` and `micro_batch` say which one it is. At the start of a backward its
-    layers are at work. `update_bytes` is the level while gradients are reduced and applied.
+    layers are at work. `standing` is there all step long; `updating` is all there is while gradients are
+    reduced and applied.
     """
 
     task: Integers
@@ -35,8 +36,18 @@ class Curve:
     chunk: Integers
     micro_batch: Integers
     by_category: dict[str, Floats]
-    standing_bytes: float
-    update_bytes: float
+    standing: dict[str, float]  # bytes by category
+    updating: dict[str, float]  # the same, what stands included
+
+    @property
+    def standing_bytes(self) -> float:
+        """The level while nothing is in flight."""
+        return sum(self.standing.values())
+
+    @property
+    def update_bytes(self) -> float:
+        """The level while gradients are reduced and applied."""
+        return sum(self.updating.values())
 
     @property
     def level_bytes(self) -> Floats:
@@ -50,12 +61,14 @@ class Peak:
     """The fullest moment of one stage.
 
     `moment` is the pass that runs then, or "update", which belongs to no chunk and no micro-batch: -1.
+    `by_category` adds up to what is allocated; it holds what is there then.
     """
 
     allocated_bytes: float
     moment: str  # "forward", "backward", "weight" or "update"
     chunk: int
     micro_batch: int
+    by_category: dict[str, float]
 
 
 def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
@@ -86,16 +99,15 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
     ):
         for name, size_bytes in _by_column(categories, programs, at).items():
             found[name] = found.get(name, np.zeros(len(moments.task))) + counts @ size_bytes
-    standing_bytes = sum(standing.values())
-    update_bytes = sum(_of_class(size, programs, at) for size in sizes(UPDATE, programs).values())
+    update = {name: _of_class(size, programs, at) for name, size in sizes(UPDATE, programs).items()}
     return Curve(
         task=moments.task,
         kind=order.kind[stage][moments.task],
         chunk=order.chunk[stage][moments.task],
         micro_batch=order.micro_batch[stage][moments.task],
         by_category=found,
-        standing_bytes=standing_bytes,
-        update_bytes=standing_bytes + update_bytes,
+        standing=standing,
+        updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
     )
 
 
@@ -104,12 +116,18 @@ def peak_of(curve: Curve) -> Peak:
     level = curve.level_bytes
     best = int(level.argmax())
     if curve.update_bytes > level[best]:
-        return Peak(allocated_bytes=curve.update_bytes, moment="update", chunk=-1, micro_batch=-1)
+        held = curve.updating
+        moment, chunk, micro_batch = "update", -1, -1
+    else:
+        held = {name: float(size[best]) for name, size in curve.by_category.items()}
+        moment = PASSES[int(curve.kind[best])]
+        chunk, micro_batch = int(curve.chunk[best]), int(curve.micro_batch[best])
     return Peak(
-        allocated_bytes=float(level[best]),
-        moment=PASSES[int(curve.kind[best])],
-        chunk=int(curve.chunk[best]),
-        micro_batch=int(curve.micro_batch[best]),
+        allocated_bytes=max(curve.update_bytes, float(level[best])),
+        moment=moment,
+        chunk=chunk,
+        micro_batch=micro_batch,
+        by_category={name: size for name, size in held.items() if size > 0},
     )
 
 

@@ -100,7 +100,8 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
     -------
     dict
         Sizes of the fullest stage, `by_category` at its fullest moment, and one entry a stage in
-        `per_stage`, with the task that runs at its fullest moment (-1: none, at the update).
+        `per_stage`, at that stage's own fullest moment, with the task that runs then (-1: none, at the
+        update).
     """
     return {
         "allocated_bytes": nine_digits(memory.allocated_bytes),
@@ -119,6 +120,7 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
                 "allocated_bytes": nine_digits(stage.allocated_bytes),
                 "reserved_bytes": nine_digits(stage.reserved_bytes),
                 "device_used_bytes": nine_digits(stage.device_used_bytes),
+                "by_category": {name: nine_digits(size) for name, size in stage.by_category.items()},
             }
             for stage in memory.per_stage
         ],

@@ -172,6 +172,18 @@ def _inside_events(
 def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     """Moments (s) and allocated bytes of a stage over one step; the most of them is the stage's peak.
 
+    Returns
+    -------
+    two arrays of shape (moments,)
+        Rising moments, and the level from each moment on: the sum of `memory_by_category`.
+    """
+    moments, levels = memory_by_category(report, stage)
+    return moments, np.sum(list(levels.values()), axis=0)
+
+
+def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Floats]]:
+    """Moments (s) of a stage over one step, and the bytes of each category from each of them on.
+
     A forward's activations count from its start, for they are there when it ends at the latest. While a
     backward runs, its fullest layer is at work; what it frees goes at its end, and what weight gradients
     need goes with these. An update that needs memory of its own has it while it runs, at both ends.
@@ -183,8 +195,7 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
 
     Returns
     -------
-    two arrays of shape (moments,)
-        Rising moments, and the level from each moment on.
+    array of shape (moments,), and one for every category that is there at any of them
     """
     timeline = report.timeline
     curve = memory_curve(report.priced.programs, stage, timeline.rank_class)
@@ -194,13 +205,17 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
     at = mine[curve.task[shown]]
     moments = np.where((starts | forward)[shown], timeline.start_s[at], timeline.end_s[at])
     order = np.argsort(moments, kind="stable")
-    moments, level = moments[order], curve.level_bytes[shown][order]
-    if curve.update_bytes <= curve.standing_bytes:
-        return moments, level
-    begin = timeline.reduce_start_s[stage]
-    ends = np.array([0.0, timeline.update_s[stage], begin, begin + timeline.reduce_s[stage]])
-    high_low = np.array([curve.update_bytes, curve.standing_bytes] * 2)
-    return (
-        np.concatenate([ends[:2], moments, ends[2:]]),
-        np.concatenate([high_low[:2], level, high_low[2:]]),
-    )
+    moments = moments[order]
+    names = dict.fromkeys((*curve.by_category, *curve.updating))
+    levels = {
+        name: curve.by_category[name][shown][order] if name in curve.by_category else np.zeros(len(moments))
+        for name in names
+    }
+    if curve.update_bytes > curve.standing_bytes:
+        begin = timeline.reduce_start_s[stage]
+        ends = np.array([0.0, timeline.update_s[stage], begin, begin + timeline.reduce_s[stage]])
+        moments = np.concatenate([ends[:2], moments, ends[2:]])
+        for name in names:
+            high_low = np.array([curve.updating.get(name, 0.0), curve.standing.get(name, 0.0)] * 2)
+            levels[name] = np.concatenate([high_low[:2], levels[name], high_low[2:]])
+    return moments, {name: level for name, level in levels.items() if level.any()}

@@ -51,7 +51,8 @@ class StageMemory:
     """Bytes of a rank of one pipeline stage at its fullest moment.
 
     `moment` is the pass that runs then, "forward", "backward" or "weight", or "update" (gradients being
-    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport.
+    applied); `chunk` and `micro_batch` are those of its task, -1 at the update. Sizes as in MemoryReport;
+    `by_category` adds up to what is allocated.
     """
 
     stage: int
@@ -62,6 +63,7 @@ class StageMemory:
     allocated_bytes: float
     reserved_bytes: float
     device_used_bytes: float
+    by_category: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +254,7 @@ def _stage_memory(programs: Programs, memory: Memory, seen_bytes: Floats, stage:
         allocated_bytes=peak.allocated_bytes,
         reserved_bytes=float(peak.allocated_bytes * cached),
         device_used_bytes=float(min(peak.allocated_bytes * cached + beside, seen_bytes[0, at])),
+        by_category=peak.by_category,
     )
 
 
