@@ -60,6 +60,30 @@ def read_from(
         document, stated = read_source(job, _devices(named, changes))
     if not isinstance(document.data, dict):
         return read(document)
+    model, site = named["model"] or document.data.get("model"), named["site"]
+    if isinstance(model, str) and is_path(model):
+        document, named["model"] = with_model(document, model), None
+    if isinstance(site, Path):
+        given = read_yaml(read_file(site), str(site))
+        data = (document.data if isinstance(document.data, dict) else {}) | {"site": given.data}
+        document = placed(replace(document, data=data), ("site",), given.name, given)
+    return read_words(document, changes, read, stated, **named)
+
+
+def read_words(
+    document: Document,
+    changes: tuple[str, ...],
+    read: Callable[[Document], Read],
+    stated: int | None = None,
+    **named: object,
+) -> Read:
+    """As `read_from`, of a document that is read: names are those of the catalogue, no path is followed.
+
+    Parameters
+    ----------
+    stated : int or None
+        How many devices a launch script states.
+    """
     document = _with_options(document, **named)
     document, mistyped = _tried(document, lambda given: edited_document(given, changes))
     gpus = named["gpus"] or _unsized(document, stated)
@@ -94,18 +118,11 @@ def _with_options(document: Document, **named: object) -> Document:
         if named[key] is not None:
             data[key] = named[key]
             document = placed(document, (key,), f"--{key}")
-    if isinstance(data.get("model"), str) and is_path(data["model"]):
-        document = with_model(replace(document, data=data), data["model"])
-        data = dict(document.data) if isinstance(document.data, dict) else data
     if named["seq"] is not None:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": named["seq"]}
         document = placed(document, ("batch", "sequence_length"), "--seq")
     document = _with_price(replace(document, data=data), named.get("price"), anew=True)
     data = dict(document.data) if isinstance(document.data, dict) else data
-    if isinstance(named["site"], Path):
-        site = read_yaml(read_file(named["site"]), str(named["site"]))
-        data["site"] = site.data
-        document = placed(document, ("site",), site.name, site)
     return replace(document, data=data)
 
 

@@ -6,7 +6,7 @@ mapping with `base: NAME` is that entry with fields changed.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 
 AUTO = "auto"  # a word of a plan: choose what is not said
+ReadFile = Callable[[Path, int], bytes]
 NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -78,8 +79,14 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
         raise _fault("", "file", str(path), allowed, because, "check the path") from None
 
 
-def job_of(document: Document) -> Job:
+def job_of(document: Document, read: ReadFile = read_file) -> Job:
     """The job that a document describes, checked.
+
+    Parameters
+    ----------
+    document : Document
+    read : callable
+        The bytes of a path that the document names (a schedule's table), at most one more than so many.
 
     Raises
     ------
@@ -94,7 +101,7 @@ def job_of(document: Document) -> Job:
     >>> job.cluster.num_devices, job.plan.num_micro_batches
     (16, 4)
     """
-    job, document, fixed = _described(document)
+    job, document, fixed = _described(document, read)
     problems = check(job)
     if fixed is not None:
         problems = _unmendable(job, problems, fixed)
@@ -120,15 +127,15 @@ class OpenJob:
     given: Plan | None
 
 
-def open_job_of(document: Document) -> OpenJob:
-    """The job of a document with an open plan.
+def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
+    """The job of a document with an open plan; `read` as in `job_of`.
 
     Raises
     ------
     SpecError
         Faults that no plan could mend.
     """
-    job, document, fixed = _described(document)
+    job, document, fixed = _described(document, read)
     given = None
     if fixed is None:
         given = None if check(job) else job.plan
@@ -177,7 +184,7 @@ def _unmendable(
     return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)
 
 
-def _described(document: Document) -> tuple[Job, Document, dict[str, object] | None]:
+def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
     """The job that a document describes, each noun valid by itself, and the document in long names.
 
     Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
@@ -197,7 +204,7 @@ def _described(document: Document) -> tuple[Job, Document, dict[str, object] | N
     except SpecError as error:
         problems += error.problems
     try:
-        data["plan"] = with_schedule(data.get("plan"), document, read_file)
+        data["plan"] = with_schedule(data.get("plan"), document, read)
     except SpecError as error:
         problems += error.problems
         data["plan"] = merged(data["plan"], {"schedule": AUTO})  # told: the rest is checked without it

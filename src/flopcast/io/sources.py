@@ -60,13 +60,17 @@ def read_source(path: str, devices: int | None) -> tuple[Document, int | None]:
         The file cannot be read, or is none of these.
     """
     place = _in_folder(Path(path))
-    raw = read_file(place)
-    if place.suffix in SCRIPTS or raw.startswith(b"#!"):
+    return source_of(read_file(place), str(place), devices)
+
+
+def source_of(raw: bytes, name: str, devices: int | None) -> tuple[Document, int | None]:
+    """As `read_source`, of a file's bytes; its name tells the ending, and is told in faults."""
+    if name.endswith(SCRIPTS) or raw.startswith(b"#!"):
         from flopcast.io.megatron.document import launch_document, ranks_of
 
-        script = launch_document(raw, str(place), devices)
+        script = launch_document(raw, name, devices)
         return script, ranks_of(script)
-    document = read_yaml(raw, str(place))
+    document = read_yaml(raw, name)
     if _is_config(document):
         document = _with_model(Document("command line", {}, {}), document)
     return document, None
