@@ -19,6 +19,7 @@ PADDED = "--moe-pad-expert-input-to-capacity"
 BALANCING = "--moe-router-load-balancing-type"
 DISPATCHER = "--moe-token-dispatcher-type"
 SHARED = "--moe-shared-expert-intermediate-size"
+GATE = "--moe-shared-expert-gate"
 COUNTS = {  # flag → field of experts
     "--moe-router-topk": ("top_k", 2),
     "--moe-router-num-groups": ("expert_groups", 1),
@@ -75,7 +76,7 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
     fields |= {field: args.count(flag, usual) for flag, (field, usual) in COUNTS.items()}
     fields["expert_hidden"] = args.count("--moe-ffn-hidden-size", width)
     if args.has(SHARED):
-        fields |= {"shared_experts": 1, "shared_hidden": args.count(SHARED)}
+        fields |= {"shared_experts": 1, "shared_hidden": args.count(SHARED), "shared_gate": args.has(GATE)}
     fields["router"] = args.choice("--moe-router-score-function", SCORES, "softmax")
     fields["router_dtype"] = args.choice("--moe-router-dtype", DTYPES, "model")
     fields["selection_bias"] = args.has("--moe-router-enable-expert-bias")

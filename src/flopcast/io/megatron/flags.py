@@ -20,7 +20,7 @@ def _names(text: str) -> frozenset[str]:
 SWITCHES = _names(  # modelled, without a value
     """
     --multi-latent-attention --moe-router-enable-expert-bias --moe-pad-expert-input-to-capacity
-    --moe-grouped-gemm --moe-router-force-load-balancing
+    --moe-grouped-gemm --moe-router-force-load-balancing --moe-shared-expert-gate
     --group-query-attention --use-rotary-position-embeddings --no-position-embedding --swiglu
     --squared-relu --quick-geglu --disable-bias-linear --add-qkv-bias
     --untie-embeddings-and-output-weights --sequence-parallel --recompute-activations

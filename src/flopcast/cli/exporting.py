@@ -1,0 +1,80 @@
+"""`flopcast export`."""
+
+import sys
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.asking import asks_for_job, check_writable
+
+if TYPE_CHECKING:
+    from flopcast.io.exports.exported import Exported
+
+
+@click.command("export")
+@click.argument("kind", metavar="KIND")
+@asks_for_job
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here: a file, or a folder.")
+def command(
+    kind: str, job: str | None, changes: tuple[str, ...], output: Path | None, **named: object
+) -> None:
+    """Write a job in the words of other software, or its predicted step as a trace.
+
+    A job is asked for as by `predict`. What is written is read back before it is given out: a job that
+    would come back another is refused, field by field; what else the format has no word for is told on
+    stderr. KIND is one of:
+
+    \b
+    megatron    a launch script with Megatron-LM's flags
+
+    \b
+    flopcast export megatron job.yaml -o run.sh
+    flopcast export megatron --model llama-3-8b --cluster dgx-h100:8 --plan "dp=64 gbs=512 zero=1"
+    """
+    from flopcast.errors import Problem, SpecError
+    from flopcast.io.asked import job_from
+    from flopcast.io.exports.kinds import KINDS
+
+    if kind not in KINDS:
+        because = "; ".join(f"{name} is {each.told}" for name, each in KINDS.items())
+        allowed, fix = ", ".join(KINDS), "choose one of them"
+        raise SpecError([Problem(field="KIND", value=kind, allowed=allowed, because=because, fix=fix)])
+    if output is not None and not output.is_dir():
+        check_writable("--output", output)
+    made = KINDS[kind].export(job_from(job, changes, **named))
+    for note in made.notes:
+        click.echo(f"note: {note}", err=True)
+    _write(made, output)
+
+
+def _write(made: "Exported", output: Path | None) -> None:
+    """One file to stdout or to its place; several into a folder, which is made if need be.
+
+    Raises
+    ------
+    SpecError
+        Several files and no folder for them, or bytes for a terminal.
+    """
+    from flopcast.errors import Problem, SpecError
+
+    files, several = made.files, len(made.files) > 1
+    name, content = files[0]
+    if output is None:
+        if several or (made.binary and sys.stdout.isatty()):
+            allowed = "a folder" if several else "a file"
+            because = f"{len(files)} files cannot be printed" if several else "it is no text to print"
+            fix = f"add -o {PurePath(name).stem if several else name}"
+            raise SpecError(
+                [Problem(field="--output", value=None, allowed=allowed, because=because, fix=fix)]
+            )
+        click.echo(content if made.binary else content.decode("utf-8"), nl=False)
+        return
+    if not several and not output.is_dir():
+        output.write_bytes(content)
+        click.echo(f"wrote {output}", err=True)
+        return
+    output.mkdir(exist_ok=True)
+    for name, content in files:
+        (output / name).write_bytes(content)
+    click.echo(f"wrote {len(files)} file{'s' * several} into {output}", err=True)

@@ -1,0 +1,48 @@
+"""What an exporter gives: files, and what they do not say.
+
+Answers: which files does a kind of export write, what is told beside them?
+Elsewhere: the kinds (kinds.py), whether a file says the same job (same_job.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flopcast.errors import Problem
+
+Value = bool | int | float | str | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Exported:
+    """Files by name, and what a reader of them must be told.
+
+    One file of text is printed where no place is given for it; several need a folder. `notes` are told on
+    stderr: whatever the format has no word for, and what the reader has to add before anything runs.
+    """
+
+    files: tuple[tuple[str, bytes], ...]
+    notes: tuple[str, ...] = ()
+    binary: bool = False  # no text for a terminal
+
+
+def text_file(name: str, lines: Iterable[str], notes: Iterable[str]) -> Exported:
+    """One file of lines."""
+    return Exported(files=((name, ("\n".join(lines) + "\n").encode("utf-8")),), notes=tuple(notes))
+
+
+def unsaid(field: str, value: object, said: str, target: str, change: str) -> Problem:
+    """The fault of a value that the target has no word for: written all the same, the job would be another.
+
+    Parameters
+    ----------
+    said : what the exported file would mean instead
+    change : one KEY=VALUE, or another edit, that makes the job one that the target can say
+    """
+    return Problem(
+        field=field,
+        value=value,
+        allowed=said,
+        because=f"{target} cannot say it: exported, it would be another job",
+        fix=change,
+        fault=f"= {value!r} cannot be exported to {target}",
+    )

@@ -1,0 +1,22 @@
+"""Every kind of export by its name: a new one is one file and one line here.
+
+Answers: what can a job be exported to, and which function does it?
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flopcast.io.exports.exported import Exported
+from flopcast.io.exports.megatron import export_megatron
+from flopcast.spec.job import Job
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kind:
+    """One format: what it is in a few words, what makes it."""
+
+    told: str
+    export: Callable[[Job], Exported]
+
+
+KINDS: dict[str, Kind] = {"megatron": Kind("a launch script with Megatron-LM's flags", export_megatron)}

@@ -1,0 +1,210 @@
+"""A model as flags of Megatron-LM.
+
+Answers: which flags describe this decoder?
+Elsewhere: what the flags mean (io/megatron/model.py, experts.py, latent.py, whose tables are read backwards
+here), whether they say it all (same_job.py). Biases, norms and dropout are one choice for all blocks: where
+blocks differ in them, the flags of the first are written, and the check finds the others.
+"""
+
+from collections.abc import Mapping
+
+from flopcast.io.megatron.experts import (
+    BALANCING,
+    CAPACITY,
+    COUNTS,
+    DISPATCHER,
+    FREQUENCY,
+    GATE,
+    NUMBER,
+    PADDED,
+    SHARED,
+)
+from flopcast.io.megatron.latent import MLA, SIZES
+from flopcast.layers.attention import Attention
+from flopcast.layers.block import Block
+from flopcast.layers.experts import Experts
+from flopcast.layers.latent_attention import LatentAttention
+from flopcast.spec.job import Job
+from flopcast.spec.model import Model
+
+Flags = list[str]
+NORM_NAMES = {"rmsnorm": "RMSNorm"}  # LayerNorm is the default, and older than the flag
+ACTIVATIONS = {"swiglu": "--swiglu", "geglu": "--quick-geglu", "relu2": "--squared-relu"}
+DISPATCHERS = {"all_to_all": "alltoall"}
+USUAL_COEFFICIENT = "1e-2"  # of the loss that keeps loads even; any but 0 is one
+
+
+def word_of(table: Mapping[str, str], meaning: str) -> str:
+    """The word that a reader's table takes for this meaning; the meaning where it has none.
+
+    >>> word_of({"p2p": "ring", "a2a": "all_to_all"}, "ring")
+    'p2p'
+    """
+    return next((word for word, means in table.items() if means == meaning), meaning)
+
+
+def model_flags(job: Job, current: bool) -> Flags:
+    """Flags of a job's model and of its sequences.
+
+    Parameters
+    ----------
+    current : whether the software is Megatron-Core, which can make up its own data
+    """
+    model = job.model
+    dense = [block for block in model.blocks if block.feed_forward.kind == "mlp"]
+    block = (dense or model.blocks)[0]
+    length = job.batch.sequence_length
+    positions = max(model.learned_positions + model.position_offset, length)
+    return [
+        f"--num-layers {model.num_blocks}",
+        f"--hidden-size {model.hidden}",
+        *_attention(block, model.hidden),
+        *_feed_forward(block),
+        f"--seq-length {length}",
+        f"--max-position-embeddings {positions}",
+        *_positions(block, model),
+        *([f"--normalization {NORM_NAMES[block.norm]}"] if block.norm in NORM_NAMES else []),
+        f"--hidden-dropout {block.dropout}",
+        f"--attention-dropout {_attention_dropout(block)}",
+        *([] if model.tied_embeddings else ["--untie-embeddings-and-output-weights"]),
+        *(["--embed-layernorm"] if model.embedding_norm else []),
+        *([f"--mtp-num-layers {model.mtp}"] if model.mtp else []),
+        *_experts(job),
+        *_vocabulary(model, current),
+    ]
+
+
+def _attention_dropout(block: Block) -> float:
+    """Of attention's weights; a traced block has none."""
+    fraction: float = getattr(block.mixer, "dropout", 0.0)
+    return fraction
+
+
+def _attention(block: Block, hidden: int) -> Flags:
+    """Heads, or latents; biases are switched off for the whole model."""
+    mixer = block.mixer
+    heads = [f"--num-attention-heads {mixer.heads}"] if hasattr(mixer, "heads") else []
+    if isinstance(mixer, LatentAttention):
+        sizes = [f"{flag} {getattr(mixer, field)}" for flag, (field, _) in SIZES.items()]
+        queries = [f"--q-lora-rank {mixer.q_lora_rank}"] if mixer.q_lora_rank else []
+        return [*heads, MLA, *queries, *sizes, "--qk-layernorm", *_biases(block, False)]
+    if not isinstance(mixer, Attention):
+        return heads
+    grouped = mixer.groups != mixer.heads
+    sized = mixer.size(hidden) * mixer.heads != hidden
+    return [
+        *heads,
+        *(["--group-query-attention", f"--num-query-groups {mixer.groups}"] if grouped else []),
+        *([f"--kv-channels {mixer.size(hidden)}"] if sized else []),
+        *(["--qk-layernorm"] if mixer.qk_norm == "per_head" else []),
+        *_biases(block, mixer.qkv_bias),
+    ]
+
+
+def _biases(block: Block, queries: bool) -> Flags:
+    """Linears have biases unless they are switched off; then queries, keys, values may have them."""
+    inner = block.feed_forward
+    every = inner.expert_bias if isinstance(inner, Experts) else inner.bias
+    if every:
+        return []
+    return ["--disable-bias-linear", *(["--add-qkv-bias"] if queries else [])]
+
+
+def _feed_forward(block: Block) -> Flags:
+    """Inner width and activation; of experts, where no block is dense."""
+    inner = block.feed_forward
+    width = getattr(inner, "expert_hidden", None) or getattr(inner, "ffn_hidden", 1)
+    flag = ACTIVATIONS.get(getattr(inner, "activation", ""))
+    return [f"--ffn-hidden-size {width}", *([flag] if flag else [])]
+
+
+def _positions(block: Block, model: Model) -> Flags:
+    """How positions are told: a table is the default; latent attention turns a part of its own."""
+    mixer = block.mixer
+    if model.learned_positions:
+        return []
+    if isinstance(mixer, LatentAttention):
+        return ["--position-embedding-type rope"]
+    if isinstance(mixer, Attention) and mixer.alibi:
+        return ["--position-embedding-type alibi"]
+    fraction = mixer.rotary_fraction if isinstance(mixer, Attention) else 0.0
+    if not fraction:
+        return ["--position-embedding-type none"]
+    share = [f"--rotary-percent {fraction}"] if fraction != 1.0 else []
+    return ["--position-embedding-type rope", *share]
+
+
+def _vocabulary(model: Model, current: bool) -> Flags:
+    """Tokens, and what their table is padded to; Megatron-Core's own tokenizer adds an end of document."""
+    multiple = f"--make-vocab-size-divisible-by {model.vocabulary_multiple}"
+    if not current or model.vocabulary < 2:
+        return [f"--vocab-size {model.vocabulary}", multiple]
+    made_up = ["--mock-data", "--tokenizer-type NullTokenizer"]
+    return [f"--vocab-size {model.vocabulary - 1}", multiple, *made_up]
+
+
+def _experts(job: Job) -> Flags:
+    """Experts: how many, how wide, how they are chosen, and in which layers."""
+    sparse = [block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)]
+    if not sparse:
+        return []
+    experts = sparse[0]
+    return [
+        f"{NUMBER} {experts.num_experts}",
+        *(
+            f"{flag} {getattr(experts, field)}"
+            for flag, (field, usual) in COUNTS.items()
+            if getattr(experts, field) != usual or field == "top_k"
+        ),
+        f"--moe-ffn-hidden-size {experts.expert_hidden}",
+        *_shared(experts),
+        *_router(experts),
+        *_capacity(experts),
+        f"{FREQUENCY} {_frequency(job.model)}",
+        "--moe-grouped-gemm",
+        f"{DISPATCHER} {DISPATCHERS.get(job.stack.experts.dispatcher, 'flex')}",
+    ]
+
+
+def _shared(experts: Experts) -> Flags:
+    """The width of all shared experts together: they are one dense MLP."""
+    if not experts.shared_experts:
+        return []
+    each = experts.shared_hidden or experts.expert_hidden
+    return [f"{SHARED} {experts.shared_experts * each}", *([GATE] if experts.shared_gate else [])]
+
+
+def _router(experts: Experts) -> Flags:
+    """Scores, their type, and what keeps loads even."""
+    loss = [f"{BALANCING} aux_loss", f"--moe-aux-loss-coeff {USUAL_COEFFICIENT}"]
+    return [
+        *(["--moe-router-score-function sigmoid"] if experts.router == "sigmoid" else []),
+        *(["--moe-router-dtype fp32"] if experts.router_dtype == "fp32" else []),
+        *(["--moe-router-enable-expert-bias"] if experts.selection_bias else []),
+        *(loss if experts.auxiliary_loss else [f"{BALANCING} none"]),
+        *(["--moe-router-force-load-balancing"] if experts.load_imbalance_ratio == 1.0 else []),
+    ]
+
+
+def _capacity(experts: Experts) -> Flags:
+    """Room of an expert over its mean load, where tokens are dropped."""
+    if not experts.capacity_factor:
+        return []
+    return [f"{CAPACITY} {experts.capacity_factor}", *([PADDED] if experts.pads_to_capacity else [])]
+
+
+def _frequency(model: Model) -> str:
+    """Which layers have experts: all, or a list with 1 for each that has.
+
+    >>> from flopcast.io import catalog
+    >>> _frequency(catalog.model("mixtral-8x7b")), _frequency(catalog.model("deepseek-v3"))
+    ('1', '"([0]*3+[1]*58)"')
+    """
+    rows = [
+        (int(model.blocks[place - 1].feed_forward.kind == "experts"), count)
+        for place, count in model.runs()
+        if 1 <= place <= len(model.blocks)
+    ]
+    if all(sparse for sparse, _ in rows):
+        return "1"
+    return f'"({"+".join(f"[{sparse}]*{count}" for sparse, count in rows)})"'
