@@ -21,6 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 OPTIONS = (
     click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML."),
+    click.option("--kind", "file_kind", help="The format of the file, where its keys do not tell it."),
     click.option("--cluster", help="A cluster of the catalogue; NAME:NODES for a part of it."),
     click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
     click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),

@@ -2,17 +2,18 @@
 
 import click
 
+from flopcast.cli.import_jobs import job_commands
 from flopcast.cli.import_models import hf_model, hugging_face
 from flopcast.cli.observing import kineto, nccl_tests, nsys
 
 
 @click.group("import")
 def command() -> None:
-    """Make a model, or measurements, out of what others wrote.
+    """Make a job, a model, or measurements out of what others wrote.
 
     A description is imported, never code or weights. What was assumed or left out is told on stderr.
     """
 
 
-for _one in (hugging_face, hf_model, nccl_tests, kineto, nsys):
+for _one in (*job_commands(), hugging_face, hf_model, nccl_tests, kineto, nsys):
     command.add_command(_one)

@@ -16,7 +16,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import edited_document, long_names, merged, placed
 from flopcast.io.jobs import job_of, read_file
-from flopcast.io.sources import assuming, exists, is_path, read_source, with_model
+from flopcast.io.sources import Said, assuming, exists, is_path, read_source, with_model
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -57,7 +57,9 @@ def read_from(
         changes, job = (job, *changes), None
     document, stated = Document("command line", {}, {}), None
     if job:
-        document, stated = read_source(job, _devices(named, changes))
+        source = read_source(job, _said(named, changes))
+        document, stated = source.document, source.devices
+        named = named | ({"model": None} if source.has_model else {})
     if not isinstance(document.data, dict):
         return read(document)
     model, site = named["model"] or document.data.get("model"), named["site"]
@@ -87,6 +89,8 @@ def read_words(
     document = _with_options(document, **named)
     document, mistyped = _tried(document, lambda given: edited_document(given, changes))
     gpus = named["gpus"] or _unsized(document, stated)
+    if stated is not None and gpus == stated and not _cluster(document):
+        gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
     document = _with_price(document, named.get("price"), anew=False)
     problems = (*unsized, *mistyped)
@@ -149,16 +153,26 @@ def _others(batch: object) -> dict[str, object]:
     return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
 
 
-def _devices(named: Mapping[str, object], changes: Sequence[str]) -> int | None:
-    """How many devices the words ask for, where they do: a launch script may not say it."""
-    gpus = named["gpus"]
-    if isinstance(gpus, int):
-        return gpus
+def _said(named: Mapping[str, object], changes: Sequence[str]) -> Said:
+    """What the words say that a file of another program may leave open: devices, the model, its format.
+
+    A cluster that is named without a size counts whole, where nothing else tells the devices.
+    """
+    gpus, model, kind = named["gpus"], named["model"], named.get("file_kind")
     clusters = [change.removeprefix("cluster=") for change in changes if change.startswith("cluster=")]
     name, _, nodes = str([named["cluster"], *clusters][-1]).partition(":")
-    if nodes.isdecimal() and name in catalog.names("clusters"):
-        return int(nodes) * catalog.cluster(name).node.devices
-    return None
+    devices, whole = gpus if isinstance(gpus, int) else None, None
+    if devices is None and name in catalog.names("clusters"):
+        if nodes.isdecimal():
+            devices = int(nodes) * catalog.cluster(name).node.devices
+        elif not nodes:
+            whole = catalog.cluster(name).num_devices
+    return Said(
+        devices=devices,
+        whole=whole,
+        model=model if isinstance(model, str) else None,
+        kind=kind if isinstance(kind, str) else None,
+    )
 
 
 def _with_defaults(document: Document) -> Document:

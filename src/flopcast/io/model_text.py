@@ -32,14 +32,14 @@ def model_text(mapping: Mapping[str, object]) -> str:
             for entry in value:
                 lines += _entry(entry)
         else:
-            lines.append(f"{key}: {_flow(value)}")
+            lines.append(f"{key}: {flow(value)}")
     return "\n".join(lines) + "\n"
 
 
 def _entry(entry: object) -> list[str]:
     """One block or source: its keys in the catalogue's order, a source on one line."""
     if not isinstance(entry, Mapping) or "mixer" not in entry:
-        return [f"  - {_flow(entry)}"]
+        return [f"  - {flow(entry)}"]
     keys = [key for key in FIRST if key in entry] + [key for key in entry if key not in FIRST]
     lines = [line for key in keys for line in _field(key, entry[key])]
     return [f"  - {lines[0].lstrip()}", *lines[1:]]
@@ -48,12 +48,12 @@ def _entry(entry: object) -> list[str]:
 def _field(key: str, value: object) -> list[str]:
     """A field of a block: on one line, or a line for each part of its lists (a traced mixer)."""
     if not isinstance(value, Mapping) or not any(_is_list(inner) for inner in value.values()):
-        return [f"    {key}: {_flow(value)}"]
+        return [f"    {key}: {flow(value)}"]
     lines = [f"    {key}:"]
     for name, inner in value.items():
         listed = inner if _is_list(inner) else ()
-        lines.append(f"      {name}:" + ("" if listed else f" {_flow(inner)}"))
-        lines += [f"        - {_flow(part)}" for part in listed]
+        lines.append(f"      {name}:" + ("" if listed else f" {flow(inner)}"))
+        lines += [f"        - {flow(part)}" for part in listed]
     return lines
 
 
@@ -64,12 +64,12 @@ def _is_list(value: object) -> bool:
     return bool(value) and isinstance(value[0], Mapping)
 
 
-def _flow(value: object) -> str:
+def flow(value: object) -> str:
     """A value on one line: words as they are where YAML cannot mistake them, other texts quoted."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, float) and value == int(value):
         return str(int(value))
     if isinstance(value, str) and value.replace("_", "").isalpha() and value.islower():

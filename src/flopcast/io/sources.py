@@ -1,14 +1,14 @@
-"""What a path may hold: a job file, a launch script, a model's config.json, a folder with one.
+"""What a path may hold: a job file, a launch script, another program's configuration, a config.json.
 
 Answers: which job, or which model, does this file describe, whoever wrote it?
-Elsewhere: what each format means (hugging_face/config.py, megatron/document.py, jobs.py).
+Elsewhere: what each format means (hugging_face/config.py, megatron/document.py, foreign/, jobs.py).
 
 A file is told by what is in it, not by its name alone: a mapping with `model_type` or `architectures` is
-a Hugging Face config, wherever it stands.
+a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flopcast.io.edits import placed
@@ -17,6 +17,8 @@ from flopcast.io.yaml_text import Document, read_yaml
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 CONFIG = "config.json"
+SCRIPT = "megatron"  # the kind of a launch script
+OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
 
 
 def is_path(text: str) -> bool:
@@ -25,7 +27,7 @@ def is_path(text: str) -> bool:
     >>> is_path("./config.json"), is_path("qwen2.5-7b")
     (True, False)
     """
-    return "/" in text or Path(text).suffix in (".json", ".yaml", ".yml", *SCRIPTS) or exists(text)
+    return "/" in text or Path(text).suffix in (".json", ".yaml", ".yml", ".toml", *SCRIPTS) or exists(text)
 
 
 def exists(text: str) -> bool:
@@ -36,23 +38,46 @@ def exists(text: str) -> bool:
         return False
 
 
-def read_source(path: str, devices: int | None) -> tuple[Document, int | None]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What the command line says beside a file: devices, the model in place of its own, its format.
+
+    `whole` are the devices of a cluster that is named without a number of them.
+    """
+
+    devices: int | None = None
+    whole: int | None = None
+    model: str | None = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Source:
+    """The document of a job, how many devices the file trains on, and whether `Said.model` is in it."""
+
+    document: Document
+    devices: int | None = None
+    has_model: bool = False
+
+
+def read_source(path: str, said: Said) -> Source:
     """The document of a job, from a file of any known format.
 
-    What begins with `#!`, or has the ending of one, is a launch script.
+    What begins with `#!`, or has the ending of one, is a launch script; what has the keys of another
+    program is that program's (foreign/kinds.py).
 
     Parameters
     ----------
     path : str
-        A job in YAML or JSON; a launch script of Megatron-LM; a Hugging Face config.json or its folder.
-    devices : int or None
-        What the command line says of the number of devices: a launch script may leave it open.
+        A job in YAML or JSON; a launch script of Megatron-LM; a configuration of another program; a Hugging
+        Face config.json or its folder.
+    said : Said
+        What the file may leave open.
 
     Returns
     -------
-    document : Document
-    devices : int or None
-        How many devices a launch script trains on; None for files that say it otherwise, or nothing.
+    Source
+        `devices` is None for files that say it otherwise, or not at all.
 
     Raises
     ------
@@ -60,20 +85,58 @@ def read_source(path: str, devices: int | None) -> tuple[Document, int | None]:
         The file cannot be read, or is none of these.
     """
     place = _in_folder(Path(path))
-    return source_of(read_file(place), str(place), devices)
+    return source_of(read_file(place), str(place), said)
 
 
-def source_of(raw: bytes, name: str, devices: int | None) -> tuple[Document, int | None]:
-    """As `read_source`, of a file's bytes; its name tells the ending, and is told in faults."""
-    if name.endswith(SCRIPTS) or raw.startswith(b"#!"):
+def source_of(raw: bytes, name: str, said: Said) -> Source:
+    """As `read_source`, of a file's bytes; its name tells the ending, and is told in faults.
+
+    No file is opened, unless `said.model` is a path.
+    """
+    ending = Path(name).suffix
+    if said.kind == SCRIPT or (not said.kind and (ending in SCRIPTS or raw.startswith(b"#!"))):
         from flopcast.io.megatron.document import launch_document, ranks_of
 
-        script = launch_document(raw, name, devices)
-        return script, ranks_of(script)
+        script = launch_document(raw, name, said.devices)
+        return Source(document=script, devices=ranks_of(script))
+    if said.kind or ending == ".toml":
+        return _foreign(raw, name, said)
     document = read_yaml(raw, name)
+    if isinstance(document.data, dict) and not OWN & document.data.keys():
+        from flopcast.io.foreign.kinds import kind_of
+
+        kind = kind_of(document)
+        if kind:
+            return _foreign(raw, name, replace(said, kind=kind))
     if _is_config(document):
         document = _with_model(Document("command line", {}, {}), document)
-    return document, None
+    return Source(document=document)
+
+
+def _foreign(raw: bytes, name: str, said: Said) -> Source:
+    """The job of another program's file; a model that the command line names takes the place of its own.
+
+    What is trained of a model (adapters) stays as the file has it.
+    """
+    from flopcast.io.foreign.kinds import known_kind, parsed, read_kind
+    from flopcast.io.foreign.sheet import Asked
+    from flopcast.io.megatron.document import ranks_of
+
+    document = parsed(raw, name)
+    asked = Asked(devices=said.devices, whole=said.whole, model=said.model is not None)
+    document = read_kind(document, known_kind(said.kind, document), asked)
+    devices = ranks_of(document)
+    if said.model is None or not isinstance(document.data, dict):
+        return Source(document=document, devices=devices)
+    own = document.data.get("model")
+    kept = {"adapters": own["adapters"]} if isinstance(own, dict) and "adapters" in own else {}
+    named: object = {"base": said.model}
+    if is_path(said.model):
+        document = with_model(document, said.model)
+        named = document.data["model"] if isinstance(document.data, dict) else {}
+    data = document.data if isinstance(document.data, dict) else {}
+    model = named | kept if isinstance(named, dict) else named
+    return Source(document=replace(document, data=data | {"model": model}), devices=devices, has_model=True)
 
 
 def read_model_file(path: str) -> Document:

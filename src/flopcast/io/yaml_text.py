@@ -81,7 +81,7 @@ def read_yaml(raw: bytes, name: str) -> Document:
     >>> read_yaml(b'{"seq": 2048, "name": "on"}', "job.json").data
     {'seq': 2048, 'name': 'on'}
     """
-    text = _decode(raw, name)
+    text = decoded(raw, name)
     builder = _Builder(name)
     try:
         for event in yaml.parse(text, Loader=_PARSER):
@@ -90,26 +90,26 @@ def read_yaml(raw: bytes, name: str) -> Document:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise _refuse(name, line, "text", said, "well-formed YAML or JSON", "mend the line") from None
+        raise refuse(name, line, "text", said, "well-formed YAML or JSON", "mend the line") from None
     return Document(name, builder.result, builder.lines)
 
 
-def _decode(raw: bytes, name: str) -> str:
+def decoded(raw: bytes, name: str) -> str:
     """The text, refused here where it is none: libyaml's own message for a picture helps nobody."""
     if len(raw) > MAX_BYTES:
         found, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
-        raise _refuse(name, 1, "size", found, allowed, "give a smaller file")
+        raise refuse(name, 1, "size", found, allowed, "give a smaller file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise _refuse(
+        raise refuse(
             name, line, "encoding", raw[error.start : error.start + 8], "UTF-8 text", "save as UTF-8"
         ) from None
     bad = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
-        raise _refuse(name, line, "character", bad.group(), "printable text", "is this a text file at all?")
+        raise refuse(name, line, "character", bad.group(), "printable text", "is this a text file at all?")
     if text.lstrip()[:1] in ("{", "["):  # JSON writes characters beyond sixteen bits as two escapes
         text = _PAIR.sub(lambda pair: _joined(pair.group(1), pair.group(2)), text)
     return text
@@ -144,17 +144,17 @@ class _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
-                raise _refuse(self.name, line, "document", "---", "one document", "keep only the first")
+                raise refuse(self.name, line, "document", "---", "one document", "keep only the first")
         elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             name = getattr(event, "anchor", None)
-            raise _refuse(self.name, line, "anchor", name, "plain data", "write the value out")
+            raise refuse(self.name, line, "anchor", name, "plain data", "write the value out")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self._stack.pop()
             self._keys.pop()
         elif isinstance(event, yaml.NodeEvent):
             tag = getattr(event, "tag", None)
             if tag not in (None, "!"):
-                raise _refuse(self.name, line, "tag", tag, "plain data", "leave the tag out")
+                raise refuse(self.name, line, "tag", tag, "plain data", "leave the tag out")
             self._node(event, line)
 
     def _node(self, event: yaml.NodeEvent, line: int) -> None:
@@ -172,7 +172,7 @@ class _Builder:
             {} if isinstance(event, yaml.MappingStartEvent) else []
         )
         if len(self._stack) >= MAX_DEPTH:
-            raise _refuse(
+            raise refuse(
                 self.name, line, "depth", len(self._stack) + 1, f"at most {MAX_DEPTH} levels", "flatten it"
             )
         self._place(container)
@@ -182,11 +182,11 @@ class _Builder:
     def _key(self, event: yaml.NodeEvent, line: int) -> None:
         """Keys stay text, `1` and `"1"` alike; the second of two equal ones is refused, not preferred."""
         if not isinstance(event, yaml.ScalarEvent):
-            raise _refuse(self.name, line, "key", "a list or mapping", "a word", "use a plain key")
+            raise refuse(self.name, line, "key", "a list or mapping", "a word", "use a plain key")
         holder, path = self._stack[-1]
         if isinstance(holder, dict) and event.value in holder:
             first = self.lines.get((*path, event.value), line)
-            raise _refuse(
+            raise refuse(
                 self.name, line, event.value, "given twice", f"once (first on line {first})", "keep one"
             )
         self._keys[-1] = event.value
@@ -216,7 +216,7 @@ class _Builder:
         """The meaning of a plain scalar; what is quoted or in a block is text, whatever it looks like."""
         value = resolve(event.value) if event.implicit[0] else event.value
         if isinstance(value, float) and not math.isfinite(value):
-            raise _refuse(self.name, line, "number", event.value, "a finite number", "write a number")
+            raise refuse(self.name, line, "number", event.value, "a finite number", "write a number")
         return value
 
 
@@ -241,7 +241,7 @@ def resolve(text: str) -> object:
     return text
 
 
-def _refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
+def refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
     """One fault of the text itself: reading ends with the first, as what follows cannot be trusted."""
     return SpecError(
         [

@@ -1,0 +1,70 @@
+"""`flopcast import KIND`: jobs out of other programs' configurations, one command for each format."""
+
+from pathlib import Path
+
+import click
+
+from flopcast.io.sources import SCRIPT
+
+TOLD = "The job of {told}, as YAML.\n\n{more}"
+MORE = """What was assumed, and keys that are not known, are told on stderr. Nothing is executed, and no
+other file is opened. Without --cluster the job is written without one: name it when it is predicted.
+
+\b
+flopcast import {kind} FILE --gpus 16 -o job.yaml
+flopcast predict FILE --cluster dgx-h100:2"""
+
+
+def job_commands() -> list[click.Command]:
+    """A command for each format of `io.foreign.kinds.KINDS`, and one for launch scripts."""
+    from flopcast.io.foreign.kinds import KINDS
+
+    told = {SCRIPT: "a launch script of Megatron-LM"} | {name: kind.told for name, kind in KINDS.items()}
+    return [_command(kind, text) for kind, text in told.items()]
+
+
+def _command(kind: str, told: str) -> click.Command:
+    """The command of one format."""
+
+    def run(file: str, out: Path | None, **named: object) -> None:
+        _import(kind, file, out, named)
+
+    return click.Command(
+        kind,
+        callback=run,
+        short_help=f"The job of {told}.",
+        help=TOLD.format(told=told, more=MORE.format(kind=kind)),
+        params=[
+            click.Argument(["file"], metavar="FILE"),
+            click.Option(["--model"], help="In place of the file's: a name, a config.json, YAML."),
+            click.Option(["--cluster"], help="A cluster of the catalogue; NAME:NODES for a part of it."),
+            click.Option(["--gpus"], type=click.IntRange(min=1), help="Devices of the job."),
+            click.Option(["-o", "--out"], type=click.Path(path_type=Path), help="Write here."),
+        ],
+    )
+
+
+def _import(kind: str, file: str, out: Path | None, named: dict[str, object]) -> None:
+    """Read, check what can be checked, and write."""
+    from flopcast.cli.asking import check_writable
+    from flopcast.io.asked import read_from
+    from flopcast.io.job_text import job_text
+    from flopcast.io.jobs import job_of
+
+    check_writable("--out", out)
+    unsaid = dict.fromkeys(("plan", "stack", "site", "seq"))
+    document = read_from(file, (), lambda found: found, file_kind=kind, **unsaid, **named)
+    data = document.data if isinstance(document.data, dict) else {}
+    told = data.get("assumptions")
+    for note in told if isinstance(told, list) else []:
+        click.echo(f"note: {note}", err=True)
+    missing = [noun for noun in ("model", "cluster") if noun not in data]
+    if missing:
+        click.echo(f"note: without {' and '.join(missing)}: add --{missing[0]} NAME", err=True)
+    else:
+        job_of(document)
+    if out is None:
+        click.echo(job_text(data), nl=False)
+        return
+    out.write_text(job_text(data), encoding="utf-8")
+    click.echo(f"{out}: written", err=True)

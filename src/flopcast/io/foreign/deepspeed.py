@@ -1,0 +1,250 @@
+"""DeepSpeed's JSON as a job without its model: sharding, batch, precision, buckets.
+
+Answers: which plan and which stack does a DeepSpeed configuration ask for?
+Elsewhere: the launch script of Megatron-DeepSpeed (megatron/document.py), settings inside another file
+(tuning.py). The file names no model, no length of a sequence and no number of devices: these come from the
+command line. Pipeline and tensor parallelism are the program's, not the file's, but for `tensor_parallel`.
+
+References
+----------
+https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero/config.py: names, defaults,
+and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
+"""
+
+from flopcast.io.foreign.keys import Keys, under
+from flopcast.io.foreign.sheet import AUTO, Asked, Sheet
+from flopcast.io.yaml_text import Document
+
+TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+STAGE = "zero_optimization.stage"
+TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
+TRAINER = "as the Trainer of transformers has it where nothing is said"
+TRAINER_MICRO = 8  # per_device_train_batch_size of TrainingArguments
+BUCKET = 500_000_000  # reduce_bucket_size
+DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "fp32": "fp32"}
+OPTIMIZERS = {
+    "adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "torch_adam": "adamw", "adamw_torch": "adamw",
+    "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit", "sgd": "sgd_momentum", "adafactor": "adafactor",
+}  # fmt: skip
+
+KEYS = Keys(
+    program="DeepSpeed",
+    read=f"""
+    {TOTAL} {MICRO} {STEPS} {SEQUENCE} {TENSOR} fp16.enabled bf16.enabled bfloat16.enabled
+    communication_data_type optimizer.type
+    """
+    + under(
+        "zero_optimization",
+        """stage overlap_comm reduce_scatter reduce_bucket_size stage3_prefetch_bucket_size mics_shard_size
+        offload_optimizer.device offload_param.device cpu_offload cpu_offload_params""",
+    ),
+    free={
+        "how fast a model learns": """
+        optimizer.params.* scheduler.* gradient_clipping gradient_predivide_factor
+        zero_allow_untested_optimizer""",
+        "the scale of a loss is a number": under(
+            "fp16",
+            """loss_scale loss_scale_window initial_scale_power hysteresis min_loss_scale auto_cast
+            consecutive_hysteresis fp16_master_weights_and_grads""",
+        ),
+        "what is printed, saved and watched": """
+        steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.*
+        comet.* monitor_config.* comms_logger.* flops_profiler.* checkpoint.* seed logging data_types.*
+        use_data_before_expert_parallel_ dataloader_drop_last zero_force_ds_cpu_optimizer aio.*
+        load_universal_checkpoint compile.* nebula.* timers.* autotuning.* train_steps""",
+        "how buffers are laid out": under(
+            "zero_optimization",
+            """contiguous_gradients allgather_partitions allgather_bucket_size sub_group_size
+            stage3_max_live_parameters stage3_max_reuse_distance stage3_param_persistence_threshold
+            stage3_model_persistence_threshold
+            stage3_gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save
+            load_from_fp32_weights elastic_checkpoint legacy_stage1 ignore_unused_parameters
+            round_robin_gradients memory_efficient_linear find_unused_parameters cpu_offload_use_pin_memory
+            offload_optimizer.pin_memory offload_optimizer.buffer_count offload_optimizer.fast_init
+            offload_optimizer.pipeline_read offload_optimizer.pipeline_write offload_optimizer.nvme_path
+            offload_optimizer.buffer_size offload_optimizer.ratio offload_param.pin_memory
+            offload_param.buffer_count offload_param.buffer_size offload_param.max_in_cpu
+            offload_param.nvme_path pipeline_loading_checkpoint use_multi_rank_bucket_allreduce
+            stage3_use_all_reduce_for_fetch_params param_persistence_threshold model_persistence_threshold
+            max_live_parameters max_reuse_distance prefetch_bucket_size""",
+        ),
+        "the program says whether anything is recomputed; this says how": under(
+            "activation_checkpointing",
+            "contiguous_memory_optimization number_checkpoints synchronize_checkpoint_boundary profile",
+        ),
+    },
+    left_out={
+        "prescale_gradients": "one more pass over gradients is left out",
+        "sparse_gradients": "gradients of tables are counted as dense",
+        "fp32_allreduce": "gradients are reduced in the type that communication_data_type names",
+        "activation_checkpointing.partition_activations": "nothing says that activations are recomputed; "
+        "if so, add plan.recompute=full plan.partition_activations=true",
+        "disable_allgather": "updated parameters are counted as gathered",
+        "torch_autocast.enabled": "weights are counted in 16 bits beside fp32 ones",
+        "zero_optimization.zero_hpz_partition_size": "a second shard inside a node (ZeRO++) is left out",
+        "zero_optimization.mics_hierarchical_params_gather": "parameters are gathered in one hop",
+        "pipeline.*": "the program decides whether it runs a pipeline: add plan.pipeline_parallel=N",
+    },
+    refused={
+        "zero_optimization.zero_quantized_weights": "quantised gathers (ZeRO++)",
+        "zero_optimization.zero_quantized_nontrainable_weights": "quantised gathers (ZeRO++)",
+        "zero_optimization.zero_quantized_gradients": "quantised reductions (ZeRO++)",
+        "activation_checkpointing.cpu_checkpointing": "offload of activations",
+        "elasticity.enabled": "a batch that depends on the number of devices (elasticity)",
+        "curriculum_learning.enabled": "sequences that grow while training (curriculum learning)",
+        "data_efficiency.enabled": "sequences that change while training (data efficiency)",
+        "progressive_layer_drop.enabled": "layers that are dropped at random",
+        "sparse_attention.mode": "sparse attention",
+        "compression_training.*": "compression while training",
+        "hybrid_engine.enabled": "generation beside training",
+        "amp.enabled": "NVIDIA Apex's mixed precision",
+        "quantize_training.enabled": "quantisation while training",
+        "eigenvalue.enabled": "eigenvalues while training",
+    },
+    fine={
+        "zero_optimization.zero_hpz_partition_size": (1,),
+        "pipeline.*": (True, "auto"),
+        "fp32_allreduce": (True,),
+    },
+)
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a DeepSpeed file, without model, cluster and batch of sequences.
+
+    Examples
+    --------
+    >>> read(Document("ds.json", {"train_batch_size": 64, "bf16": {"enabled": True},
+    ...     "zero_optimization": {"stage": 3}}, {}), Asked(devices=8)).data["plan"]
+    {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
+    """
+    sheet = Sheet(document, KEYS, asked)
+    tensor, sequence = sheet.count(TENSOR, least=0) or 1, sheet.count(SEQUENCE)
+    share = sheet.first(TENSOR, SEQUENCE)
+    replicas = sheet.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
+    sheet.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        sheet.put(("plan", "tensor_parallel"), tensor, TENSOR)
+    if sequence > 1:
+        sheet.put(("plan", "context_parallel"), sequence, SEQUENCE)
+        sheet.put(("plan", "context_exchange"), "all_to_all", SEQUENCE)
+    read_batch(sheet, replicas)
+    stage = read_sharding(sheet, sequence=sequence)
+    precision = read_precision(sheet)
+    sheet.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
+    kind = sheet.choice("optimizer.type", OPTIMIZERS, "adamw")
+    if kind != "adamw":
+        sheet.put(("plan", "optimizer"), kind, "optimizer.type")
+    sheet.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(sheet, stage, precision))
+    return sheet.made()
+
+
+def read_batch(sheet: Sheet, replicas: int) -> None:
+    """Micro-batch and global batch, of which two of three numbers are enough, and one without accumulation.
+
+    "auto" stands for what the Trainer was told, which this file does not say.
+    """
+    total, micro, steps = (
+        None if sheet.raw(key) in (None, AUTO) else sheet.count(key) for key in (TOTAL, MICRO, STEPS)
+    )
+    if total is not None and micro is not None and steps is not None:
+        _check_identity(sheet, (total, micro, steps), replicas)
+    if micro is None and total is None:
+        micro = sheet.count(MICRO, TRAINER_MICRO, auto=TRAINER)
+        if not sheet.has(MICRO):
+            because = "DeepSpeed asks for either"
+            sheet.fault(MICRO, f"a whole number, or {TOTAL}", because, f"add {MICRO}", "is missing")
+    if micro is None:
+        whole = sheet.count(TOTAL)
+        share = replicas * (steps or 1)
+        micro = max(whole // share, 1)
+        if whole % share:
+            because = f"{replicas} data-parallel ranks take {steps or 1} micro-batches each"
+            sheet.fault(TOTAL, f"a multiple of {share}", because, f"write {micro * share}")
+        sheet.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
+    if steps is None and total is None:
+        steps = sheet.count(STEPS, 1, auto=TRAINER)
+    if total is None:
+        total = micro * (steps or 1) * replicas
+        sheet.assume(f"{TOTAL} {total}: micro-batch · accumulation · ranks", TOTAL)
+    sheet.put(("plan", "micro_batch"), micro, MICRO, TOTAL)
+    sheet.put(("plan", "global_batch"), total, TOTAL, STEPS, MICRO)
+
+
+def _check_identity(sheet: Sheet, batch: tuple[int, int, int], replicas: int) -> None:
+    """The fault of three numbers that contradict each other: DeepSpeed would not start."""
+    total, micro, steps = batch
+    right = micro * steps * replicas
+    if total != right and not sheet.faulty(TOTAL, MICRO, STEPS, "world size"):
+        allowed = f"{micro} · {steps} · {replicas} = {right}"
+        because = f"{TOTAL} = micro-batch · accumulation · data-parallel ranks"
+        fix = f"write {right}, or use {total // (micro * steps)} data-parallel ranks"
+        sheet.fault(TOTAL, allowed, because, fix if total % (micro * steps) == 0 else f"write {right}")
+
+
+def read_sharding(sheet: Sheet, section: str = "zero_optimization", sequence: int = 1) -> int:
+    """ZeRO stage, groups that shard (MiCS), offload; the stage is returned.
+
+    Parameters
+    ----------
+    section : str
+        Where the settings stand, "deepspeed.zero_optimization" inside another file.
+    sequence : int
+        Ranks that share a sequence: they are counted among those of a group.
+    """
+    key = f"{section}.stage"
+    stage = sheet.count(key, 0, least=0)
+    if stage > 3:
+        sheet.fault(key, "0, 1, 2, 3", "ZeRO has three stages", "write 3")
+        stage = 3
+    sheet.put(("plan", "zero"), stage, key)
+    group = sheet.count(f"{section}.mics_shard_size", -1, least=-1)
+    if group > 0:
+        sheet.put(("plan", "data_shard"), max(group // sequence, 1), f"{section}.mics_shard_size")
+    devices = {"none": "", "cpu": "cpu", "nvme": "nvme"}
+    moved = [f"{section}.{part}.device" for part in ("offload_optimizer", "offload_param")]
+    old = [f"{section}.cpu_offload", f"{section}.cpu_offload_params"]
+    found = [name for name in moved if sheet.choice(name, devices, "")]
+    found += [name for name in old if sheet.flag(name)]
+    if found:
+        sheet.put(("plan", "offload"), True, *found)
+    return stage
+
+
+def read_precision(sheet: Sheet) -> str:
+    """fp16 or bf16; training in fp32 is not built."""
+    told = "where the Trainer is told bf16"
+    bf16 = sheet.first("bf16.enabled", "bfloat16.enabled")
+    half = sheet.flag("fp16.enabled", False, auto="where the Trainer is told bf16")
+    brain = sheet.flag(bf16, not half, auto=told) if sheet.raw(bf16) == AUTO else sheet.flag(bf16)
+    if half and brain:
+        sheet.fault("fp16.enabled", "one of fp16 and bf16", "weights have one type", "set one to false")
+    if not half and not brain and not sheet.faulty("fp16.enabled", bf16):
+        sheet.refuse(bf16, "training in fp32", 'set "bf16": {"enabled": true}')
+    return "fp16" if half else "bf16"
+
+
+def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]:
+    """What the file changes of the stack `deepspeed-zero`.
+
+    Reductions overlap with the backward by themselves in stage 3 alone; they travel in the type of the
+    weights unless `communication_data_type` names another.
+    """
+    overlap, prefetch = "zero_optimization.overlap_comm", "zero_optimization.stage3_prefetch_bucket_size"
+    bucket = "zero_optimization.reduce_bucket_size"
+    dtype = sheet.choice("communication_data_type", DTYPES, precision)
+    gradients: dict[str, object] = {
+        "dtype": dtype,
+        "overlap": sheet.flag(overlap, stage == 3),
+        "bucket_elements": sheet.count(bucket, BUCKET, auto="hidden size squared, is taken as the default"),
+    }
+    if not sheet.flag("zero_optimization.reduce_scatter", True) or stage == 0:
+        gradients["collective"] = "all_reduce"
+    if precision == "fp16":
+        gradients["overflow_checks"] = 1
+    changes: dict[str, object] = {"gradients": gradients}
+    told = "hidden size squared, is taken as the default"
+    sharding: dict[str, object] = {"gradient_dtype": precision} if precision == "fp16" else {}
+    if stage == 3 and sheet.count(prefetch, 50_000_000, least=0, auto=told) == 0:
+        sharding["prefetch_units"] = 0
+    return changes | ({"sharding": sharding} if sharding else {})

@@ -1,0 +1,127 @@
+"""Which foreign formats there are, and which of them a file has.
+
+Answers: who wrote this file, and which function reads it?
+Elsewhere: what its keys mean (one file for each format), job files of our own and Hugging Face configs
+(sources.py). A format is told by keys that no other has; where several fit, the reader is asked.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.foreign import deepspeed
+from flopcast.io.foreign.sheet import Asked
+from flopcast.io.foreign.toml_text import read_toml
+from flopcast.io.yaml_text import Document, read_yaml
+
+FEWEST_SIGNS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """A format: what a person calls it, its reader, and keys (with dots) that tell it from others.
+
+    A sign that ends in "=" and a text is that key with a value that begins so.
+    """
+
+    told: str
+    read: Callable[[Document, Asked], Document]
+    signs: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "deepspeed": Kind(
+        told="a configuration of DeepSpeed, JSON",
+        read=deepspeed.read,
+        signs="""train_batch_size train_micro_batch_size_per_gpu zero_optimization zero_optimization.stage
+        gradient_accumulation_steps fp16.enabled bf16.enabled steps_per_print""",
+    )
+}
+
+
+def parsed(raw: bytes, name: str) -> Document:
+    """The plain data of a foreign file: TOML by its name's ending, else YAML or JSON."""
+    return read_toml(raw, name) if name.lower().endswith(".toml") else read_yaml(raw, name)
+
+
+def kind_of(document: Document) -> str | None:
+    """The format of a file, None where no signs of any are found.
+
+    Raises
+    ------
+    SpecError
+        Several formats fit equally well.
+    """
+    counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
+    most = max(counts.values())
+    best = [name for name, count in counts.items() if count == most]
+    if most < FEWEST_SIGNS:
+        return None
+    if len(best) > 1:
+        names = " or ".join(best)
+        raise SpecError([_ambiguous(document, names)])
+    return best[0]
+
+
+def known_kind(kind: str | None, document: Document) -> str:
+    """The format that is asked for, or the one that the file has.
+
+    Raises
+    ------
+    SpecError
+        There is no such format, or the file has none.
+    """
+    asked = kind or kind_of(document)
+    if asked in KINDS:
+        return str(asked)
+    allowed = ", ".join(["megatron", *KINDS])
+    because = "no other format is read" if asked else "the keys of no known format are found in it"
+    where = "argument --kind" if asked else document.where(())
+    near = difflib.get_close_matches(str(asked), KINDS, n=1)
+    fix = f"did you mean {near[0]}?" if near else f"say which it is, --kind {next(iter(KINDS))}"
+    raise SpecError(
+        [Problem(where=where, field="format", value=asked, allowed=allowed, because=because, fix=fix)]
+    )
+
+
+def read_kind(document: Document, kind: str, asked: Asked) -> Document:
+    """The job that a file of this format describes.
+
+    Raises
+    ------
+    SpecError
+        The file is no mapping, or every fault of its keys, each with its line.
+    """
+    if not isinstance(document.data, dict) or not document.data:
+        because = f"it is read as {KINDS[kind].told}"
+        raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
+    return KINDS[kind].read(document, asked)
+
+
+def _signs(data: object, signs: str) -> int:
+    """How many of the signs a file has."""
+    return sum(_has(data, sign) for sign in signs.split())
+
+
+def _has(data: object, sign: str) -> bool:
+    """Whether a key is there, with the beginning of its value where the sign has one."""
+    key, _, start = sign.partition("=")
+    for part in key.split("."):
+        if not isinstance(data, dict) or part not in data:
+            return False
+        data = data[part]
+    return not start or str(data).startswith(start)
+
+
+def _ambiguous(document: Document, names: str) -> Problem:
+    """The fault of a file that two formats fit."""
+    return _fault(document, "format", names, "a file that one format fits", "its keys are those of both")
+
+
+def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
+    """A fault of a whole file."""
+    fix = f"say which it is, --kind {next(iter(KINDS))}"
+    return Problem(
+        where=document.where(()), field=field, value=value, allowed=allowed, because=because, fix=fix
+    )

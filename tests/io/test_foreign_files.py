@@ -1,0 +1,86 @@
+"""Files of other programs as they lie about: each is known by its keys, and planned or refused by name."""
+
+import pytest
+from foreign_cases import FOREIGN, faults_in, files, job_in
+
+from flopcast.api import predict
+from flopcast.io.foreign.kinds import KINDS, kind_of, parsed
+from flopcast.io.job_text import job_text
+from flopcast.io.jobs import job_of
+from flopcast.io.sources import Said, read_source
+from flopcast.io.yaml_text import read_yaml
+
+SAID = {  # what the command line says beside the files of a format
+    "deepspeed": {"model": "llama-2-7b"}
+}
+PLANS = {
+    "deepspeed/total_only.json": "dp=8 mbs=64 gbs=512 zero=1",
+    "deepspeed/ulysses_mics.json": "dp=2 cp=4 mbs=1 gbs=8 dp_shard=2 context_exchange=all_to_all zero=3",
+    "deepspeed/zero1_fp16_tabs.json": "dp=8 mbs=2 gbs=256 zero=1 precision=fp16",
+    "deepspeed/zero2_auto.json": "dp=8 mbs=8 gbs=64 zero=2",
+    "deepspeed/zero3_bf16.json": "dp=8 mbs=4 gbs=128 zero=3",
+}
+OWN = {}  # what is said beside one file alone
+REFUSED = {
+    "deepspeed/zero3_offload.json": [(7, "plan.offload")],
+    "deepspeed/zeropp_curriculum.json": [
+        (7, "zero_optimization.zero_quantized_weights"),
+        (9, "zero_optimization.zero_quantized_gradients"),
+        (12, "curriculum_learning.enabled"),
+    ],
+}
+
+
+def said(file):
+    """What the command line says beside a file."""
+    return SAID.get(file.split("/")[0], {}) | OWN.get(file, {})
+
+
+def test_every_file_is_either_planned_or_refused():
+    assert sorted(PLANS | REFUSED) == files()
+
+
+@pytest.mark.parametrize("file", files())
+def test_a_file_is_known_by_its_keys(file):
+    document = parsed((FOREIGN / file).read_bytes(), file)
+
+    assert kind_of(document) == file.split("/")[0]
+
+
+@pytest.mark.parametrize("file", PLANS)
+def test_a_file_is_the_plan_that_its_numbers_say(file):
+    plan = job_in(FOREIGN / file, **said(file)).plan
+
+    words = set(PLANS[file].split())
+    precision = {} if "precision=" in PLANS[file] else {"precision=bf16"}
+    assert set(plan.short().split()) == words.union(precision)
+
+
+@pytest.mark.parametrize("file", PLANS)
+def test_a_planned_file_is_predicted(file):
+    report = predict(job_in(FOREIGN / file, **said(file)))
+
+    assert report.step_time_s > 0
+    assert report.memory.device_used_bytes > 0
+
+
+@pytest.mark.parametrize("file", REFUSED)
+def test_what_is_not_built_is_refused_by_name_and_line(file):
+    assert faults_in(FOREIGN / file, **said(file)) == REFUSED[file]
+
+
+@pytest.mark.parametrize("file", PLANS)
+def test_a_written_job_is_the_job_of_the_file(file, tmp_path):
+    job = job_in(FOREIGN / file, **said(file))
+    beside = {"devices": job.cluster.num_devices, "model": said(file).get("model")}
+    data = read_source(str(FOREIGN / file), Said(**beside)).document.data
+    cluster = {"base": "dgx-h100", "nodes": -(-job.cluster.num_devices // 8)}
+    length = {"sequence_length": job.batch.sequence_length}
+
+    again = job_of(read_yaml(job_text(data | {"cluster": cluster, "batch": length}).encode(), "job.yaml"))
+
+    assert (again.model, again.plan, again.stack) == (job.model, job.plan, job.stack)
+
+
+def test_every_format_has_files():
+    assert {file.split("/")[0] for file in files()} == set(KINDS)
