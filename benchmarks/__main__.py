@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flopcast.api import load_job, predict
-from flopcast.cli.asking import job_from
+from flopcast.io.asked import job_from
 from flopcast.io.curves import load_book
 from flopcast.search.screen import screen_each
 from flopcast.spec.job import Job

@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from flopcast.cli.asking import job_from
+from flopcast.io.asked import job_from
 from flopcast.io.curves import load_book
 from flopcast.search.grid import num_plans
 from flopcast.search.shortlist import shortlist
