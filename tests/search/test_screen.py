@@ -210,6 +210,25 @@ def test_memory_is_that_of_the_job_with_this_plan():
         assert together.fits[index] == told.fits
 
 
+@pytest.mark.parametrize("schedule", ["auto", "gpipe", "zb_h1", "zb_v"])
+def test_memory_of_many_batches_is_that_of_each(schedule):
+    # plans that differ in their global batch share programs, and their memory until the pipeline is full
+    shape = {"dp": 8, "tp": 8, "pp": 8, "vpp": 2 if schedule == "zb_v" else 1, "sp": True}
+    job = job_on("megatron-2022")
+    plans = [
+        Plan(gbs=8 * number, zero=1, schedule=schedule, precision="bf16", **shape)
+        for number in (1, 2, 4, 16, 64, 128)
+    ]
+
+    found = screened(job, plans)
+
+    alone = [memory_of(job.model_copy(update={"plan": plan})) for plan in plans]
+    each = [one.device_used_bytes for one in alone]
+    assert found.device_used_bytes.tolist() == pytest.approx(each, rel=1e-12)
+    assert found.fits.tolist() == [one.fits for one in alone]
+    assert len(set(each)) > 2
+
+
 def test_the_jobs_own_plan_plays_no_part():
     job = job_on("megatron-2022")
     plans = [Plan(tp=8, pp=8, dp=8, gbs=gbs, precision="fp16") for gbs in (64, 128)]

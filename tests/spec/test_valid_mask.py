@@ -1,6 +1,7 @@
 """`valid` over arrays says of every plan what `check` says of it alone, and what dealing by hand says."""
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from spec_cases import DEEPSPEED, model
 
 from flopcast.spec.checks import Case
 from flopcast.spec.plan import Plan, batch_plans, structure_of
-from flopcast.workload.checks import check, valid
+from flopcast.workload.checks import RULES, check, valid
 
 GRID = {
     "tensor_parallel": (1, 2, 3, 4, 8),
@@ -130,3 +131,14 @@ def test_shuffling_a_batch_shuffles_its_mask():
     shuffled = mask(JOB, [plans[i] for i in order])
 
     assert (shuffled == mask(JOB, plans)[order]).all()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_rule_that_is_not_about_steps_says_the_same_whatever_the_global_batch(mode):
+    plans = batch_plans(plans_of(mode)[0])
+    unknown = replace(plans, global_batch=np.full_like(plans.global_batch, np.nan))
+    about = {"model": JOB.model, "cluster": JOB.cluster, "stack": JOB.stack, "batch": JOB.batch}
+
+    for rule in (rule for rule in RULES if not (rule.about_steps or rule.about_lists)):
+        told, blind = (np.asarray(rule.holds(Case(plans=each, **about))) for each in (plans, unknown))
+        assert np.array_equal(told, blind), rule.because

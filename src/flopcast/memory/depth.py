@@ -12,12 +12,13 @@ never fuller, whatever chunks weigh. What is left is a handful: one moment under
 are ways to share the same sum out over chunks under interleaved 1F1B.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import Integers, constant
+from flopcast.dtypes import Counts, Integers, constant
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.spec.batch import Rows
@@ -81,6 +82,32 @@ def depths(
     )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Moments:
+    """Moments of every stage class of a pipeline; counts of shape (stage classes, moments, columns).
+
+    A class with fewer moments than another repeats its last one. `at_work` is 1 for the class of the chunk
+    whose backward runs.
+    """
+
+    in_flight: Counts
+    waiting: Counts
+    at_work: Counts
+
+
+def of_classes(found: Sequence[Depths]) -> Moments:
+    """The moments of stage classes, one class a row."""
+    most, columns = max(len(each.task) for each in found), found[0].in_flight.shape[1]
+    rows = [np.minimum(np.arange(most), len(each.task) - 1) for each in found]
+    at_work = np.eye(columns + 1)[:, :-1]  # NOTHING, the last row, is no column
+    pairs = list(zip(found, rows, strict=True))
+    return Moments(
+        in_flight=np.stack([each.in_flight[row] for each, row in pairs]).astype(np.float64),
+        waiting=np.stack([each.waiting[row] for each, row in pairs]).astype(np.float64),
+        at_work=np.stack([at_work[each.at_work[row]] for each, row in pairs]),
+    )
+
+
 @lru_cache(maxsize=4096)
 def fullest(
     schedule: str | OwnSchedule,
@@ -126,12 +153,12 @@ def joined(found: list[Depths]) -> Depths:
 
 def _undominated(rows: Integers) -> Integers:
     """Places of rows that no other row reaches in every count; to be at work is more than not to be."""
-    order = np.argsort(-rows[:, :-1].sum(axis=1) - 0.5 * (rows[:, -1] != NOTHING), kind="stable")
+    counts, at_work = rows[:, :-1], rows[:, -1]
+    left = np.argsort(-counts.sum(axis=1) - 0.5 * (at_work != NOTHING), kind="stable")
     kept: list[int] = []
-    for place in order.tolist():
-        row = rows[place]
-        above = rows[kept]
-        same = (above[:, -1] == row[-1]) | (row[-1] == NOTHING)
-        if not (same & (above[:, :-1] >= row[:-1]).all(axis=1)).any():
-            kept.append(place)
+    while len(left):  # the fullest that is left is dominated by none: sums of those above are larger
+        place = int(left[0])
+        kept.append(place)
+        same = (at_work[left] == at_work[place]) | (at_work[left] == NOTHING)
+        left = left[~(same & (counts[left] <= counts[place]).all(axis=1))]
     return np.array(kept, dtype=np.intp)

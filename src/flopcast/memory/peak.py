@@ -16,21 +16,20 @@ of communicators. A plan fits if what is allocated does, beside context and comm
 before the first step counts too (`sharding.built_whole`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts, Floats
+from flopcast.dtypes import ZERO, Floats, Integers
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
-from flopcast.memory.depth import NOTHING, Depths, depths, fullest, joined
+from flopcast.memory.depth import NOTHING, Depths, fullest
+from flopcast.memory.levels import Weights, fullest_bytes, held_bytes
 from flopcast.memory.sharded import built_whole
-from flopcast.schedules import filled_after, schedule_of
+from flopcast.schedules import filled_after
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.orders import order_of
-from flopcast.spec.rows import alike
+from flopcast.spec.rows import of_rows
 from flopcast.workload.program import Programs
-from flopcast.workload.stages import Division
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -57,17 +56,12 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Held:
-    """Micro-batches that a stage class holds at its fullest moment of forwards and backwards.
+class Peak:
+    """Bytes of one rank at its fullest moment, as `Memory` has them; (plans, stage classes)."""
 
-    Counts of shape (plans, stage classes, chunk classes), chunks of one class added up; `at_work` is 1 for
-    the class of the chunk whose backward runs. Where micro-batches differ, every kind of a class has a
-    column (`categories.sizes`).
-    """
-
-    in_flight: Counts
-    waiting: Counts
-    at_work: Counts
+    reserved_bytes: Floats
+    device_used_bytes: Floats
+    needed_bytes: Floats
 
 
 def peak_memory(programs: Programs) -> Memory:
@@ -76,7 +70,32 @@ def peak_memory(programs: Programs) -> Memory:
     The larger of the fullest moment of the order and the update, chosen for each stage by itself. What the
     software keeps besides is the stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
     """
-    return _with_working(programs, _working(programs))
+    plans, weights = programs.plans, Weights.of(programs)
+    micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
+    every = np.arange(weights.shape[0])
+    return _with_working(programs, held_bytes(programs, weights, every, micro_batches[:, 0]))
+
+
+def peaks(programs: Programs, plan: Integers, micro_batches: Integers) -> Peak:
+    """The peaks of every stage class, of plans and of others that differ in their micro-batches alone.
+
+    As `peak_memory` finds them, without categories.
+
+    Parameters
+    ----------
+    plan : array of shape (pairs,)
+        Which plan of the programs.
+    micro_batches : array of shape (pairs,)
+        After how many its stages hold the most that they ever do (`schedules.filled_after`).
+
+    Returns
+    -------
+    Peak
+        Arrays of shape (pairs, stage classes).
+    """
+    standing, update = (sum(sizes(part, programs).values(), ZERO) for part in (STANDING, UPDATE))
+    working = fullest_bytes(programs, Weights.of(programs), plan, micro_batches)
+    return _peak(programs, of_rows(standing, plan) + np.maximum(working, of_rows(update, plan)), plan)
 
 
 def memory_on(programs: Programs, stage: int) -> Memory:
@@ -127,23 +146,33 @@ def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
         for name in (*backward, *(key for key in update if key not in backward))
     }
     allocated = np.maximum(*totals)
-    reserved = allocated * (1.0 + programs.stack.memory.fragmentation_fraction)
-    driver = sum(sizes(DRIVER, programs).values(), ZERO)
-    whole = built_whole(programs)
+    peak = _peak(programs, allocated, np.arange(len(allocated)))
     freed = ZERO if programs.stack.memory.keeps_gradients else standing["gradients"]
     return Memory(
         by_category=categories,
         allocated_bytes=allocated,
         resident_bytes=sum(standing.values(), ZERO) - freed + update["main_gradients"],
         standing_bytes=sum(standing.values(), ZERO),
-        reserved_bytes=reserved,
-        device_used_bytes=np.maximum(reserved, whole) + driver,
-        needed_bytes=np.maximum(allocated, whole) + driver,
+        reserved_bytes=peak.reserved_bytes,
+        device_used_bytes=peak.device_used_bytes,
+        needed_bytes=peak.needed_bytes,
         at_update=at_update,
     )
 
 
-def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
+def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Peak:
+    """What the driver sees of what some plans have allocated."""
+    reserved = allocated_bytes * (1.0 + programs.stack.memory.fragmentation_fraction)
+    driver = of_rows(sum(sizes(DRIVER, programs).values(), ZERO), plan)
+    whole = of_rows(built_whole(programs), plan)
+    return Peak(
+        reserved_bytes=reserved,
+        device_used_bytes=np.maximum(reserved, whole) + driver,
+        needed_bytes=np.maximum(allocated_bytes, whole) + driver,
+    )
+
+
+def fits(memory: Memory | Peak, cluster: Cluster) -> np.ndarray:
     """Whether every stage of a plan fits its device, shape (plans,).
 
     Compares what is needed with the data sheet's capacity. PyTorch's allocator gives back the blocks that
@@ -154,7 +183,7 @@ def fits(memory: Memory, cluster: Cluster) -> np.ndarray:
     return np.asarray((memory.needed_bytes <= capacity).all(axis=1))
 
 
-def seen_bytes(memory: Memory, cluster: Cluster) -> Floats:
+def seen_bytes(memory: Memory | Peak, cluster: Cluster) -> Floats:
     """What the driver shows, (plans, stage classes): no more than there is, where a stage fits."""
     capacity = cluster.node.device.memory_bytes
     shown_bytes: Floats = np.where(
@@ -163,77 +192,6 @@ def seen_bytes(memory: Memory, cluster: Cluster) -> Floats:
         memory.device_used_bytes,
     )
     return shown_bytes
-
-
-def _working(programs: Programs) -> dict[str, Floats]:
-    """What exists beside the standing categories at the fullest moment of forwards and backwards."""
-    waiting, flying, work = (sizes(part, programs) for part in (WAITING, IN_FLIGHT, AT_WORK))
-    held = _fullest(programs, flying, waiting, work)
-    found: dict[str, Floats] = {}
-    for part, count in ((waiting, held.waiting), (flying, held.in_flight), (work, held.at_work)):
-        for name, size_bytes in part.items():
-            found[name] = found.get(name, ZERO) + (count * size_bytes).sum(axis=2)
-    return found
-
-
-def _fullest(
-    programs: Programs,
-    flying: Mapping[str, Floats],
-    waiting: Mapping[str, Floats],
-    work: Mapping[str, Floats],
-) -> Held:
-    """The counts at the fullest moment of every stage class; 0 where a class pads the batch.
-
-    Plans that divide their layers alike, and whose pipelines fill after equally many micro-batches, share
-    their moments.
-    """
-    plans, stages, kinds = programs.plans, programs.stages, programs.workload.num_kinds
-    shape = (*stages.multiplicity.shape, stages.chunks_of_class.shape[2] * kinds)
-    flying_bytes, waiting_bytes, work_bytes = (
-        sum((np.broadcast_to(size, shape) for size in part.values()), ZERO)
-        for part in (flying, waiting, work)
-    )
-    held = Held(
-        in_flight=np.zeros_like(flying_bytes),
-        waiting=np.zeros_like(flying_bytes),
-        at_work=np.zeros_like(flying_bytes),
-    )
-    micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
-    equal = alike([stages.code, micro_batches[:, 0]])
-    of_group = np.argsort(equal.group, kind="stable")
-    ends = np.bincount(equal.group).cumsum()
-    for group in range(equal.size):
-        members = of_group[ends[group - 1] if group else 0 : ends[group]]
-        division = stages.divisions[int(stages.code[members[0]])]
-        columns = np.arange(len(division.chunk_counts) * kinds)
-        for at in range(len(division.multiplicity)):
-            moments = _moments(programs, division, int(micro_batches[members[0], 0]), at)
-            here = np.ix_(members, np.array([at]), columns)
-            level = level_bytes(
-                moments, *(size[here][:, 0] for size in (flying_bytes, waiting_bytes, work_bytes))
-            )
-            best = level.argmax(axis=1)
-            held.in_flight[here] = moments.in_flight[best][:, None]
-            held.waiting[here] = moments.waiting[best][:, None]
-            held.at_work[here] = np.eye(len(columns) + 1)[moments.at_work[best], :-1][:, None]
-    return held
-
-
-def _moments(programs: Programs, division: Division, micro: int, at: int) -> Depths:
-    """Moments of a stage class among which the fullest is, by chunk class.
-
-    Where micro-batches differ, all of the step, of each class of ranks: its fullest moment may come late.
-    """
-    stages, chunks = division.chunk_class.shape
-    schedule = order_of(programs.plans.structure, chunks)
-    members = tuple(np.flatnonzero(division.stage_class == at).tolist())
-    held = tuple(division.stage_chunks[at].tolist())
-    classes = len(division.chunk_counts)
-    if not programs.workload.rows:
-        return fullest(schedule, stages, held, classes, micro, members)
-    order = schedule_of(schedule).order(stages, chunks, micro)
-    kinds, ranks = programs.workload.num_kinds, programs.workload.rows
-    return joined([depths(order, stage, held, classes, rows, kinds) for rows in ranks for stage in members])
 
 
 def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:

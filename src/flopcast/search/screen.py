@@ -17,12 +17,12 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats
 from flopcast.errors import Problem, SpecError
-from flopcast.memory.peak import fits, peak_memory, seen_bytes
+from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.schedules import filled_after
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
-from flopcast.spec.plan import NUMERIC, Plan, Plans, batch_plans, structure_of
-from flopcast.spec.rows import Alike, alike, rows_of
+from flopcast.spec.plan import Plan, Plans, batch_plans, structure_of
+from flopcast.spec.rows import Alike, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
 from flopcast.timeline.contention import hangs_on_micro_batches
 from flopcast.workload.checks import valid
@@ -77,43 +77,46 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
         return result
     result.possible[kept] = True
     batch = rows_of(plans, kept)
-    equal = _of_one_program(batch, job)
-    result.step_time_s[kept], used_bytes, fit = _estimates(batch, equal, job, book)
-    result.device_used_bytes[kept] = used_bytes[equal.group]
-    result.fits[kept] = fit[equal.group]
+    result.step_time_s[kept], result.device_used_bytes[kept], result.fits[kept] = _estimates(
+        batch, job, book
+    )
     return result
 
 
 def _of_one_program(plans: Plans, job: Job) -> Alike:
-    """Plans that are one to the core: those that differ in their global batch alone.
+    """Neighbours that are one to the core: those that differ in their global batch alone.
 
-    Their programs are the same, their steps differ in how often these run, their memory not at all once
-    the pipeline is full. A step of one micro-batch reduces its gradients at once.
+    Their programs are the same, their steps differ in how often these run. A step of one micro-batch
+    reduces its gradients at once.
     """
-    hangs = hangs_on_micro_batches(plans, job.cluster.node.device, job.software)
     micro_batches = plans.num_micro_batches
-    fills = np.where(hangs, micro_batches, filled_after(plans))
-    degrees = [getattr(plans, name) for name in NUMERIC if name != "global_batch"]
-    return alike([column[:, 0] for column in (*degrees, fills, micro_batches == 1)])
+    hangs = hangs_on_micro_batches(plans, job.cluster.node.device, job.software)
+    turns = (micro_batches == 1, np.where(hangs, micro_batches, 0.0))
+    return runs([of_equal_program(plans).group, *(column[:, 0] for column in turns)])
 
 
-def _estimates(plans: Plans, equal: Alike, job: Job, book: CurveBook) -> tuple[Floats, Floats, Flags]:
-    """Step times of all plans; memory of the fullest stage, and whether it fits, of one of each group.
+def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats, Flags]:
+    """Step times; memory of the fullest stage, and whether it fits; (plans,).
 
-    In parts, so that programs of no more than CORE_ROWS plans are in memory at once.
+    Memory differs between plans of one program until their pipelines are full. In parts, so that programs
+    of no more than CORE_ROWS plans are in memory at once.
     """
+    equal, filled = _of_one_program(plans, job), filled_after(plans)[:, 0]
+    pairs = runs([equal.group, filled])
     found: list[tuple[StepTerms, Floats, Flags]] = []
     for start in range(0, equal.size, CORE_ROWS):
         core = rows_of(plans, equal.first[start : start + CORE_ROWS])
         programs = realise(lower(job.model, core, job.batch), job.software)
-        memory = peak_memory(programs)
+        plan = equal.group[pairs.first] - start
+        here = (plan >= 0) & (plan < core.size)
+        memory = peaks(programs, plan[here], filled[pairs.first[here]])
         priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
         used_bytes = seen_bytes(memory, job.cluster).max(axis=1)
         found.append((step_terms(priced), used_bytes, fits(memory, job.cluster)))
     terms, used, fit = zip(*found, strict=True)
     schedule = plans.structure.pipeline_schedule
     step_s = steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
-    return step_s, np.concatenate(used), np.concatenate(fit)
+    return step_s, np.concatenate(used)[pairs.group], np.concatenate(fit)[pairs.group]
 
 
 def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:

@@ -19,6 +19,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans, one_plan
+from flopcast.spec.rows import of_equal_program, rows_of
 from flopcast.spec.stack import Stack
 
 
@@ -52,6 +53,9 @@ class Rule:
     about_lists : bool
         Whether it looks at the list of a step's micro-batches. Every other rule is asked about each kind of
         them, as if all were of that kind.
+    about_steps : bool
+        Whether it looks at the global batch, or at the number of micro-batches. Every other rule is asked
+        once for plans that differ in these alone, and is shown none.
     """
 
     field: str | Callable[[Case], str]
@@ -61,6 +65,7 @@ class Rule:
     because: str
     fix: Callable[[Case], str]
     about_lists: bool = False
+    about_steps: bool = False
 
 
 def first(values: Counts) -> int:
@@ -115,6 +120,17 @@ def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:
 
     The same predicates as in `broken`, so that search and a single prediction never disagree about a plan.
     """
+    equal = of_equal_program(case.plans)
+    one_each = replace(rows_of(case.plans, equal.first), global_batch=np.full((equal.size, 1), np.nan))
+    rules = tuple(rules)
+    of_steps = [rule for rule in rules if rule.about_steps or rule.about_lists]
+    of_programs = [rule for rule in rules if not (rule.about_steps or rule.about_lists)]
+    kept_once = _all_hold(replace(case, plans=one_each), of_programs)
+    return np.asarray(kept_once[equal.group] & _all_hold(case, of_steps))
+
+
+def _all_hold(case: Case, rules: Iterable[Rule]) -> np.ndarray:
+    """Mask of shape (plans, 1) of some rules."""
     mask = np.ones((case.plans.size, 1), dtype=bool)
     kinds = _by_kind(case)
     for rule in rules:

@@ -51,6 +51,23 @@ def alike(columns: Sequence[np.ndarray]) -> Alike:
     return Alike(first, group.reshape(-1))
 
 
+def runs(columns: Sequence[np.ndarray]) -> Alike:
+    """Neighbours that are equal in all of some columns, (rows,) each: no sorting, one group for each run.
+
+    Examples
+    --------
+    >>> found = runs([np.array([2, 2, 1, 2])])
+    >>> found.first.tolist(), found.group.tolist()
+    ([0, 2, 3], [0, 0, 1, 2])
+    """
+    begins = np.zeros(len(columns[0]), dtype=bool)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    group: Integers = begins.cumsum() - 1
+    return Alike(np.flatnonzero(begins), group)
+
+
 def of_equal_split(plans: Plans) -> Alike:
     """Plans whose layers see the same: degrees inside a stage, and the micro-batch."""
     seen = (
@@ -61,6 +78,11 @@ def of_equal_split(plans: Plans) -> Alike:
         plans.micro_batch,
     )
     return alike([column[:, 0] for column in seen])
+
+
+def of_equal_program(plans: Plans) -> Alike:
+    """Neighbours that differ in their global batch alone: the same programs, run more or less often."""
+    return runs([getattr(plans, name)[:, 0] for name in NUMERIC if name != "global_batch"])
 
 
 def rows_of(plans: Plans, rows: Integers) -> Plans:

@@ -274,6 +274,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.global_batch",
+        about_steps=True,
         holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
         value=lambda c: first(c.plans.global_batch),
         allowed=lambda c: f"a multiple of data_parallel · micro_batch = {first(_per_step(c))}",
@@ -285,6 +286,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.global_batch",
+        about_steps=True,
         holds=lambda c: (
             ~interleaves(c.plans) | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),

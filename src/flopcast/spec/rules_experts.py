@@ -160,6 +160,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="stack.experts.exchange_overlap",
+        about_steps=True,
         holds=lambda c: (
             (c.stack.experts.exchange_overlap == "none")
             | (c.plans.expert_parallel == 1)

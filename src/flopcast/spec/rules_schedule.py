@@ -36,6 +36,7 @@ def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
 
     return Rule(
         field=field,
+        about_steps=field == "plan.global_batch",
         holds=lambda c: _own(c) is None or getattr(c.plans, attribute) == asked(c),
         value=lambda c: first(getattr(c.plans, attribute)),
         allowed=lambda c: f"{asked(c)}, as {_own(c)} lists",
