@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Floats, Integers
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, WAITING, sizes
 from flopcast.memory.depth import Depths, Moments, depths, fullest, joined, of_classes
 from flopcast.schedules import schedule_of
@@ -55,7 +55,7 @@ class Weights:
 
 
 def held_bytes(
-    programs: Programs, weights: Weights, plan: Integers, micro_batches: Integers
+    programs: Programs, weights: Weights, plan: Integers, micro_batches: Counts
 ) -> dict[str, Floats]:
     """Bytes by category at the fullest moment; (pairs, stage classes), 0 where a class pads the batch."""
     shape = (len(plan), *weights.shape[1:])
@@ -78,7 +78,7 @@ def held_bytes(
     return found
 
 
-def fullest_bytes(programs: Programs, weights: Weights, plan: Integers, micro_batches: Integers) -> Floats:
+def fullest_bytes(programs: Programs, weights: Weights, plan: Integers, micro_batches: Counts) -> Floats:
     """The sum of `held_bytes`, (pairs, stage classes)."""
     found = np.zeros((len(plan), weights.shape[1]))
     for members, _, level in _groups(programs, weights, plan, micro_batches):
@@ -87,14 +87,13 @@ def fullest_bytes(programs: Programs, weights: Weights, plan: Integers, micro_ba
 
 
 def _groups(
-    programs: Programs, weights: Weights, plan: Integers, micro_batches: Integers
+    programs: Programs, weights: Weights, plan: Integers, micro_batches: Counts
 ) -> Iterator[tuple[Integers, Moments, Floats]]:
     """Pairs of a plan and a number of micro-batches that share their moments: places, moments, levels.
 
     Levels are (pairs, stage classes, moments), in bytes without what stands.
     """
     stages, totals = programs.stages, weights.totals()
-    micro_batches = micro_batches.astype(np.intp)
     equal = alike([stages.code[plan], micro_batches])
     places = np.split(
         np.argsort(equal.group, kind="stable"), np.bincount(equal.group, minlength=1).cumsum()[:-1]
@@ -141,14 +140,18 @@ def _moments(division: Division, schedule: str | OwnSchedule, micro: int) -> Mom
 
 def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedule, micro: int) -> Moments:
     """All moments of a step whose micro-batches differ, of each class of ranks: the fullest may be late."""
-    order = schedule_of(schedule).order(*division.chunk_class.shape, micro)
+    stages, chunks = division.chunk_class.shape
+    order = schedule_of(schedule).order(stages, chunks, micro)
     kinds, ranks = programs.workload.num_kinds, programs.workload.rows
     classes = len(division.chunk_counts)
 
     def of_class(at: int, held: tuple[int, ...]) -> Depths:
-        stages = _members(division, at)
         return joined(
-            [depths(order, stage, held, classes, rows, kinds) for rows in ranks for stage in stages]
+            [
+                depths(order, stage, held, classes, rows, kinds)
+                for rows in ranks
+                for stage in _members(division, at)
+            ]
         )
 
     return of_classes([of_class(at, tuple(held)) for at, held in enumerate(division.stage_chunks.tolist())])

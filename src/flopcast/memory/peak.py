@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Floats, Integers
+from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPDATE, WAITING, sizes
 from flopcast.memory.depth import NOTHING, Depths, fullest
 from flopcast.memory.levels import Weights, fullest_bytes, held_bytes
@@ -76,7 +76,7 @@ def peak_memory(programs: Programs) -> Memory:
     return _with_working(programs, held_bytes(programs, weights, every, micro_batches[:, 0]))
 
 
-def peaks(programs: Programs, plan: Integers, micro_batches: Integers) -> Peak:
+def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> Peak:
     """The peaks of every stage class, of plans and of others that differ in their micro-batches alone.
 
     As `peak_memory` finds them, without categories.
