@@ -27,10 +27,14 @@ def command(
 
     \b
     megatron    a launch script with Megatron-LM's flags
+    chakra      a Chakra execution trace for each rank (ASTRA-sim)
+    perfetto    a trace of the step for ui.perfetto.dev
+    chrome      the same as Chrome's trace events, in JSON
 
     \b
     flopcast export megatron job.yaml -o run.sh
     flopcast export megatron --model llama-3-8b --cluster dgx-h100:8 --plan "dp=64 gbs=512 zero=1"
+    flopcast export chakra job.yaml plan.global_batch=64 -o traces/
     """
     from flopcast.errors import Problem, SpecError
     from flopcast.io.asked import job_from

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for ui.perfetto.dev.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Write a trace for ui.perfetto.dev; FILE.json as Chrome's.",
+)
 def command(
     job: str | None,
     changes: tuple[str, ...],

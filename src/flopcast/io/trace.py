@@ -1,34 +1,55 @@
-"""The trace file of a report.
+"""Trace files of a report.
 
-Answers: what does `--trace` write? Elsewhere: the rows (report/events.py), the bytes (report/perfetto.py).
+Answers: what does `--trace` write? Elsewhere: the rows (report/events.py), the bytes (report/perfetto.py),
+the text (report/chrome.py).
 """
 
 from pathlib import Path
 
+from flopcast.report.chrome import chrome
 from flopcast.report.events import events, memory_over_time
-from flopcast.report.perfetto import perfetto
+from flopcast.report.perfetto import Track, perfetto
 from flopcast.report.report import Report
 
 
 def write_trace(report: Report, path: Path) -> None:
-    """Write a Perfetto trace: open it in ui.perfetto.dev.
+    """Write a trace to be opened in ui.perfetto.dev: Perfetto's own, or Chrome's JSON.
 
     Parameters
     ----------
     report : Report
         Of one prediction: its timeline becomes slices, its memory a counter for each pipeline stage.
     path : Path
-        Usually ends in `.pftrace`; an older file is replaced.
+        What ends in `.json` becomes Chrome's format; anything else, usually `.pftrace`, Perfetto's. An
+        older file is replaced.
 
     Raises
     ------
     OSError
         The file cannot be written.
     """
-    stages = len(report.memory.per_stage)
+    path.write_bytes(chrome_trace(report) if path.suffix == ".json" else perfetto_trace(report))
+
+
+def perfetto_trace(report: Report) -> bytes:
+    """The bytes of a Perfetto trace."""
+    return perfetto(events(report), _memory(report), _names(report))
+
+
+def chrome_trace(report: Report) -> bytes:
+    """The bytes of a trace in Chrome's format."""
+    return chrome(events(report), _memory(report), _names(report)).encode("utf-8")
+
+
+def _names(report: Report) -> dict[int, str]:
+    """What the process of each stage is called."""
+    return {stage: f"pipeline stage {stage}" for stage in range(len(report.memory.per_stage))}
+
+
+def _memory(report: Report) -> dict[int, list[Track]]:
+    """Allocated bytes of each stage over the step."""
     counters = {}
-    for stage in range(stages):
+    for stage in range(len(report.memory.per_stage)):
         moments, sizes = memory_over_time(report, stage)
         counters[stage] = list(zip(moments.tolist(), sizes.tolist(), strict=True))
-    names = {stage: f"pipeline stage {stage}" for stage in range(stages)}
-    path.write_bytes(perfetto(events(report), counters, names))
+    return counters

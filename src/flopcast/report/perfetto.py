@@ -2,13 +2,14 @@
 
 Answers: what does the trace file hold? A process per pipeline stage, a thread per stream, a slice per
 task and operator, a counter of the memory that activations take.
-Format: perfetto.protos.Trace, written by hand as it needs five message types
+Format: perfetto.protos.Trace, written by hand as it needs five message types (wire.py)
 (https://perfetto.dev/docs/reference/trace-packet-proto). Times are nanoseconds.
 """
 
 from collections.abc import Iterable, Iterator
 
 from flopcast.report.events import Event
+from flopcast.report.wire import message, text, varint
 
 SEQUENCE_ID = 1
 SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
@@ -44,7 +45,7 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
         packets.append(_slice(event.end_s, SLICE_END, track))
     for stage, points in counters.items():
         packets += [_counter(moment, size, _track(stage, len(STREAMS))) for moment, size in points]
-    return b"".join(_message(1, packet) for packet in packets)
+    return b"".join(message(1, packet) for packet in packets)
 
 
 def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Iterator[bytes]:
@@ -53,17 +54,17 @@ def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Ite
     Process and thread numbers count from 1, as 0 means the idle process to a viewer.
     """
     for stage, name in names.items():
-        process = _varint(1, stage + 1) + _text(6, name)
-        yield _packet(0, _message(60, _varint(1, _track(stage, 99)) + _message(3, process)))
+        process = varint(1, stage + 1) + text(6, name)
+        yield _packet(0, message(60, varint(1, _track(stage, 99)) + message(3, process)))
         for number, stream in enumerate(STREAMS):
-            thread = _varint(1, stage + 1) + _varint(2, number + 1) + _text(5, stream)
-            described = _varint(1, _track(stage, number)) + _message(4, thread)
-            yield _packet(0, _message(60, described))
+            thread = varint(1, stage + 1) + varint(2, number + 1) + text(5, stream)
+            described = varint(1, _track(stage, number)) + message(4, thread)
+            yield _packet(0, message(60, described))
         if stage in counters:
-            counter = _varint(1, 0) + _varint(3, 3)  # unit: bytes
-            described = _varint(1, _track(stage, len(STREAMS))) + _text(2, "allocated memory")
-            described += _varint(5, _track(stage, 99)) + _message(8, counter)
-            yield _packet(0, _message(60, described))
+            counter = varint(1, 0) + varint(3, 3)  # unit: bytes
+            described = varint(1, _track(stage, len(STREAMS))) + text(2, "allocated memory")
+            described += varint(5, _track(stage, 99)) + message(8, counter)
+            yield _packet(0, message(60, described))
 
 
 def _track(stage: int, number: int) -> int:
@@ -73,46 +74,18 @@ def _track(stage: int, number: int) -> int:
 
 def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str = "") -> bytes:
     """One edge of a slice. Field numbers of TrackEvent: type 9, track 11, category 22, name 23."""
-    event = _varint(9, kind) + _varint(11, track)
-    event += _text(22, category) if category else b""
-    event += _text(23, name) if name else b""
-    return _packet(moment_s, _message(11, event))
+    event = varint(9, kind) + varint(11, track)
+    event += text(22, category) if category else b""
+    event += text(23, name) if name else b""
+    return _packet(moment_s, message(11, event))
 
 
 def _counter(moment_s: float, size_bytes: float, track: int) -> bytes:
     """One point of a counter; a whole number of bytes, never below 0 (field 30 of TrackEvent)."""
-    event = _varint(9, COUNTER) + _varint(11, track) + _varint(30, max(0, round(size_bytes)))
-    return _packet(moment_s, _message(11, event))
+    event = varint(9, COUNTER) + varint(11, track) + varint(30, max(0, round(size_bytes)))
+    return _packet(moment_s, message(11, event))
 
 
 def _packet(moment_s: float, body: bytes) -> bytes:
     """TracePacket: timestamp in ns (8), the sequence that its writer belongs to (10), then the body."""
-    return _varint(8, round(moment_s * 1e9)) + _varint(10, SEQUENCE_ID) + body
-
-
-def _varint(field: int, value: int) -> bytes:
-    """A field of wire type 0: its number and type, then a number that is not negative."""
-    return _raw_varint(field << 3) + _raw_varint(value)
-
-
-def _message(field: int, body: bytes) -> bytes:
-    """A field of wire type 2, which has a length: a nested message, or text."""
-    return _raw_varint(field << 3 | 2) + _raw_varint(len(body)) + body
-
-
-def _text(field: int, text: str) -> bytes:
-    """A text field, UTF-8."""
-    return _message(field, text.encode("utf-8"))
-
-
-def _raw_varint(value: int) -> bytes:
-    """Base-128, low groups first; the high bit of a byte says that more follow.
-
-    >>> _raw_varint(300).hex()
-    'ac02'
-    """
-    groups = []
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*groups, value])
+    return varint(8, round(moment_s * 1e9)) + varint(10, SEQUENCE_ID) + body

@@ -31,7 +31,7 @@ def hop_index(kind: Integers, stage: Integers) -> Integers:
     return hop
 
 
-def _flows(order: Order) -> tuple[Integers, Integers]:
+def flows(order: Order) -> tuple[Integers, Integers]:
     """Producer and consumer of every task's message, as flat task indices; -1 where there is none.
 
     A forward takes the activation of the chunk before its own along the model, a backward the gradient of
@@ -98,7 +98,7 @@ def _overlapped_chains(order: Order) -> Chains:
     A chunk that comes back up sends the other way: its hop is that of the same two stages, which the
     receiver would have sent.
     """
-    producer, _ = _flows(order)
+    producer, _ = flows(order)
     tasks = order.kind.shape[1]
     back = order.folded & (order.chunk.ravel() % 2 == 1)
     stage = np.where(back, np.arange(producer.size), producer) // tasks
@@ -110,7 +110,7 @@ def _overlapped_chains(order: Order) -> Chains:
 def _batched_chains(order: Order) -> Chains:
     """A message starts when both stages have come to their gap; the gap ends when all of it has arrived."""
     tasks = order.kind.shape[1]
-    _, consumer = _flows(order)
+    _, consumer = flows(order)
     senders = np.flatnonzero(consumer >= 0)
     after, before = _gaps(order)
     send, receive = after[senders], before[consumer[senders]]  # first task behind each side's gap
@@ -180,7 +180,7 @@ def _sequential_chains(order: Order) -> Chains:
     slot: only a backward in the slot right behind a forward receives before it sends.
     """
     stages, tasks = order.kind.shape
-    producer, consumer = _flows(order)
+    producer, consumer = flows(order)
     kind, micro = order.kind.ravel(), order.micro_batch.ravel()
     rows: list[tuple[int, int, int]] = []  # (node kind, stage, task)
     lengths = []

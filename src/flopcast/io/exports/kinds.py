@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from flopcast.io.exports.exported import Exported
 from flopcast.io.exports.megatron import export_megatron
+from flopcast.io.exports.traces import export_chakra, export_chrome, export_perfetto
 from flopcast.spec.job import Job
 
 
@@ -19,4 +20,9 @@ class Kind:
     export: Callable[[Job], Exported]
 
 
-KINDS: dict[str, Kind] = {"megatron": Kind("a launch script with Megatron-LM's flags", export_megatron)}
+KINDS: dict[str, Kind] = {
+    "megatron": Kind("a launch script with Megatron-LM's flags", export_megatron),
+    "chakra": Kind("a Chakra execution trace for each rank (ASTRA-sim)", export_chakra),
+    "perfetto": Kind("a trace of the step for ui.perfetto.dev", export_perfetto),
+    "chrome": Kind("the same as Chrome's trace events, in JSON", export_chrome),
+}

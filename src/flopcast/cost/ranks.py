@@ -1,0 +1,127 @@
+"""Which ranks take part: the members of a group, one by one.
+
+Answers: with which ranks does rank r share a collective along an axis?
+Elsewhere: how many of them share a node (placement.py), which knows groups by size and stride alone. Both
+follow the same rules; tests hold the one against the other.
+
+A rank has a place on each axis, the first of the plan's rank order the fastest. Experts fold the ranks of a
+stage anew: rank = etp + ETP · (ep + EP · expert_dp).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
+
+from flopcast.errors import InternalError
+from flopcast.spec.plan import Plan, one_plan
+
+MEMBERS = {  # axis → the plan's axes along which its ranks differ
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "dp": ("cp", "dp"),
+    "model": ("tp", "pp"),
+    "stage": ("tp", "cp", "dp"),
+    "world": ("tp", "cp", "dp", "pp"),
+}
+FOLDED = {  # axis of experts → which of the places etp, ep, shard, group of shards differ
+    "etp": (0,),
+    "ep": (1,),
+    "expert_dp": (2, 3),
+    "expert_dp_shard": (2,),
+    "expert_dp_replicate": (3,),
+}
+Place = dict[str, int]
+
+
+def degrees(plan: Plan) -> dict[str, int]:
+    """Ranks along each axis, in the plan's rank order, the fastest first."""
+    sizes = {
+        "tp": plan.tensor_parallel,
+        "cp": plan.context_parallel,
+        "dp": plan.data_parallel,
+        "pp": plan.pipeline_parallel,
+    }
+    return {name: sizes[name] for name in plan.rank_order.split("-")}
+
+
+def place_of(plan: Plan, rank: int) -> Place:
+    """Where a rank stands on each axis.
+
+    >>> place_of(Plan(tp=4, dp=2, pp=2, gbs=2), 13)
+    {'tp': 1, 'cp': 0, 'dp': 1, 'pp': 1}
+    """
+    sizes = degrees(plan)
+    return dict(zip(sizes, _digits(rank, list(sizes.values())), strict=True))
+
+
+def rank_at(plan: Plan, place: Mapping[str, int]) -> int:
+    """The rank at a place: undoes `place_of`."""
+    rank, stride = 0, 1
+    for name, size in degrees(plan).items():
+        rank += place[name] * stride
+        stride *= size
+    return rank
+
+
+def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
+    """Ranks of the group of `rank` along an axis, in rising order, itself among them.
+
+    Parameters
+    ----------
+    axis : one of placement.axis_group, but for "pp", whose messages have two ends and no group
+
+    Examples
+    --------
+    >>> members("dp", Plan(tp=4, dp=2, pp=2, gbs=2), 13), members("embedding", Plan(pp=4, gbs=4), 1)
+    ((9, 13), (0, 3))
+    """
+    place = place_of(plan, rank)
+    sizes = degrees(plan)
+    if axis in FOLDED:
+        return _folded(axis, plan, rank)
+    if axis == "embedding":
+        ends = sorted({0, plan.pipeline_parallel - 1})
+        return tuple(sorted(rank_at(plan, place | {"pp": stage}) for stage in ends))
+    if axis in ("dp_shard", "dp_replicate"):
+        shard = plan.data_shard or plan.data_parallel
+        group, inside = divmod(place["dp"], shard)
+        near, far = range(group * shard, (group + 1) * shard), range(inside, sizes["dp"], shard)
+        replicas = near if axis == "dp_shard" else far
+        sharing: Iterable[int] = range(sizes["cp"]) if axis == "dp_shard" else (place["cp"],)
+        return tuple(
+            sorted(rank_at(plan, place | {"dp": dp, "cp": cp}) for dp, cp in product(replicas, sharing))
+        )
+    if axis not in MEMBERS:
+        raise InternalError(f"no group along {axis!r}")
+    varied = MEMBERS[axis]
+    choices = product(*(range(sizes[name]) for name in varied))
+    return tuple(sorted(rank_at(plan, place | dict(zip(varied, each, strict=True))) for each in choices))
+
+
+def _folded(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
+    """Members along an axis of experts, among the ranks of the stage."""
+    stage = members("stage", plan, rank)
+    plans = one_plan(plan)
+    shards = int(plans.expert_state_shards.item())
+    inner = (plan.expert_tensor_parallel, plan.expert_parallel, shards)
+    sizes = (*inner, len(stage) // prod(inner))
+    own = _digits(stage.index(rank), sizes)
+    kept = [index for index in range(len(sizes)) if index not in FOLDED[axis]]
+    return tuple(
+        other
+        for index, other in enumerate(stage)
+        if all(_digits(index, sizes)[at] == own[at] for at in kept)
+    )
+
+
+def _digits(number: int, sizes: Sequence[int]) -> list[int]:
+    """A number in mixed radix, the fastest digit first.
+
+    >>> _digits(13, (4, 2, 2))
+    [1, 1, 1]
+    """
+    found = []
+    for size in sizes:
+        number, digit = divmod(number, size)
+        found.append(digit)
+    return found

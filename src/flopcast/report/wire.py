@@ -1,0 +1,54 @@
+"""Protobuf's wire format, as far as traces need it.
+
+Answers: which bytes are a field of a message?
+Elsewhere: the messages (perfetto.py, chakra.py).
+
+References
+----------
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from collections.abc import Iterable
+
+
+def varint(field: int, value: int) -> bytes:
+    """A field of wire type 0: its number and type, then a number that is not negative."""
+    return raw_varint(field << 3) + raw_varint(value)
+
+
+def message(field: int, body: bytes) -> bytes:
+    """A field of wire type 2, which has a length: a nested message, or text."""
+    return raw_varint(field << 3 | 2) + raw_varint(len(body)) + body
+
+
+def text(field: int, content: str) -> bytes:
+    """A text field, UTF-8."""
+    return message(field, content.encode("utf-8"))
+
+
+def packed(field: int, values: Iterable[int]) -> bytes:
+    """A repeated number in one piece, as proto3 writes it; nothing where there is none.
+
+    >>> packed(5, [1, 300]).hex()
+    '2a0301ac02'
+    """
+    body = b"".join(map(raw_varint, values))
+    return message(field, body) if body else b""
+
+
+def delimited(body: bytes) -> bytes:
+    """A whole message behind its length, as files of several messages hold it."""
+    return raw_varint(len(body)) + body
+
+
+def raw_varint(value: int) -> bytes:
+    """Base-128, low groups first; the high bit of a byte says that more follow.
+
+    >>> raw_varint(300).hex()
+    'ac02'
+    """
+    groups = []
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*groups, value])
