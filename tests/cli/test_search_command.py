@@ -8,7 +8,7 @@ import pytest
 from command_line import flopcast
 
 from flopcast.cli import search
-from flopcast.search import find as finding
+from flopcast.search import sieve as sifting
 from flopcast.search.find import Progress
 
 JOB = """\
@@ -233,7 +233,7 @@ def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
 
 
 def test_breaking_off_prints_the_best_so_far(monkeypatch):
-    screen, calls = finding.screen, []
+    screen, calls = sifting.screen, []
 
     def interrupted(*words):
         calls.append(words)
@@ -241,7 +241,7 @@ def test_breaking_off_prints_the_best_so_far(monkeypatch):
             raise KeyboardInterrupt
         return screen(*words)
 
-    monkeypatch.setattr(finding, "screen", interrupted)
+    monkeypatch.setattr(sifting, "screen", interrupted)
 
     ended = flopcast("search", *WORDS, "--plan", "gbs=64 mbs=1,2 vpp=1 cp=1 zero=1 dp_shard=0", "--json")
 

@@ -7,6 +7,7 @@ from conftest import make_job
 from flopcast.io.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search import find as finding
+from flopcast.search import sieve as sifting
 from flopcast.search.find import find
 from flopcast.search.found_json import as_json
 from flopcast.search.found_text import as_text
@@ -93,7 +94,7 @@ def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
 
 
 def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
-    screen, calls = finding.screen, []
+    screen, calls = sifting.screen, []
 
     def interrupted(job, plans, book):
         calls.append(plans.size)
@@ -101,7 +102,7 @@ def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
             raise KeyboardInterrupt
         return screen(job, plans, book)
 
-    monkeypatch.setattr(finding, "screen", interrupted)
+    monkeypatch.setattr(sifting, "screen", interrupted)
 
     answer = find(QUESTION, load_book)
 

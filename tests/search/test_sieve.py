@@ -22,9 +22,9 @@ QUESTION = Question(jobs=(JOB,), space=SPACE)
 DEVICE_BYTES = JOB.cluster.node.device.memory_bytes
 
 
-def sifted(question, job, space, rows):
+def sifted(question, job, space, rows, most=sifting.BEST):
     """The space through the sieve, and everything that went into it."""
-    book, kept, seen = load_book(job.cluster), Sieve(), []
+    book, kept, seen = load_book(job.cluster), Sieve(most=most), []
     for sized, plans in batches(job, space, rows):
         part = screen(sized, plans, book)
         seen += [
@@ -49,11 +49,10 @@ def test_what_is_kept_is_the_best_and_the_front_of_the_whole_space():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 40])
-def test_batches_of_any_size_leave_the_same(rows, monkeypatch):
-    monkeypatch.setattr(sifting, "BEST", 10)
+def test_batches_of_any_size_leave_the_same(rows):
     few = Space(gbs=64, mbs="1,2", vpp="1", cp=1, zero="1", recompute=("none", "full"))
 
-    parts, whole = (sifted(QUESTION, JOB, few, size)[0] for size in (rows, 65_536))
+    parts, whole = (sifted(QUESTION, JOB, few, size, most=10)[0] for size in (rows, 65_536))
 
     assert (parts.candidates, parts.possible, parts.feasible) == (
         whole.candidates,
@@ -86,9 +85,8 @@ def steps_s(kept):
     return [round(one.losses[0] / JOB.cluster.jitter.ratio, 9) for one in kept]
 
 
-def test_only_the_best_few_are_kept(monkeypatch):
-    monkeypatch.setattr(sifting, "BEST", 3)
-    kept = Sieve()
+def test_only_the_best_few_are_kept():
+    kept = Sieve(most=3)
     for part in ([(5, 0.5), (1, 0.5), (4, 0.5)], [(2, 0.5), (6, 0.5)], [(3, 0.5), (1, 0.5)]):
         kept = kept.with_batch(QUESTION, JOB, *made(*part))
 
@@ -131,11 +129,10 @@ def test_a_deadline_is_kept_but_for_what_estimates_may_miss_it_by():
     assert [one.job.plan.global_batch for one in kept.best] == [16]
 
 
-def test_each_plan_is_played_once_and_a_long_front_in_part(monkeypatch):
-    monkeypatch.setattr(sifting, "BEST", 5)
+def test_each_plan_is_played_once_and_a_long_front_in_part():
     rows = [(1 + 0.01 * number, 0.9 - 0.01 * number) for number in range(50)]
 
-    kept = Sieve().with_batch(QUESTION, JOB, *made(*rows))
+    kept = Sieve(most=5).with_batch(QUESTION, JOB, *made(*rows))
 
     played = [one.order for one in kept.to_play()]
     assert len(kept.on_front) == 50

@@ -15,7 +15,6 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import plans_by_structure, plans_from
 from flopcast.search.question import Question
-from flopcast.search.screen import screen
 from flopcast.search.sieve import Sieve
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -75,10 +74,8 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
 def screened(question: Question, chunk: Chunk, book_of: BookOf) -> Sieve:
     """What is left of a chunk's plans."""
     job = tuple(question.sized())[chunk.place]
-    book, sieve = book_of(job.cluster), Sieve()
-    for plans in plans_from(job, question.space, chunk.structure, chunk.first, chunk.number):
-        sieve = sieve.with_batch(question, job, plans, screen(job, plans, book))
-    return sieve
+    parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
+    return Sieve().after_all(question, ((job, plans) for plans in parts), book_of)
 
 
 def played(jobs: Sequence[Job], book_of: BookOf) -> tuple[Exact, ...]:

@@ -8,6 +8,7 @@ the order (rank.py), sentences (why.py), how it is shown (found_text.py, found_j
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from flopcast.search.grid import batches, num_plans, plan_at
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
 from flopcast.search.refine import Refining, refined
-from flopcast.search.screen import screen
-from flopcast.search.sieve import BEST, Sieve
+from flopcast.search.sieve import Sieve
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -156,7 +156,7 @@ def decided(question: Question, sieve: Sieve, played: Sequence[Exact | None], *,
         nearest=_nearest(question, every, plans),
         given=_beside(question, given, plans),
         rejected=None if sieve.possible else _rejected(question),
-        thinned=sieve.thinned or len(sieve.on_front) > BEST,
+        thinned=sieve.thinned or len(sieve.on_front) > sieve.most,
         partial=partial,
     )
 
@@ -164,12 +164,11 @@ def decided(question: Question, sieve: Sieve, played: Sequence[Exact | None], *,
 def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: Told) -> tuple[Sieve, bool]:
     """Every batch of the space through the sieve, and whether it was broken off."""
     sieve, total = Sieve(), sum(num_plans(job, question.space) for job in question.jobs)
+    every = chain.from_iterable(batches(job, question.space) for job in question.jobs)
     try:
-        for job in question.jobs:
-            for sized, plans in batches(job, question.space):
-                part = screen(sized, plans, book_of(sized.cluster))
-                sieve = sieve.with_batch(question, sized, plans, part)
-                say(Progress(doing="screening", done=sieve.candidates, total=total))
+        for after in Sieve().after_each(question, every, book_of):
+            sieve = after
+            say(Progress(doing="screening", done=sieve.candidates, total=total))
     except KeyboardInterrupt:
         return sieve, True
     return sieve, False

@@ -1,23 +1,25 @@
 """A stream of screened plans, sifted: the best few, the front, what nearly fits, and counts.
 
 Answers: of all plans seen so far, which are worth an exact play?
-Elsewhere: the plans (grid.py), their screening (screen.py), the play (exact.py).
+Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the play (exact.py).
 
 Only so many plans are kept, whatever the space holds. A batch is taken in whole or not at all: a search
 that is broken off has a consistent state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flopcast.cost.kernels.book import CurveBook
 from flopcast.dtypes import Floats
 from flopcast.search.front import front, thinned
 from flopcast.search.grid import plan_at
 from flopcast.search.objectives import Estimates
 from flopcast.search.question import Question
-from flopcast.search.screen import Screened
+from flopcast.search.screen import Screened, screen
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plans
 
@@ -53,9 +55,10 @@ class Sieve:
     `best` are feasible ones by the first objective, of equal ones the first in the space; `on_front` those
     that no other beats in everything; `faster` those that lack memory alone, and are better than the best:
     the front of loss and bytes. `nearest` breaks the limits by least. `thinned` says that a front was too
-    long to keep.
+    long to keep. `most` is how many of the best are kept.
     """
 
+    most: int = BEST
     candidates: int = 0
     possible: int = 0
     feasible: int = 0
@@ -64,6 +67,41 @@ class Sieve:
     faster: tuple[Sifted, ...] = ()
     nearest: Sifted | None = None
     thinned: bool = False
+
+    def after_each(
+        self,
+        question: Question,
+        batches: Iterable[tuple[Job, Plans]],
+        book_of: Callable[[Cluster], CurveBook],
+    ) -> Iterator["Sieve"]:
+        """Screen batches of plans, as grid.py makes them: the sieve after each of them.
+
+        Parameters
+        ----------
+        book_of : callable
+            The curves of a cluster; asked once for each batch, so it should remember them.
+
+        Raises
+        ------
+        SpecError
+            As `screen`, or a size of the cluster is none of whole nodes.
+        """
+        sieve = self
+        for job, plans in batches:
+            sieve = sieve.with_batch(question, job, plans, screen(job, plans, book_of(job.cluster)))
+            yield sieve
+
+    def after_all(
+        self,
+        question: Question,
+        batches: Iterable[tuple[Job, Plans]],
+        book_of: Callable[[Cluster], CurveBook],
+    ) -> "Sieve":
+        """The sieve after the last of them."""
+        sieve = self
+        for after in self.after_each(question, batches, book_of):
+            sieve = after
+        return sieve
 
     def with_batch(self, question: Question, job: Job, plans: Plans, part: Screened) -> "Sieve":
         """The sieve after one more batch."""
@@ -76,7 +114,7 @@ class Sieve:
         return replace(
             counted,
             feasible=self.feasible + int(feasible.sum()),
-            best=_best(self.best, batch, feasible),
+            best=_best(self.best, batch, feasible, self.most),
             nearest=_nearest(self.nearest, batch),
         )._with_fronts(batch, feasible)
 
@@ -95,12 +133,13 @@ class Sieve:
         As if one had seen them all, in parts of any size: unless a front had to be thinned.
         """
         later = later._after(self.candidates)
-        best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[:BEST]
+        best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[: self.most]
         limit = best[0].losses[0] if best else np.inf
         faster = [one for one in (*self.faster, *later.faster) if one.losses[0] < limit]
         on_front, cut = _of_all((*self.on_front, *later.on_front), by_memory=False)
         nearest = [one for one in (self.nearest, later.nearest) if one is not None]
         return Sieve(
+            most=self.most,
             candidates=self.candidates + later.candidates,
             possible=self.possible + later.possible,
             feasible=self.feasible + later.feasible,
@@ -129,8 +168,8 @@ class Sieve:
         return tuple(self.faster[i] for i in few)
 
     def to_play(self) -> tuple[Sifted, ...]:
-        """Every plan that was kept, each once; at most BEST of the front."""
-        places = thinned(np.array([one.losses[0] for one in self.on_front]), BEST)
+        """Every plan that was kept, each once; of the front no more than of the best."""
+        places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)
         kept = [*self.best, *(self.on_front[i] for i in places), *self.lacking]
         kept += [self.nearest] if self.nearest is not None and not self.best else []
         return tuple({one.order: one for one in kept}.values())
@@ -191,14 +230,14 @@ class _Batch:
         )
 
 
-def _best(before: tuple[Sifted, ...], batch: _Batch, feasible: np.ndarray) -> tuple[Sifted, ...]:
+def _best(before: tuple[Sifted, ...], batch: _Batch, feasible: np.ndarray, most: int) -> tuple[Sifted, ...]:
     """The best by the first objective; earlier ones stay before equal ones."""
     loss = batch.losses[:, 0]
-    limit = before[-1].losses[0] if len(before) == BEST else np.inf
+    limit = before[-1].losses[0] if len(before) == most else np.inf
     rows = np.flatnonzero(feasible & (loss < limit))
-    rows = rows[np.argsort(loss[rows], kind="stable")[:BEST]]
+    rows = rows[np.argsort(loss[rows], kind="stable")[:most]]
     new = [batch.sifted(row) for row in rows.tolist()]
-    return tuple(sorted((*before, *new), key=lambda one: (one.losses[0], one.order))[:BEST])
+    return tuple(sorted((*before, *new), key=lambda one: (one.losses[0], one.order))[:most])
 
 
 def _front(
