@@ -1,73 +1,177 @@
-"""Is the screen right? Its order against exact play, on problems of many kinds.
+"""Is the screen right? Small spaces played whole, large ones as far as anybody will wait.
 
-    .venv/bin/python -m benchmarks.screen_right [PROBLEM ...]
+    .venv/bin/python -m benchmarks.screen_right [NAME ...]     each of 20 problems, or those that are named
+    .venv/bin/python -m benchmarks.screen_right --large        three large ones: the 2,000 that screen best
 
-For each problem a space is screened; the 60 plans that screen fastest are played exactly, and 60 more drawn
-from the 4,096 behind them. Printed are the place of the exact optimum in the order of the
-screen, what the first screened plan loses to it (regret), and the error of the screen.
+Every feasible plan of a problem is screened and played exactly, and the same question is searched as a
+user would ask it. Printed are the place of the exact optimum in the order of the screen (a search plays the
+first 256), what the answer of the search loses to it, and what the plan that screens first would; the rank
+correlation (Spearman) of the screen with exact play; the error of the screen: median, lowest, highest.
 """
 
-import random
 import sys
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from benchmarks.search import job_of
 from flopcast.io.curves import load_book
-from flopcast.prediction import predict
-from flopcast.search.shortlist import shortlist
+from flopcast.search.exact import play_each
+from flopcast.search.find import find
+from flopcast.search.grid import batches
+from flopcast.search.question import Question
+from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
+from flopcast.validation.decisions import rank_correlation
 
-PLAYED = 120
-PROBLEMS = (
-    ("llama-3-8b", "dgx-h100", 64, 4096, "megatron-core", {}),
-    ("llama-3-8b", "dgx-a100", 32, 8192, "megatron-core", {"cp": "1,2,4"}),
-    ("llama-3-70b", "dgx-h100", 128, 8192, "megatron-core", {}),
-    ("llama-3-70b", "dgx-h100", 512, 8192, "nemo", {"cp": "1,2"}),
-    ("llama-2-70b", "dgx-a100", 256, 4096, "megatron-core", {"schedule": "all"}),
-    ("gpt3-175b", "selene", 256, 2048, "megatron-2022", {}),
-    ("gpt3-175b", "dgx-h100", 512, 2048, "megatron-core", {"precision": "fp8"}),
-    ("megatron-1t", "selene", 512, 2048, "megatron-2022", {}),
-    ("megatron-1.7b", "dgx-a100", 8, 2048, "megatron-2021", {}),
-    ("gpt-neox-20b", "perlmutter", 64, 2048, "gpt-neox-deepspeed", {}),
-    ("llemma-7b-gelu", "vista", 32, 4096, "gpt-neox-deepspeed", {}),
-    ("mixtral-8x7b", "dgx-h100", 128, 4096, "megatron-core", {}),
-    ("mixtral-8x22b", "dgx-h100", 256, 4096, "megatron-core", {"ep": "1,2,4,8"}),
-    ("deepseek-v3", "dgx-h100", 1024, 4096, "megatron-core", {"cp": 1}),
-    ("deepseek-v2-lite", "dgx-h100", 64, 4096, "megatron-core", {"cp": 1}),
-    ("llama-3-8b", "dgx-h100", 32, 8192, "torch-fsdp2", {"zero": 3, "pp": 1}),
-    ("llama-2-7b", "dgx-a100", 64, 4096, "deepspeed-zero", {"pp": 1, "tp": 1}),
-    ("llama-3.1-405b", "dgx-h100", 1024, 8192, "megatron-core", {"cp": 1}),
-    ("qwen3-30b-a3b", "dgx-h100", 64, 4096, "megatron-bridge", {"cp": 1}),
-    ("gpt3-175b", "dgx-a100", 128, 2048, "internevo", {}),
-)
+ALL = sys.maxsize
+FIRST = 2000  # plans of a large space that are played
 
 
-def study(number: int) -> str:
-    """One line about a problem."""
-    model, cluster, gpus, seq, stack, words = PROBLEMS[number]
-    plan = f"dp={gpus} gbs={8 * gpus} zero={3 if 'fsdp' in stack else 1}"
-    job = job_of(
-        {"model": model, "cluster": cluster, "gpus": gpus, "seq": seq, "stack": stack, "plan": plan}
+@dataclass(frozen=True)
+class Problem:
+    """A question in words, as the command line takes them."""
+
+    model: str
+    clusters: tuple[str, ...]
+    gpus: int
+    seq: int
+    stack: str
+    space: dict[str, object]
+    precision: str = "bf16"
+    objective: str = "step_time"
+
+    def question(self) -> Question:
+        """What is asked."""
+        plan = f"dp={self.gpus} gbs={self.space['gbs']} precision={self.precision}"
+        plan += " zero=3" if "fsdp" in self.stack else ""
+        words: dict[str, object] = {"model": self.model, "gpus": self.gpus, "seq": self.seq}
+        words |= {"stack": self.stack, "plan": plan}
+        return Question(
+            jobs=tuple(job_of(words | {"cluster": cluster}) for cluster in self.clusters),
+            space=Space(**({"precision": self.precision, "refine": False} | self.space)),  # type: ignore[arg-type]
+            objectives=(self.objective,),
+        )
+
+
+PROBLEMS = {
+    "one node": Problem("llama-3.1-8b", ("dgx-h100",), 8, 8192, "megatron-core", {"gbs": 32}),
+    "stages of unequal blocks": Problem(
+        "llama-3.2-3b", ("dgx-a100",), 32, 4096, "megatron-core", {"gbs": 128, "cp": 1, "zero": 1}
+    ),
+    "few micro-batches": Problem(
+        "llama-2-13b", ("dgx-a100",), 64, 4096, "megatron-core", {"gbs": 64, "cp": 1, "zero": "0,1"}
+    ),
+    "every schedule": Problem(
+        "llama-2-13b", ("dgx-h100",), 32, 4096, "megatron-core",
+        {"gbs": 64, "cp": 1, "zero": 1, "schedule": "all", "recompute": "none selective"},
+    ),
+    "many devices": Problem("gpt3-175b", ("selene",), 256, 2048, "megatron-2022", {"gbs": 512}),
+    "61 blocks, deep": Problem(
+        "deepseek-v3", ("dgx-h100",), 1024, 4096, "megatron-core",
+        {"gbs": 2048, "mbs": "1,2", "cp": 1, "zero": 1},
+    ),
+    "long sequences": Problem(
+        "llama-3.1-8b", ("dgx-h100",), 32, 65536, "megatron-core",
+        {"gbs": 32, "zero": 1, "context_exchange": "all", "context_order": "all"},
+    ),
+    "16 and 8 bits": Problem(
+        "llama-3-70b", ("dgx-h100",), 64, 8192, "megatron-core",
+        {"gbs": 128, "cp": "1,2", "zero": 1, "precision": "bf16 fp8"},
+    ),
+    "16 and 4 bits": Problem(
+        "llama-3.1-8b", ("gb200-nvl72",), 72, 8192, "megatron-bridge",
+        {"gbs": 288, "cp": 1, "zero": 1, "precision": "bf16 nvfp4"},
+    ),
+    "experts": Problem(
+        "mixtral-8x7b", ("dgx-h100",), 32, 4096, "megatron-core", {"gbs": 128, "cp": 1, "zero": 1}
+    ),
+    "experts, overlapped": Problem(
+        "qwen3-30b-a3b", ("dgx-h100",), 32, 4096, "megatron-bridge",
+        {"gbs": 128, "cp": 1, "zero": 1, "recompute": "none full"},
+    ),
+    "experts, latent attention": Problem(
+        "deepseek-v2-lite", ("dgx-h100",), 16, 4096, "megatron-core", {"gbs": 64, "cp": 1, "zero": 1}
+    ),
+    "blocking transfers": Problem(
+        "gpt-neox-20b", ("perlmutter",), 64, 2048, "gpt-neox-deepspeed", {"gbs": 256}
+    ),
+    "one device a node": Problem(
+        "llemma-7b-gelu", ("vista",), 32, 4096, "gpt-neox-deepspeed",
+        {"gbs": 128, "tensor_in_domain": False},
+    ),
+    "shards of any size": Problem(
+        "llama-3-8b", ("dgx-h100",), 64, 8192, "torch-fsdp2",
+        {"gbs": 256, "pp": "1,2,4", "dp_shard": "0,8,16"},
+    ),
+    "every ZeRO stage": Problem(
+        "llama-2-7b", ("dgx-a100",), 32, 4096, "deepspeed-zero", {"gbs": 128}
+    ),
+    "old devices, a slow network": Problem(
+        "megatron-3.6b", ("aws-p3dn",), 32, 1024, "megatron-2021", {"gbs": 256}, "fp16"
+    ),
+    "of another maker": Problem(
+        "llama-2-70b", ("azure-nd-mi300x-v5",), 64, 4096, "megatron-core",
+        {"gbs": 128, "cp": 1, "zero": 1},
+    ),
+    "two clusters": Problem(
+        "llama-2-13b", ("dgx-a100", "dgx-h100"), 32, 4096, "megatron-core",
+        {"gbs": 128, "cp": 1, "zero": 1},
+    ),
+    "three sizes, by energy": Problem(
+        "llama-3-8b", ("dgx-h100",), 32, 8192, "megatron-core",
+        {"gbs": 128, "cp": 1, "zero": 1, "gpus": "8,16,32"}, "bf16", "energy",
+    ),
+}  # fmt: skip
+LARGE = {
+    "experts, large": Problem(
+        "mixtral-8x7b", ("dgx-h100",), 128, 4096, "megatron-core", {"gbs": 1024, "cp": 1}
+    ),
+    "8 bits, large": Problem(
+        "gpt3-175b", ("dgx-h100",), 512, 2048, "megatron-core",
+        {"gbs": 4096, "cp": 1, "precision": "fp8"}, "fp8",
+    ),
+    "every schedule, large": Problem(
+        "llama-3-70b", ("dgx-h100",), 512, 8192, "megatron-core",
+        {"gbs": 1024, "schedule": "all", "context_exchange": "all"},
+    ),
+}  # fmt: skip
+
+
+def study(name: str, problem: Problem, most: int) -> str:
+    """One line about a problem of which so many plans are played."""
+    question = problem.question()
+    every = chain.from_iterable(batches(job, question.space) for job in question.jobs)
+    sieve = Sieve(most=most).after_all(question, every, load_book)
+    rough = np.array([one.losses[0] for one in sieve.best])
+    exact = np.empty(len(rough))
+    for place, played in play_each([one.job for one in sieve.best], load_book):
+        exact[place] = question.first.exact(played, question.total_tokens).value
+    known = {one.job: loss for one, loss in zip(sieve.best, exact.tolist(), strict=True)}
+    answer = find(question, load_book).plans
+    found = min(answer, key=lambda one: one.losses[0].value)
+    found_loss = known.get(found.played.job, found.losses[0].value)
+    best, error = exact.min(), rough / exact - 1.0
+    values = (
+        name,
+        sieve.possible,
+        sieve.feasible,
+        len(exact),
+        int(exact.argmin()) + 1,
+        f"{found_loss / best - 1:.2%}",
+        f"{exact[0] / best - 1:.2%}",
+        f"{rank_correlation(rough.tolist(), exact.tolist()):.4f}",
+        f"{np.median(abs(error)):.2%}",
+        f"{error.min():+.1%}",
+        f"{error.max():+.1%}",
     )
-    book = load_book(job.cluster)
-    found = shortlist(job, Space(**({"gbs": 8 * gpus, "cp": 1} | words)), book, 4096)
-    kept = found.roomy or found.tight
-    rng = random.Random(number)
-    further = range(PLAYED // 2, len(kept))
-    places = [*range(min(PLAYED // 2, len(kept))), *rng.sample(further, min(PLAYED // 2, len(further)))]
-    exact = np.array([predict(kept[place].job, book).clean_step_time_s for place in places])
-    rough = np.array([kept[place].step_time_s for place in places])
-    best = int(exact.argmin())
-    name = f"{model} on {gpus} × {cluster}, {stack}"
-    return (
-        f"| {name} | {found.possible} | {found.fitting} | {places[best] + 1}"
-        f" | {exact[0] / exact[best] - 1:.2%} | {np.median(np.abs(rough / exact - 1)):.2%}"
-        f" | {np.abs(rough / exact - 1).max():.1%} |"
-    )
+    return f"| {' | '.join(map(str, values))} |"
 
 
 if __name__ == "__main__":
-    chosen = [int(word) for word in sys.argv[1:]] or range(len(PROBLEMS))
-    for number in chosen:
-        print(study(number), flush=True)
+    large = "--large" in sys.argv
+    asked = [word for word in sys.argv[1:] if word != "--large"]
+    known = LARGE if large else PROBLEMS
+    for name in asked or known:
+        print(study(name, known[name], FIRST if large else ALL), flush=True)

@@ -13,8 +13,9 @@ import time
 
 from flopcast.io.asked import job_from
 from flopcast.io.curves import load_book
-from flopcast.search.grid import num_plans
-from flopcast.search.shortlist import shortlist
+from flopcast.search.grid import batches, num_plans
+from flopcast.search.question import Question
+from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
 
@@ -52,12 +53,13 @@ def main(name: str) -> dict[str, float]:
     job, asked = job_of(words), Space(**space)
     book = load_book(job.cluster)
     ready_s = time.process_time()
-    found = shortlist(job, asked, book)
+    question = Question(jobs=(job,), space=asked, objectives=("tokens_per_s",))
+    found = Sieve().after_all(question, batches(job, asked), lambda _: book)
     screen_s = time.process_time() - ready_s
     return {
         "candidates": num_plans(job, asked),
         "possible": found.possible,
-        "fitting": found.fitting,
+        "feasible": found.feasible,
         "ready_s": ready_s,
         "screen_s": screen_s,
         "process_s": time.process_time(),

@@ -7,7 +7,9 @@ from flopcast.io.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search import exact
 from flopcast.search.exact import play_each
-from flopcast.search.shortlist import shortlist
+from flopcast.search.grid import batches
+from flopcast.search.question import Question
+from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
 
 EXPERTS = {
@@ -37,10 +39,16 @@ WORLDS = {
 }
 
 
+def best_of(name, most):
+    """The jobs that screen fastest."""
+    job, space = WORLDS[name]
+    question = Question(jobs=(job,), space=space)
+    return [one.job for one in Sieve(most=most).after_all(question, batches(job, space), load_book).best]
+
+
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_plan_among_others_takes_what_it_takes_alone(name):
-    job, space = WORLDS[name]
-    jobs = [found.job for found in shortlist(job, space, load_book(job.cluster), 60).roomy]
+    jobs = best_of(name, 60)
 
     played = dict(play_each(jobs, load_book))
 
@@ -57,8 +65,7 @@ def test_a_plan_among_others_takes_what_it_takes_alone(name):
 
 
 def test_how_many_are_simulated_together_changes_nothing(monkeypatch):
-    job, space = WORLDS["experts"]
-    jobs = [found.job for found in shortlist(job, space, load_book(job.cluster), 12).roomy]
+    jobs = best_of("experts", 12)
     together = dict(play_each(jobs, load_book))
     monkeypatch.setattr(exact, "BATCH", 5)
 

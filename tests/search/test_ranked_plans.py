@@ -12,7 +12,7 @@ from conftest import make_job
 
 from flopcast.errors import InfeasibleError
 from flopcast.search import choose as choosing
-from flopcast.search import shortlist as shortlisting
+from flopcast.search import sieve as sifting
 from flopcast.search.choose import PLAYED, Choice, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
@@ -66,7 +66,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch):
     made = World()
-    for module, name in ((shortlisting, "batches"), (shortlisting, "screen"), (choosing, "predict")):
+    for module, name in ((choosing, "batches"), (sifting, "screen"), (choosing, "predict")):
         monkeypatch.setattr(module, name, getattr(made, name))
     return made
 

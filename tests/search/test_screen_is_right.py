@@ -12,8 +12,9 @@ from flopcast.cost.priced_once import PricedOnce
 from flopcast.io.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search.grid import batches
+from flopcast.search.question import Question
 from flopcast.search.screen import screen
-from flopcast.search.shortlist import shortlist
+from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
 from flopcast.spec.checks import Case
 from flopcast.spec.rows import rows_of
@@ -179,7 +180,8 @@ def test_the_exact_optimum_of_a_small_space_is_found_by_re_ranking_the_best_scre
     job, space = family(name)
     space = space.model_copy(update={"global_batch": (64,), "recompute": ("none",), "schedule": ("auto",)})
     book = load_book(job.cluster)
-    kept = shortlist(job, space, book, most=10_000).roomy
+    question = Question(jobs=(job,), space=space)
+    kept = Sieve(most=10_000).after_all(question, batches(job, space), load_book).best
 
     exact_s = [predict(found.job, book).clean_step_time_s for found in kept]
 

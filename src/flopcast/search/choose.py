@@ -1,7 +1,7 @@
 """A good plan where none is given: a small space of plans, screened, the best few played exactly.
 
 Answers: which plan would somebody who knows this cluster try first, and how much is it ahead of the next?
-Elsewhere: plans of a space (grid.py), the best few of them (shortlist.py), the exact play (prediction.py).
+Elsewhere: plans of a space (grid.py), the best few of them (sieve.py), the exact play (prediction.py).
 
 Greedy in what it offers (`usual_space`), exact in how it decides: sharded states wherever there are
 replicas (ZeRO-1, or what the stack has) and sequence parallelism wherever there is tensor parallelism
@@ -11,16 +11,18 @@ sharded too. Blocks are dealt out anew where stages are unequal (refine.py) and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.errors import InfeasibleError
 from flopcast.prediction import predict
+from flopcast.search.grid import batches
+from flopcast.search.question import Question
 from flopcast.search.refine import Refining, refined
-from flopcast.search.shortlist import Found, Shortlist, shortlist
-from flopcast.search.space import HEADROOM_FRACTION, Space
+from flopcast.search.sieve import Sieve, Sifted
+from flopcast.search.space import Space
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.units import Number, show
@@ -88,20 +90,19 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
         No plan keeps every rule, or none fits; the message names what is nearest.
     """
     asked = job.model_copy(update={"plan": Plan(**dict(fixed))})
-    found = shortlist(asked, usual_space(job, fixed), book, PLAYED)
-    if not found.fitting and "zero" not in fixed and _shards_more(job):
-        more = usual_space(job, dict(fixed) | {"zero": SHARDED})
-        found = _both(found, shortlist(asked, more, book, PLAYED))
-    if found.smallest is None:
+    found, room_fraction = _sifted(asked, usual_space(job, fixed), book)
+    if not found.best and "zero" not in fixed and _shards_more(job):
+        more, room_fraction = _sifted(asked, usual_space(job, dict(fixed) | {"zero": SHARDED}), book)
+        found = found.joined(more)
+    if found.nearest is None:
         raise InfeasibleError(_impossible(job, fixed, found.candidates))
-    if not found.fitting:
-        raise InfeasibleError(_too_large(found.smallest, found.possible))
+    if not found.best:
+        raise InfeasibleError(_too_large(found.nearest, found.possible))
     best = [
-        Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in found.roomy or found.tight
+        Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in found.best
     ]  # what is settled stays as it is, where it makes no difference too
     steps_s = [predict(job.model_copy(update={"plan": plan}), book).step_time_s for plan in best]
     if "stage_layers" not in fixed:
-        room_fraction = HEADROOM_FRACTION if found.roomy else 1.0
         level = [_level(job, *each, book, room_fraction) for each in zip(best, steps_s, strict=True)]
         best, steps_s = [plan for plan, _ in level], [step_s for _, step_s in level]
     ranked = [best[index] for index in np.argsort(steps_s, kind="stable")]
@@ -109,10 +110,24 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     return Choice(
         plan=ranked[0],
         possible=found.possible,
-        fitting=found.num_roomy or found.fitting,
+        fitting=found.feasible,
         next_best=ranked[1] if len(ranked) > 1 else None,
         next_ratio=next_s / fastest_s,
     )
+
+
+def _sifted(job: Job, space: Space, book: CurveBook) -> tuple[Sieve, Number]:
+    """The fastest plans with room to spare, or without it where none has it; and what part they may use."""
+    memory_bytes = job.cluster.node.device.memory_bytes
+    found = Sieve()
+    for room_fraction in (space.headroom_fraction, 1.0):
+        question = Question(
+            jobs=(job,), space=space.model_copy(update={"headroom_fraction": room_fraction})
+        )
+        found = Sieve(most=PLAYED).after_all(question, batches(job, space), lambda _: book)
+        if found.best or found.nearest is None or found.nearest.used_bytes > memory_bytes:
+            break
+    return found, room_fraction
 
 
 def _level(
@@ -164,17 +179,6 @@ def _shards_more(job: Job) -> bool:
     return SHARDED in job.stack.sharding.zero_stages and _zero(job) != SHARDED
 
 
-def _both(first: Shortlist, second: Shortlist) -> Shortlist:
-    """Two spaces as one; none of the first fits."""
-    smallest = [each for each in (first.smallest, second.smallest) if each is not None]
-    return replace(
-        second,
-        candidates=first.candidates + second.candidates,
-        possible=first.possible + second.possible,
-        smallest=min(smallest, key=lambda each: each.device_used_bytes, default=None),
-    )
-
-
 def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     """Why no plan keeps every rule, as far as that can be said of all of them at once."""
     settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
@@ -184,10 +188,10 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     )
 
 
-def _too_large(smallest: Found, possible: int) -> str:
+def _too_large(smallest: Sifted, possible: int) -> str:
     """Which plan needs least, and how much is missing."""
     cluster, plan = smallest.job.cluster, smallest.job.plan
-    needed, there = smallest.device_used_bytes, cluster.node.device.memory_bytes
+    needed, there = smallest.used_bytes, cluster.node.device.memory_bytes
     return (
         f"no plan fits: of {possible} possible plans for {smallest.job.model.name} on"
         f" {cluster.num_devices} × {cluster.node.device.name}, the smallest is\n"

@@ -1,7 +1,7 @@
 """Good plans made better in what a space has one value of: blocks of each stage, blocks that run again.
 
 Answers: which plans near these are worth an exact play too?
-Elsewhere: the best division of one plan (uneven.py), which plans are kept (sieve.py, shortlist.py).
+Elsewhere: the best division of one plan (uneven.py), which plans are kept (sieve.py).
 
 Screening deals blocks out evenly and recomputes all of them or none. Of the plans that are best so, and of
 those that would be better but lack memory, two variants follow:
