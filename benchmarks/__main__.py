@@ -126,4 +126,5 @@ def median(figure: Callable[[], float]) -> float:
     return statistics.median(figure() for _ in range(RUNS))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Is the screen right? Small spaces played whole, large ones as far as anybody will wait.
 
     .venv/bin/python -m benchmarks.screen_right [NAME ...]     each of 20 problems, or those that are named
-    .venv/bin/python -m benchmarks.screen_right --large        three large ones: the 2,000 that screen best
+    .venv/bin/python -m benchmarks.screen_right --large        four large ones: the 2,000 that screen best
 
 Every feasible plan of a problem is screened and played exactly, and the same question is searched as a
 user would ask it. Printed are the place of the exact optimum in the order of the screen (a search plays the
@@ -45,12 +45,12 @@ class Problem:
     def question(self) -> Question:
         """What is asked."""
         plan = f"dp={self.gpus} gbs={self.space['gbs']} precision={self.precision}"
-        plan += " zero=3" if "fsdp" in self.stack else ""
+        plan += f" zero={3 if 'fsdp' in self.stack else 1}"
         words: dict[str, object] = {"model": self.model, "gpus": self.gpus, "seq": self.seq}
         words |= {"stack": self.stack, "plan": plan}
         return Question(
             jobs=tuple(job_of(words | {"cluster": cluster}) for cluster in self.clusters),
-            space=Space(**({"precision": self.precision, "refine": False} | self.space)),  # type: ignore[arg-type]
+            space=Space(**({"precision": self.precision, "refine": False} | self.space)),
             objectives=(self.objective,),
         )
 
@@ -131,6 +131,10 @@ LARGE = {
     "8 bits, large": Problem(
         "gpt3-175b", ("dgx-h100",), 512, 2048, "megatron-core",
         {"gbs": 4096, "cp": 1, "precision": "fp8"}, "fp8",
+    ),
+    "experts, larger": Problem(
+        "mixtral-8x22b", ("dgx-h100",), 256, 4096, "megatron-core",
+        {"gbs": 2048, "cp": 1, "ep": "1,2,4,8"},
     ),
     "every schedule, large": Problem(
         "llama-3-70b", ("dgx-h100",), 512, 8192, "megatron-core",
