@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Floats, Integers
 from flopcast.search.front import front, thinned
 from flopcast.search.grid import plan_at
 from flopcast.search.objectives import Estimates
@@ -42,6 +42,10 @@ class Sifted:
     used_bytes: float
     over_ratio: float
     order: int  # its place in the space
+
+    def judged(self, *, by_memory: bool) -> tuple[float, ...]:
+        """What a front compares: all losses, or the first and the bytes."""
+        return (self.losses[0], self.used_bytes) if by_memory else self.losses
 
     def after(self, number: int) -> "Sifted":
         """The same plan, where so many others stand before the space."""
@@ -120,11 +124,11 @@ class Sieve:
 
     def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "Sieve":
         """The sieve with the fronts of the batch."""
-        on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible), LONGEST_FRONT)
+        on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible), by_memory=False)
         limit = self.best[0].losses[0] if self.best else np.inf
         lacking = np.flatnonzero(batch.lacks_memory & (batch.losses[:, 0] < limit))
         before = tuple(one for one in self.faster if one.losses[0] < limit)
-        faster, _ = _front(before, batch, lacking, LONGEST_FRONT, by_memory=True)
+        faster, _ = _front(before, batch, lacking, by_memory=True)
         return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
 
     def joined(self, later: "Sieve") -> "Sieve":
@@ -136,7 +140,7 @@ class Sieve:
         best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[: self.most]
         limit = best[0].losses[0] if best else np.inf
         faster = [one for one in (*self.faster, *later.faster) if one.losses[0] < limit]
-        on_front, cut = _of_all((*self.on_front, *later.on_front), by_memory=False)
+        on_front, cut = _front_of((*self.on_front, *later.on_front), by_memory=False)
         nearest = [one for one in (self.nearest, later.nearest) if one is not None]
         return Sieve(
             most=self.most,
@@ -145,7 +149,7 @@ class Sieve:
             feasible=self.feasible + later.feasible,
             best=tuple(best),
             on_front=on_front,
-            faster=_of_all(faster, by_memory=True)[0],
+            faster=_front_of(faster, by_memory=True)[0],
             nearest=min(nearest, key=lambda one: one.over_ratio, default=None),
             thinned=self.thinned or later.thinned or cut,
         )
@@ -218,6 +222,11 @@ class _Batch:
             lacks_memory=(memory > 1.0) & (others <= 1.0),
         )
 
+    def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:
+        """What a front compares of some of its plans, as `Sifted.judged`."""
+        losses = self.losses[rows]
+        return np.stack([losses[:, 0], self.used_bytes[rows]], axis=1) if by_memory else losses
+
     def sifted(self, at: int) -> Sifted:
         """One of its plans."""
         row = int(self.row[at])
@@ -241,39 +250,30 @@ def _best(before: tuple[Sifted, ...], batch: _Batch, feasible: np.ndarray, most:
 
 
 def _front(
-    before: tuple[Sifted, ...], batch: _Batch, rows: np.ndarray, most: int, by_memory: bool = False
+    before: Sequence[Sifted], batch: _Batch, rows: Integers, *, by_memory: bool
 ) -> tuple[tuple[Sifted, ...], bool]:
     """The front of what was kept and of some rows of a batch, and whether it had to be thinned."""
-
-    def losses_of(losses: np.ndarray, used_bytes: Floats) -> np.ndarray:
-        return np.stack([losses[:, 0], used_bytes], axis=1) if by_memory else losses
-
-    own = losses_of(batch.losses[rows], batch.used_bytes[rows])
-    rows = rows[front(own)]
-    kept = _columns(before, batch.losses.shape[1])
-    together = np.concatenate([losses_of(*kept), losses_of(batch.losses[rows], batch.used_bytes[rows])])
-    places = np.flatnonzero(front(together))
-    few = places[thinned(together[places, 0], most)]
+    rows = rows[front(batch.judged(rows, by_memory=by_memory))]
+    own = batch.judged(rows, by_memory=by_memory)
+    kept = np.array([one.judged(by_memory=by_memory) for one in before]).reshape(len(before), own.shape[1])
+    few, cut = _places(np.concatenate([kept, own]))
     size = len(before)
-    found = [before[i] if i < size else batch.sifted(int(rows[i - size])) for i in few.tolist()]
-    return tuple(found), len(few) < len(places)
+    return tuple(before[i] if i < size else batch.sifted(int(rows[i - size])) for i in few), cut
 
 
-def _of_all(kept: Sequence[Sifted], *, by_memory: bool) -> tuple[tuple[Sifted, ...], bool]:
+def _front_of(kept: Sequence[Sifted], *, by_memory: bool) -> tuple[tuple[Sifted, ...], bool]:
     """The front of kept plans, and whether it had to be thinned."""
     if not kept:
         return (), False
-    rows = [(one.losses[0], one.used_bytes) if by_memory else one.losses for one in kept]
-    values = np.array(rows)
-    places = np.flatnonzero(front(values))
-    few = places[thinned(values[places, 0], LONGEST_FRONT)]
-    return tuple(kept[i] for i in few.tolist()), len(few) < len(places)
+    few, cut = _places(np.array([one.judged(by_memory=by_memory) for one in kept]))
+    return tuple(kept[i] for i in few), cut
 
 
-def _columns(kept: Sequence[Sifted], objectives: int) -> tuple[np.ndarray, Floats]:
-    """Losses (plans, objectives) and bytes (plans,) of kept plans."""
-    losses = np.array([one.losses for one in kept]).reshape(len(kept), objectives)
-    return losses, np.array([one.used_bytes for one in kept])
+def _places(losses: np.ndarray) -> tuple[list[int], bool]:
+    """Rows on the front of losses, no more than are kept of one; and whether there were more."""
+    places = np.flatnonzero(front(losses))
+    few: list[int] = places[thinned(losses[places, 0], LONGEST_FRONT)].tolist()
+    return few, len(few) < len(places)
 
 
 def _nearest(before: Sifted | None, batch: _Batch) -> Sifted:
