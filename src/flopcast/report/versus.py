@@ -18,7 +18,7 @@ from flopcast.report.as_json import FORMAT_VERSION, nine_digits, with_bounds
 from flopcast.report.as_json import as_json as report_as_json
 from flopcast.report.costs import show_usd
 from flopcast.report.report import Report
-from flopcast.timeline.uncertainty import difference, own_log_sigma_factor
+from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_factor
 from flopcast.units import show, show_seconds
 
 LABELS = ("A", "B")
@@ -45,7 +45,7 @@ class Versus:
     @property
     def sure(self) -> bool:
         """Whether both ends of the interval lie on one side of 1."""
-        return not self.low_ratio <= 1.0 <= self.high_ratio
+        return not holds_one(self.low_ratio, self.high_ratio)
 
 
 def versus(first: Report, second: Report) -> Versus:
@@ -95,8 +95,7 @@ def _ratio(measure: Measure, first: Report, second: Report) -> Amount | None:
 
 def settled(ratio: Amount) -> bool:
     """Whether the interval of a ratio leaves 1 out."""
-    low, high = ratio.bounds
-    return not low <= 1.0 <= high
+    return not holds_one(*ratio.bounds)
 
 
 def as_text(compared: Versus, names: tuple[str, str]) -> str:

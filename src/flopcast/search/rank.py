@@ -17,7 +17,7 @@ from flopcast.search.exact import Exact
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
 from flopcast.spec.plan import Plan
-from flopcast.timeline.uncertainty import TIED_RATIO, difference
+from flopcast.timeline.uncertainty import TIED_RATIO, difference, holds_one
 from flopcast.units import Number
 
 SIXTEEN_BITS = ("bf16", "fp16")
@@ -52,7 +52,7 @@ class Ranked:
     @property
     def equal(self) -> bool:
         """Whether it cannot be told apart from the best."""
-        return self.ratio_low <= 1.0 <= self.ratio_high
+        return holds_one(self.ratio_low, self.ratio_high)
 
 
 def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:

@@ -125,6 +125,15 @@ def difference(
     return math.exp(log_ratio_factor - reach), math.exp(log_ratio_factor + reach)
 
 
+def holds_one(low_ratio: float, high_ratio: float) -> bool:
+    """Whether the interval of a ratio leaves open which of the two is larger.
+
+    >>> holds_one(0.98, 1.01), holds_one(1.01, 1.05)
+    (True, False)
+    """
+    return low_ratio <= 1.0 <= high_ratio
+
+
 def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivity, ...]) -> float:
     """What is unknown of the ratio of two steps beside factors: none where they hang on all things alike.
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import combinations
 
 from flopcast.report.as_json import nine_digits
-from flopcast.timeline.uncertainty import TIED_RATIO, Sensitivity, difference
+from flopcast.timeline.uncertainty import TIED_RATIO, Sensitivity, difference, holds_one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +140,7 @@ class Sweep:
     def fastest_is_called_equal(self) -> bool:
         """Whether the fastest choice is one of those that are said to be as fast as the recommended one."""
         return any(
-            choice is self.fastest or _holds_one(_bounds(choice, self.fastest))
+            choice is self.fastest or holds_one(*_bounds(choice, self.fastest))
             for choice in self.recommended
         )
 
@@ -184,7 +184,7 @@ class _Pair:
     @property
     def equal(self) -> bool:
         """Whether the predictions leave the order open."""
-        return _holds_one(self._bounds)
+        return holds_one(*self._bounds)
 
     @property
     def covered(self) -> bool:
@@ -242,8 +242,3 @@ def _bounds(one: Choice, other: Choice) -> tuple[float, float]:
     """90 % bounds of the predicted ratio of two times."""
     log_ratio = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
     return difference(one.factors, other.factors, log_ratio)
-
-
-def _holds_one(bounds: tuple[float, float]) -> bool:
-    low, high = bounds
-    return low <= 1.0 <= high
