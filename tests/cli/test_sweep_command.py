@@ -88,21 +88,30 @@ def test_a_ledger_of_another_search_is_refused(tmp_path):
     assert "another question" in other.err
 
 
-def test_nobody_serves_two_masters():
-    ended = flopcast("search", *WORDS, *FEW, "--workers", "2", "--dask", "tcp://127.0.0.1:9")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--workers", "2", "--dask", "tcp://127.0.0.1:9"), ["remove --workers or --dask"]),
+        (("--ray", "auto", "--dask", "tcp://127.0.0.1:9"), ["remove --dask or --ray"]),
+        (("--ray", "auto", "--workers", "2", "--dask", "x"), ["--workers or --dask", "--workers or --ray"]),
+    ],
+)
+def test_nobody_serves_two_masters(words, told):
+    ended = flopcast("search", *WORDS, *FEW, *words)
 
     assert ended.code == 1
-    assert "remove --workers or --dask" in ended.err
+    assert [one for one in told if one in ended.err] == told
 
 
 @pytest.mark.parametrize("command", ["search", "sweep"])
-def test_ray_is_refused_by_name(command, grid):
+@pytest.mark.parametrize("option", ["--dask", "--ray"])
+def test_a_cluster_that_is_not_there_is_told(command, option, grid):
     words = ("sweep", grid) if command == "sweep" else ("search", *WORDS, *FEW)
 
-    ended = flopcast(*words, "--ray", "auto")
+    ended = flopcast(*words, option, "no address")
 
     assert (ended.code, ended.out) == (1, "")
-    assert "workers of Ray are not built" in ended.err
+    assert f"{option} = 'no address' is not allowed" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -112,7 +121,7 @@ def test_ray_is_refused_by_name(command, grid):
 def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, workers, size, monkeypatch):
     monkeypatch.setattr(crews, "num_cores", lambda: 3)
 
-    crew = crews._crew(plans, workers, None)
+    crew = crews._crew(plans, workers, None, None)
 
     assert crew.size == size
     crew.close()

@@ -1,14 +1,13 @@
 """Who works at a search, and what kills them, changes nothing of its answer."""
 
 import json
-import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 
 import pytest
-from conftest import PACKAGE
+from scripts import environment, scripted
 from small_search import SCRIPT, digest, question, quiet, search
 
 from flopcast.errors import InternalError, SpecError
@@ -16,7 +15,6 @@ from flopcast.io.curves import load_book
 from flopcast.io.workers import processes
 from flopcast.io.workers.crew import Alone
 from flopcast.io.workers.ledger import open_ledger
-from flopcast.io.workers.on_dask import OnDask
 from flopcast.io.workers.processes import Processes
 from flopcast.io.workers.run import answer
 from flopcast.io.workers.tasks import Task, done_elsewhere
@@ -27,20 +25,6 @@ from flopcast.search.find import find
 def expected():
     """The digest of the search in one process, without chunks."""
     return digest(find(question(), load_book))
-
-
-def scripted(*words):
-    """What the script prints, as data."""
-    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "OPENBLAS_NUM_THREADS": "1"}
-    made = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, words)],
-        capture_output=True,
-        check=False,
-        timeout=240,
-        env=environment,
-    )
-    assert made.returncode == 0, made.stderr.decode()
-    return json.loads(made.stdout)
 
 
 @contextmanager
@@ -54,8 +38,7 @@ def cluster(folder, workers):
     def start(program, *words):
         line = [sys.executable, "-m", f"distributed.cli.{program}", *words, *local]
         quietly = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "OPENBLAS_NUM_THREADS": "1"}
-        started.append(subprocess.Popen(line, cwd=folder, env=environment, **quietly))
+        started.append(subprocess.Popen(line, cwd=folder, env=environment(), **quietly))
 
     try:
         start(*scheduler)
@@ -73,7 +56,7 @@ def cluster(folder, workers):
 
 
 def test_twenty_kills_of_workers_and_drivers_change_no_byte_and_lose_no_finished_chunk(tmp_path, expected):
-    told = scripted("killed", tmp_path)
+    told = scripted(SCRIPT, "killed", tmp_path)
 
     assert told["kills"] == 20
     assert told["digest"] == expected
@@ -84,7 +67,7 @@ def test_twenty_kills_of_workers_and_drivers_change_no_byte_and_lose_no_finished
 
 def test_two_workers_of_a_dask_cluster_find_what_one_process_finds(tmp_path, expected):
     with cluster(tmp_path, 2) as address:
-        told = scripted("dask", address)
+        told = scripted(SCRIPT, "dask", address)
 
     assert told == {"digest": expected, "size": 2}
 
@@ -152,11 +135,3 @@ def test_a_task_that_fails_by_itself_is_a_bug_of_ours(capfd):
 def test_a_worker_of_another_version_refuses():
     with pytest.raises(SpecError, match="numbers would differ"):
         done_elsewhere({}, "digest of another program")
-
-
-def test_without_dask_its_extra_is_named(monkeypatch):
-    absent = "flopcast.io.workers.on_dask.import_module"
-    monkeypatch.setattr(absent, lambda name: __import__("no_such_module"))
-
-    with pytest.raises(SpecError, match=r"flopcast\[dask\]"):
-        OnDask("tcp://127.0.0.1:9")

@@ -1,11 +1,11 @@
 """How commands that search are told who works, and where finished chunks are kept.
 
-Answers: processes, a Dask cluster, or nobody else; which ledger?
+Answers: processes, a Dask or Ray cluster, or nobody else; which ledger?
 Elsewhere: workers and ledgers themselves (io/workers/).
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -29,7 +29,7 @@ OPTIONS = (
         help="Processes; default: one, or for a large space as many as there are cores.",
     ),
     click.option("--dask", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler."),
-    click.option("--ray", metavar="ADDRESS", hidden=True),  # refused by name, not by a guess of Click's
+    click.option("--ray", metavar="ADDRESS", help="Work on this Ray cluster: auto, or HOST:PORT."),
     click.option(
         "--ledger",
         type=click.Path(path_type=Path),
@@ -56,13 +56,10 @@ def crew_and_ledger(
     SpecError
         Options contradict each other, the ledger is of another question, or nobody answers at an address.
     """
-    problems = [_twice(workers)] if dask is not None and workers is not None else []
-    problems += [_unbuilt(ray)] if ray is not None else []
-    if problems:
-        raise SpecError(problems)
+    _check_one({"--workers": workers, "--dask": dask, "--ray": ray})
     with ExitStack() as stack:
         kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
-        crew = _crew(sum(search.num_plans for search in searches), workers, dask)
+        crew = _crew(sum(search.num_plans for search in searches), workers, dask, ray)
         stack.callback(crew.close)
         yield crew, kept
 
@@ -74,12 +71,16 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _crew(num_plans: int, workers: object, dask: object) -> "AbstractCrew":
+def _crew(num_plans: int, workers: object, dask: object, ray: object) -> "AbstractCrew":
     """Who works."""
     if isinstance(dask, str):
         from flopcast.io.workers.on_dask import OnDask
 
         return OnDask(dask)
+    if isinstance(ray, str):
+        from flopcast.io.workers.on_ray import OnRay
+
+        return OnRay(ray)
     size = workers if isinstance(workers, int) else num_cores() if num_plans >= MANY_PLANS else 1
     if size == 1:
         from flopcast.io.workers.crew import Alone
@@ -108,23 +109,18 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
         yield found
 
 
-def _unbuilt(ray: object) -> Problem:
-    """The fault of asking for a Ray cluster."""
-    return Problem(
-        field="--ray",
-        value=ray,
-        allowed="nothing yet",
-        because="workers of Ray are not built",
-        fix="use --dask ADDRESS, or --workers N on one machine",
-    )
-
-
-def _twice(workers: object) -> Problem:
-    """The fault of naming two kinds of workers."""
-    return Problem(
-        field="--workers",
-        value=workers,
-        allowed="not together with --dask",
-        because="a Dask cluster has the workers that were started there",
-        fix="remove --workers or --dask",
-    )
+def _check_one(named: Mapping[str, object]) -> None:
+    """Refuse two kinds of workers at once."""
+    first, *others = [name for name, value in named.items() if value is not None] or [""]
+    if others:
+        problems = [
+            Problem(
+                field=other,
+                value=named[other],
+                allowed=f"not together with {first}",
+                because="one kind of workers does all of a search",
+                fix=f"remove {first} or {other}",
+            )
+            for other in others
+        ]
+        raise SpecError(problems)

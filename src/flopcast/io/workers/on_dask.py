@@ -7,14 +7,14 @@ Dask itself does a task again whose worker dies, a few times. Its workers need t
 """
 
 from dataclasses import asdict
-from importlib import import_module
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
 from flopcast.io.workers.crew import AbstractCrew
+from flopcast.io.workers.elsewhere import Named
 from flopcast.io.workers.tasks import Task, done_elsewhere, program_digest
 
 CONNECT_S = 10
+FORM = "the address of a Dask scheduler, such as tcp://127.0.0.1:8786"
 
 
 class OnDask(AbstractCrew):
@@ -28,20 +28,17 @@ class OnDask(AbstractCrew):
         SpecError
             Dask is not installed, nobody listens at the address, or the scheduler has no workers.
         """
+        self._named = Named(option="--dask", address=address, allowed=FORM)
+        self._dask: Any = self._named.package("distributed", "Dask")
         try:
-            distributed: Any = import_module("distributed")
-        except ImportError:
-            because = "Dask is not installed here"
-            raise _fault(address, because, "pip install 'flopcast[dask]'") from None
-        try:
-            self._client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+            self._client = self._dask.Client(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise _fault(address, f"no scheduler answers: {error}", "start it, or mend --dask") from None
+            raise self._named.fault(f"no scheduler answers: {error}", "start it, or mend --dask") from None
         self._size: int = sum(self._client.nthreads().values())
         if not self._size:
             self._client.close()
-            raise _fault(address, "the scheduler has no workers", f"dask worker {address}")
-        self._done = distributed.as_completed(loop=self._client.loop)
+            raise self._named.fault("the scheduler has no workers", f"dask worker {address}")
+        self._done = self._dask.as_completed(loop=self._client.loop)
 
     @property
     def size(self) -> int:
@@ -55,9 +52,22 @@ class OnDask(AbstractCrew):
         self._done.add(future)
 
     def next_done(self) -> tuple[str, str]:
-        """Wait for any task; a worker's fault is ours."""
+        """Wait for any task; a fault in it is ours.
+
+        Raises
+        ------
+        SpecError
+            Workers die of it, or have another flopcast; the scheduler is gone.
+        """
         future = next(self._done)
-        return future.task_name, future.result()
+        try:
+            return future.task_name, future.result()
+        except self._dask.KilledWorker as error:
+            raise self._named.deadly(future.task_name, error) from None
+        except self._dask.CancelledError as error:
+            raise self._named.gone(error) from None
+        except (ImportError, AttributeError) as error:
+            raise self._named.strange(error) from None
 
     def forget(self) -> None:
         """Ask the scheduler to drop what nobody has begun."""
@@ -66,9 +76,3 @@ class OnDask(AbstractCrew):
     def close(self) -> None:
         """Leave the cluster as it was."""
         self._client.close()
-
-
-def _fault(address: str, because: str, fix: str) -> SpecError:
-    """The fault of a scheduler that cannot be used."""
-    allowed = "the address of a Dask scheduler, such as tcp://127.0.0.1:8786"
-    return SpecError([Problem(field="--dask", value=address, allowed=allowed, because=because, fix=fix)])

@@ -1,0 +1,58 @@
+"""A cluster that the user names, and what can be wrong with it.
+
+Answers: which message does a reader get whose cluster cannot be reached, or whose workers fail?
+Elsewhere: the clusters themselves (on_dask.py, on_ray.py).
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+from flopcast.errors import Problem, SpecError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """How a cluster was named: by which option, and where it is."""
+
+    option: str  # "--dask"
+    address: str
+    allowed: str  # what addresses look like
+
+    def fault(self, because: str, fix: str) -> SpecError:
+        """Why it cannot be used, on one line."""
+        told = " ".join(because.split())
+        problem = Problem(
+            field=self.option, value=self.address, allowed=self.allowed, because=told, fix=fix
+        )
+        return SpecError([problem])
+
+    def package(self, module: str, name: str) -> ModuleType:
+        """A package of an extra of the same name as the option.
+
+        Raises
+        ------
+        SpecError
+            It is not installed.
+        """
+        try:
+            return import_module(module)
+        except ImportError:
+            extra = f"pip install 'flopcast[{self.option.removeprefix('--')}]'"
+            raise self.fault(f"{name} is not installed here", extra) from None
+
+    def deadly(self, task: str, error: Exception) -> SpecError:
+        """Workers died of one task again and again."""
+        because = f"workers died at {task} again and again, most likely for want of memory: {error}"
+        return self.fault(because, "give each worker more memory, or let fewer share a machine")
+
+    def strange(self, error: Exception) -> SpecError:
+        """A worker cannot read what it is to do."""
+        said = str(error).strip().rpartition("\n")[2]  # Ray has the worker's whole traceback before it
+        because = f"a worker has no flopcast, or another one: {said}"
+        return self.fault(because, "install the same flopcast on every worker, and start them again")
+
+    def gone(self, error: Exception) -> SpecError:
+        """The cluster left in the midst."""
+        because = f"the cluster is gone: {error}"
+        return self.fault(because, "start it, and ask again: with --ledger FILE what is done stays done")

@@ -1,0 +1,185 @@
+"""Workers of clusters that the user names: the same answer, and faults that tell what to mend."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from scripts import environment, scripted
+from small_search import digest, question
+
+from flopcast.errors import SpecError
+from flopcast.io.curves import load_book
+from flopcast.io.workers.on_dask import OnDask
+from flopcast.io.workers.on_ray import OnRay
+from flopcast.search.find import find
+
+SCRIPT = Path(__file__).with_name("on_a_cluster.py")
+needs_ray = pytest.mark.skipif(sys.version_info >= (3, 15), reason="no wheel of Ray for this Python")
+
+
+class Cluster:
+    """A Ray cluster of this machine with two cores and a token, in a folder of its own."""
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: its sockets have long names
+        self.env = environment(
+            RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(16), RAY_USAGE_STATS_ENABLED="0"
+        )
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.client = f"ray://127.0.0.1:{port}"
+        words = ("start", "--head", "--block", "--port=0", "--num-cpus=2", "--include-dashboard=false")
+        places = (f"--temp-dir={self.folder}", f"--ray-client-server-port={port}")
+        said = self.folder / "said"
+        with said.open("w") as talk:
+            line = [sys.executable, "-m", "ray.scripts.scripts", *words, *places]
+            self.process = subprocess.Popen(line, env=self.env, stdout=talk, stderr=subprocess.STDOUT)
+        for _ in range(1200):
+            _, _, after = said.read_text().partition("--address='")
+            if "'" in after or self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        self.address = after.partition("'")[0]
+        assert self.address, said.read_text()
+
+    def workers(self):
+        """Processes of the cluster that do tasks at this moment."""
+        return [pid for pid in below(self.process.pid) if title(pid).startswith("ray::done_elsewhere")]
+
+    def end(self):
+        """End what was started here, and nothing else."""
+        started = below(self.process.pid)
+        self.process.terminate()
+        self.process.wait(60)
+        for pid in started:
+            if title(pid):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def below(pid):
+    """Children of a process, and theirs."""
+    try:
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+    return [*children, *(one for child in children for one in below(child))]
+
+
+def title(pid):
+    """What a process calls itself; nothing where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    started = Cluster()
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The digest of the search in one process, without chunks."""
+    return digest(find(question(), load_book))
+
+
+@pytest.fixture(scope="module")
+def faults(cluster):
+    return scripted(SCRIPT, "faults", cluster.address, env=cluster.env)
+
+
+@needs_ray
+@pytest.mark.parametrize("way", ["address", "client"])
+def test_two_workers_of_a_ray_cluster_find_what_one_process_finds(cluster, way, expected):
+    told = scripted(SCRIPT, "found", getattr(cluster, way), env=cluster.env)
+
+    assert told == {"digest": expected, "size": 2}
+
+
+@needs_ray
+def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished_part(
+    cluster, tmp_path, expected
+):
+    line = [sys.executable, SCRIPT, "lines", cluster.address, tmp_path / "ledger.sqlite"]
+    driver = subprocess.Popen(line, env=cluster.env, stdout=subprocess.PIPE, text=True)
+    first = json.loads(driver.stdout.readline())
+    killed = kill_one(cluster, driver)
+    heard = sum(driver.stdout.readline() == "{}\n" for _ in range(4))
+    driver.kill()
+    driver.communicate()
+
+    again = subprocess.run(
+        line, env=cluster.env, stdout=subprocess.PIPE, text=True, check=True, timeout=240
+    )
+
+    told = [json.loads(one) for one in again.stdout.splitlines()]
+    assert (first["found"], killed, heard) == (0, 1, 4)
+    assert told[0]["found"] >= heard
+    assert told[-1] == {"digest": expected}
+
+
+def kill_one(cluster, driver):
+    """Kill the first worker that is seen at work, as often as that is possible: once."""
+    while driver.poll() is None:
+        for pid in cluster.workers():
+            os.kill(pid, signal.SIGKILL)
+            return 1
+        time.sleep(0.01)
+    return 0
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("wrong", "told", "mended"),
+    [
+        ("another program", "its numbers would differ", "install the same flopcast on every worker"),
+        ("no flopcast", "a worker has no flopcast, or another one", "install the same flopcast"),
+        ("death", "workers died at 0/screen/0 again and again", "give each worker more memory"),
+        ("another version", "Version mismatch", "mend --ray"),
+    ],
+)
+def test_what_is_wrong_with_workers_is_told(faults, wrong, told, mended):
+    assert told in faults[wrong]
+    assert mended in faults[wrong]
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("127.0.0.1:9", "no cluster answers"),
+        ("ray://127.0.0.1:9", "no cluster answers"),
+        ("127.0.0.1", "no address of a cluster"),
+        ("127.0.0.1:port", "no address of a cluster"),
+        ("tcp://127.0.0.1:8786", "no address of a cluster"),
+    ],
+)
+def test_a_ray_cluster_that_is_not_there_is_told_at_once(address, told):
+    with pytest.raises(SpecError, match=told):
+        OnRay(address)
+
+
+@pytest.mark.parametrize(("crew", "extra"), [(OnDask, "dask"), (OnRay, "ray")])
+def test_without_its_package_the_extra_is_named(monkeypatch, crew, extra):
+    absent = "flopcast.io.workers.elsewhere.import_module"
+    monkeypatch.setattr(absent, lambda name: __import__("no_such_module"))
+
+    with pytest.raises(SpecError, match=rf"flopcast\[{extra}\]"):
+        crew("127.0.0.1:9")
