@@ -32,11 +32,11 @@ HUGE = {
 }
 
 
-def closed_form_s(busy_s, cuts, micro_batches, virtual):
+def closed_form_s(busy_s, cuts, micro_batches):
     each_s = [busy_s[s, cuts[s], cuts[s + 1]] for s in range(len(busy_s))]
     if np.isinf(each_s).any():
         return np.inf
-    return micro_batches * max(each_s) + (sum(each_s) - max(each_s)) / virtual
+    return micro_batches * max(each_s) + sum(each_s) - max(each_s)
 
 
 def every_division(blocks, stages):
@@ -57,18 +57,18 @@ def costs(draw):
     return np.where(np.tri(blocks + 1, k=-1, dtype=bool), np.inf, busy_s)  # no slice ends before it begins
 
 
-@given(busy_s=costs(), micro_batches=st.integers(1, 8), virtual=st.integers(1, 3))
-def test_no_division_is_faster_than_the_best_cuts_whatever_slices_cost(busy_s, micro_batches, virtual):
+@given(busy_s=costs(), micro_batches=st.integers(1, 8))
+def test_no_division_is_faster_than_the_best_cuts_whatever_slices_cost(busy_s, micro_batches):
     stages, cuts = busy_s.shape[:2]
     divisions = every_division(cuts - 1, stages)
-    every_s = [closed_form_s(busy_s, division, micro_batches, virtual) for division in divisions]
+    every_s = [closed_form_s(busy_s, division, micro_batches) for division in divisions]
 
-    found = best_cuts(busy_s, micro_batches, virtual)
+    found = best_cuts(busy_s, micro_batches)
 
     if found is None:
         assert not np.isfinite(min(every_s))
     else:
-        assert closed_form_s(busy_s, found, micro_batches, virtual) == pytest.approx(min(every_s), rel=1e-5)
+        assert closed_form_s(busy_s, found, micro_batches) == pytest.approx(min(every_s), rel=1e-5)
 
 
 def of_divisions(job, divisions):

@@ -11,19 +11,21 @@ late one. Every slice that a stage may hold is priced and weighed as that stage 
 dynamic program over cuts then finds the best division exactly: for a level that no stage exceeds, the least
 sum; of all levels, the least step. Nothing is taken to be linear.
 
-With several chunks on a stage a slice is a number of blocks, dealt out over its chunks so that the slowest
-chunk is as fast as can be. That needs blocks that are all alike; other models keep the division they have.
+Several chunks on a stage couple its rounds: uneven_chunks.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.memory.peak import memory_on, seen_bytes
+from flopcast.search.rounds import FIRST, INNER, LAST, Chunks, Division
+from flopcast.search.uneven_chunks import best_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import one_plan
@@ -52,27 +54,50 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> tuple
     -------
     tuple of int or None
         `stage_layers`; None where no division fits, or the question is not answered: a backward that is
-        split, a user's own schedule, chunks of a model whose blocks differ, one stage.
+        split, a user's own schedule, one stage, chunks of blocks that alternate too much.
     """
     plan, blocks = job.plan, job.model.num_blocks
     own = isinstance(plan.schedule, OwnSchedule) or plan.splits_backward
-    several_kinds = plan.virtual_stages > 1 and len(job.model.blocks) > 1
     stages, virtual = plan.pipeline_parallel, plan.virtual_stages
-    if own or several_kinds or stages == 1 or stages * virtual > blocks + 2:
+    if own or stages == 1 or stages * virtual > blocks + 2:
         return None
     plain = job.model_copy(update={"plan": plan.model_copy(update={"stage_layers": ()})})
-    dealt = _by_cuts(blocks) if virtual == 1 else _by_number(plain, book)
-    busy_s = _busy(plain, book, dealt, headroom_fraction)
-    cuts = best_cuts(busy_s, plan.num_micro_batches, virtual)
-    if cuts is None:
-        return None
-    rows = [dealt.row[role, cuts[s], cuts[s + 1]] for s, role in enumerate(_roles(stages))]
-    held = (dealt.slices.high - dealt.slices.low)[rows]
-    return tuple(held.T.ravel().tolist())
+    held = (_in_chunks if virtual > 1 else _in_stages)(plain, book, headroom_fraction)
+    return None if held is None else tuple(held.T.ravel().tolist())
 
 
-def best_cuts(busy_s: Floats, micro_batches: int, virtual: int) -> Integers | None:
-    """The cuts of the division with the shortest step: `micro_batches` · slowest + others / `virtual`.
+def _in_stages(job: Job, book: CurveBook, headroom_fraction: float) -> Integers | None:
+    """The blocks of every stage, (stages, 1)."""
+    dealt = _by_cuts(job.model.num_blocks)
+    busy_s = _busy(job, book, dealt, headroom_fraction)
+    cuts = best_cuts(busy_s, job.plan.num_micro_batches)
+    return None if cuts is None else np.diff(cuts)[:, None]
+
+
+def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float) -> Integers | None:
+    """The blocks of every chunk, (stages, chunks)."""
+    plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
+    programs = _programs(job, dealt.slices)
+    alone_s = _seconds(programs, job, book)
+    waits_s = alone_s[-1]  # for its transfers, however many chunks a stage has
+    alone_s = alone_s - waits_s * (1.0 - 1.0 / plan.virtual_stages)
+    kind = programs.stages.of(0).chunk_class[:, 0][dealt.row]
+    along = np.diagonal(kind[INNER], 1).tolist()  # the model, block by block
+    chunks = Chunks(
+        chunk_s=np.append(alone_s, np.inf)[dealt.row],
+        runs=tuple(len(list(run)) for _, run in groupby(along)),
+        stages=plan.pipeline_parallel,
+        virtual=plan.virtual_stages,
+    )
+    room = _Room(job=job, headroom_fraction=headroom_fraction, chunks=chunks, kind=kind)
+    found = best_chunks(chunks, plan.num_micro_batches, lambda _, start, __: start[:, 0] >= 0)
+    if found is not None and not room.holds(found):
+        found = best_chunks(chunks, plan.num_micro_batches, room.fits)
+    return None if found is None else found.held
+
+
+def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
+    """The cuts of the division with the shortest step: `micro_batches` · slowest + others.
 
     Parameters
     ----------
@@ -91,7 +116,7 @@ def best_cuts(busy_s: Floats, micro_batches: int, virtual: int) -> Integers | No
 
     >>> block_s = np.maximum(np.arange(4)[None] - np.arange(4)[:, None], -np.inf)
     >>> one_way = np.where(block_s > 0, block_s, np.inf)
-    >>> best_cuts(np.stack([one_way, one_way + 2.0]), 8, 1).tolist()
+    >>> best_cuts(np.stack([one_way, one_way + 2.0]), 8).tolist()
     [0, 2, 3]
     """
     allowed = np.isfinite(busy_s)
@@ -105,7 +130,7 @@ def best_cuts(busy_s: Floats, micro_batches: int, virtual: int) -> Integers | No
 
     def step_s(cuts: Integers) -> float:
         each_s = busy_s[np.arange(len(busy_s)), cuts[:-1], cuts[1:]]
-        return float(micro_batches * each_s.max() + (each_s.sum() - each_s.max()) / virtual)
+        return float((micro_batches - 1) * each_s.max() + each_s.sum())
 
     low, high = 0, len(levels_s) - 1
     while low < high:
@@ -115,7 +140,7 @@ def best_cuts(busy_s: Floats, micro_batches: int, virtual: int) -> Integers | No
     best = min(tried, key=step_s)
     least_sum_s = busy_s[np.arange(len(busy_s)), tried[-1][:-1], tried[-1][1:]].sum()
     for level_s in levels_s[low + 1 :].tolist():
-        bound_s = micro_batches * level_s + (least_sum_s - level_s) / virtual
+        bound_s = (micro_batches - 1) * level_s + least_sum_s
         if bound_s >= step_s(best) * (1.0 - EVENNESS):
             break  # of every higher level too
         found = below(level_s)
@@ -138,12 +163,12 @@ def _least(weight_s: Floats) -> Integers | None:
     return np.array([0, *cuts[::-1]])
 
 
-FIRST, INNER, LAST = range(3)  # stages by what they hold besides blocks
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Dealt:
-    """All slices that a stage may hold, and which of them stands between two cuts; -1 where none does."""
+    """All slices that a stage may hold, behind them one of nothing, and which stands between two cuts.
+
+    -1 where none does.
+    """
 
     slices: Slices
     row: Integers  # (roles, cuts, cuts)
@@ -155,50 +180,65 @@ def _roles(stages: int) -> Integers:
 
 
 def _by_cuts(blocks: int) -> _Dealt:
-    """Stages of one chunk: neighbouring blocks. The ends may hold none."""
+    """Chunks of neighbouring blocks. The ends of the model may hold none."""
     low, high = np.meshgrid(np.arange(blocks + 1), np.arange(blocks + 1), indexing="ij")
     may = np.stack([(low == 0) & (high >= 0), low < high, (high == blocks) & (low <= high)])
-    role, start, stop = np.nonzero(may)
+    role, start, stop = (
+        np.append(axis, last) for axis, last in zip(np.nonzero(may), (INNER, 0, 0), strict=True)
+    )
     row = np.full(may.shape, -1)
-    row[role, start, stop] = np.arange(len(role))
-    slices = Slices(
-        low=start[:, None], high=stop[:, None], starts=role[:, None] == FIRST, ends=role[:, None] == LAST
-    )
-    return _Dealt(slices=slices, row=row)
+    row[may] = np.arange(may.sum())
+    return _Dealt(slices=_slices(role[:, None], start[:, None], stop[:, None]), row=row)
 
 
-def _by_number(job: Job, book: CurveBook) -> _Dealt:
-    """Stages of several chunks of blocks that are alike: numbers of blocks, dealt out over the chunks."""
-    blocks, virtual = job.model.num_blocks, job.plan.virtual_stages
-    role, number = (
-        axis.ravel() for axis in np.meshgrid(np.arange(3), np.arange(blocks + 1), indexing="ij")
-    )
-    alone = _slices(np.stack([role, number], axis=1)[:, None])
-    chunk_s = _seconds(_programs(job, alone), job, book).reshape(3, blocks + 1)
-    dealt: list[list[tuple[int, int]]] = []
-    row = np.full((3, blocks + 1, blocks + 1), -1)
-    for kind in range(3):
-        chunks = [INNER] * virtual
-        if kind != INNER:
-            chunks[0 if kind == FIRST else -1] = kind
-        held = [int(chunk == INNER) for chunk in chunks]
-        while sum(held) <= blocks:
-            low = np.arange(blocks + 1 - sum(held))
-            row[kind, low, low + sum(held)] = len(dealt)
-            dealt.append(list(zip(chunks, held, strict=True)))
-            after_s = [
-                chunk_s[chunk, min(count + 1, blocks)] for chunk, count in zip(chunks, held, strict=True)
-            ]
-            place = min(reversed(range(virtual)), key=after_s.__getitem__)  # late ones are in flight less
-            held[place] += 1
-    row[FIRST, 1:] = row[LAST, :, :-1] = -1
-    return _Dealt(slices=_slices(np.array(dealt)), row=row)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Room:
+    """Which stages have room for some chunks; what was asked is remembered, by what chunks hold.
+
+    `kind` numbers chunks by that, (roles, cuts, cuts).
+    """
+
+    job: Job
+    headroom_fraction: float
+    chunks: Chunks
+    kind: Integers
+    known: dict[bytes, Flags] = field(default_factory=dict)
+
+    def fits(self, stage: int, start: Integers, stop: Integers) -> Flags:
+        """Whether a stage can hold the blocks of some chunks, (states,); (states, chunks) each."""
+        role = self.chunks.roles(stage)
+        distinct, first, of = np.unique(
+            self.kind[role, start, stop], axis=0, return_index=True, return_inverse=True
+        )
+        keys = [row.tobytes() for row in distinct]
+        new = first[[key not in self.known for key in keys]]
+        if len(new):
+            found = self._of_all_stages(_slices(role, start[new], stop[new]))
+            self.known.update(zip((key for key in keys if key not in self.known), found, strict=True))
+        return np.array([self.known[key][stage] for key in keys], dtype=bool)[of.ravel()]
+
+    def holds(self, division: Division) -> bool:
+        """Whether every stage can hold what a division gives it."""
+        start, stop = division.cuts
+        role = [self.chunks.roles(stage) for stage in range(self.chunks.stages)]
+        programs = _programs(self.job, _slices(np.array(role), start, stop))
+        fits = (
+            _fits(programs, stage, self.job, self.headroom_fraction)[stage] for stage in range(len(role))
+        )
+        return all(fits)
+
+    def _of_all_stages(self, slices: Slices) -> Flags:
+        """Which stages can hold each slice, (slices, stages)."""
+        programs = _programs(self.job, slices)
+        stages = range(self.chunks.stages)
+        fits = [_fits(programs, stage, self.job, self.headroom_fraction) for stage in stages]
+        return np.stack(fits, axis=1)
 
 
-def _slices(chunks: Integers) -> Slices:
-    """Slices of which only numbers matter: (slices, chunks, 2), a chunk's role and its blocks."""
-    role, number = chunks[..., 0], chunks[..., 1]
-    return Slices(low=np.zeros_like(number), high=number, starts=role == FIRST, ends=role == LAST)
+def _slices(role: Integers, low: Integers, high: Integers) -> Slices:
+    """Slices of chunks, (slices, chunks); roles broadcast to them."""
+    starts, ends = (np.broadcast_to(role == which, low.shape) for which in (FIRST, LAST))
+    return Slices(low=low, high=high, starts=starts, ends=ends)
 
 
 def _programs(job: Job, slices: Slices) -> Programs:
@@ -216,13 +256,20 @@ def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
 def _busy(job: Job, book: CurveBook, dealt: _Dealt, headroom_fraction: float) -> Floats:
     """What every stage takes with every slice, as `best_cuts` reads it."""
     programs = _programs(job, dealt.slices)
-    slice_s, of = _seconds(programs, job, book), programs.stages.of(0).stage_class
-    room_bytes = headroom_fraction * job.cluster.node.device.memory_bytes
+    slice_s = _seconds(programs, job, book)
     busy = []
     for stage, role in enumerate(_roles(job.plan.pipeline_parallel)):
-        memory = memory_on(programs, stage)
-        fits = memory.needed_bytes <= job.cluster.node.device.memory_bytes
-        fits = fits & (seen_bytes(memory, job.cluster) <= room_bytes)
-        allowed_s = np.append(np.where(np.broadcast_to(fits[0], of.max() + 1)[of], slice_s, np.inf), np.inf)
-        busy.append(allowed_s[dealt.row[role]])
+        fits = _fits(programs, stage, job, headroom_fraction)
+        busy.append(np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]])
     return np.stack(busy)
+
+
+def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float) -> Flags:
+    """Whether each slice fits on a stage, (slices,)."""
+    memory, room_bytes = memory_on(programs, stage), job.cluster.node.device.memory_bytes
+    fits = (memory.needed_bytes <= room_bytes) & (
+        seen_bytes(memory, job.cluster) <= headroom_fraction * room_bytes
+    )
+    of = programs.stages.of(0).stage_class
+    found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]
+    return found

@@ -1,0 +1,109 @@
+"""Blocks dealt out to stages of several chunks: stages as fast, chunks as even as they can be.
+
+Answers: of all ways to cut a model's blocks into the chunks of all stages, which has the shortest step?
+Elsewhere: one chunk a stage, what slices take and weigh (uneven.py), divisions below a level (rounds.py).
+
+In closed form a step is micro-batches · slowest + others / chunks of a stage, whatever a stage's seconds
+are made of. But chunks of one round run side by side on neighbouring stages, and an order that is fixed
+waits for the longest: a stage of no block and seven holds up its neighbours of four and four. So of all
+divisions whose slowest stage is within 1 % of the best one's, the one is taken whose longest chunk is
+shortest.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.search.rounds import EVENNESS, Allowed, Chunks, Division, Rounds, tracks_of
+
+GROWTH = (1.01, 1.05, 1.2, 2.0)  # of the mean stage: levels below which a first division is looked for
+WORTH_RATIO = 1.01  # how much slower a stage may be for chunks that are more even
+MOST_TRACKS = 2  # more would be more states than are worth their time
+
+
+def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> Division | None:
+    """The division with the shortest step in closed form, but for what more even chunks are worth.
+
+    Parameters
+    ----------
+    chunks : Chunks
+    allowed : callable
+        Which stages may hold some chunks, (states,): asked with the stage, and the blocks at which its
+        chunks begin and end, (states, chunks) each.
+
+    Returns
+    -------
+    Division or None
+        None where no division is allowed whose slowest stage takes less than twice the mean one's share, or
+        rounds fall into more than MOST_TRACKS tracks of their own.
+    """
+    tracks, least_s = tracks_of(chunks.runs, chunks.stages, chunks.virtual), chunks.least_s()
+    if tracks.alone > MOST_TRACKS or not np.isfinite(least_s):
+        return None
+    rounds = Rounds.of(chunks, tracks, allowed)
+    fastest = _fastest(rounds, least_s / chunks.stages)
+    if fastest is None:
+        return None
+    return _most_even(rounds, _traded(rounds, fastest, micro_batches, least_s))
+
+
+def _fastest(rounds: Rounds, mean_s: float) -> Division | None:
+    """The division whose slowest stage is fastest."""
+    low_s, found = mean_s * (1.0 - EVENNESS), None
+    for growth in GROWTH:
+        found = rounds.below(mean_s * growth)
+        if found is not None:
+            break
+        low_s = mean_s * growth
+    just = False  # asked just below what was found: where that is the fastest, this is the proof
+    while found is not None and found.slowest_s > low_s * (1.0 + EVENNESS):
+        just = not just
+        level_s = found.slowest_s * (1.0 - EVENNESS) if just else (low_s + found.slowest_s) / 2.0
+        better = rounds.below(level_s)
+        if better is None:
+            low_s = level_s
+        else:
+            found = better
+    return found
+
+
+def _traded(rounds: Rounds, fastest: Division, micro_batches: int, least_s: float) -> Division:
+    """The best division, where a slower stage may be worth a smaller sum."""
+    virtual, lowest_s, best = rounds.chunks.virtual, fastest.slowest_s, fastest
+    level_s = (best.step_s(micro_batches) - least_s / virtual) / (micro_batches - 1.0 / virtual)
+    while level_s > lowest_s * (1.0 + EVENNESS):
+        found = rounds.below(level_s)
+        if found is None:
+            break
+        best = min(best, found, key=lambda one: one.step_s(micro_batches))
+        rest_s = (found.sum_s - lowest_s) / virtual  # none below this level has a smaller sum
+        if micro_batches * lowest_s + rest_s >= best.step_s(micro_batches) * (1.0 - EVENNESS):
+            break
+        level_s = found.slowest_s * (1.0 - EVENNESS)
+    return best
+
+
+def _most_even(rounds: Rounds, best: Division) -> Division:
+    """Of divisions whose stages are about as fast, one whose longest chunk is shortest."""
+    level_s, even = best.slowest_s * WORTH_RATIO, best
+    longest_s = _levels(rounds.chunks, best.longest_s)
+    low, high = -1, len(longest_s) - 1  # none keeps below number `low`; `even` keeps below `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = rounds.below(level_s, float(longest_s[middle]))
+        if found is None:
+            low = middle
+        else:
+            even, high = found, int(np.searchsorted(longest_s, found.longest_s))
+    if even is best:
+        return best
+    while (found := rounds.below(even.slowest_s * (1.0 - EVENNESS), even.longest_s)) is not None:
+        even = found
+    return even
+
+
+def _levels(chunks: Chunks, most_s: float) -> Floats:
+    """What the longest chunk may take: seconds of single chunks, up to `most_s`, in order."""
+    each_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)]
+    mean_s = chunks.least_s() / (chunks.stages * chunks.virtual)
+    levels_s: Floats = np.unique(each_s[(each_s >= mean_s * (1.0 - EVENNESS)) & (each_s <= most_s)])
+    return levels_s
