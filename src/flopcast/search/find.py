@@ -20,6 +20,7 @@ from flopcast.search.grid import batches, num_plans, plan_at
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
 from flopcast.search.refine import Refining, refined
+from flopcast.search.room import played_ratio
 from flopcast.search.sieve import Sieve
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -188,9 +189,8 @@ def _refined(question: Question, sieve: Sieve, book_of: Callable[[Cluster], Curv
 
 def _over_ratio(question: Question, played: Exact) -> float:
     """The largest of what a played plan needs over what there is."""
-    room_bytes = question.space.headroom_fraction * played.job.cluster.node.device.memory_bytes
-    over = [played.device_used_bytes / room_bytes, 0.0 if played.fits else 1.0 + 1e-9]
     tokens = question.total_tokens
+    over = [played_ratio(played, question.space.headroom_fraction)]
     over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
     return max(over)
 

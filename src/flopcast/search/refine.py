@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.memory.peak import fits, peak_memory, seen_bytes
+from flopcast.memory.peak import peak_memory
+from flopcast.search.room import leaves_room
 from flopcast.search.uneven import levelled
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -122,6 +123,4 @@ def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
 def _fits(job: Job, headroom_fraction: float) -> bool:
     """Whether the plan fits its devices, and leaves the headroom."""
     memory = peak_memory(realise(lower(job.model, one_plan(job.plan), job.batch), job.software))
-    used_bytes = seen_bytes(memory, job.cluster).max()
-    room_bytes = headroom_fraction * job.cluster.node.device.memory_bytes
-    return bool(fits(memory, job.cluster)[0] and used_bytes <= room_bytes)
+    return bool(leaves_room(memory, job.cluster, headroom_fraction).all())

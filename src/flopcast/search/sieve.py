@@ -18,6 +18,7 @@ from flopcast.search.front import front, thinned
 from flopcast.search.grid import plan_at
 from flopcast.search.objectives import Estimates
 from flopcast.search.question import Question
+from flopcast.search.room import memory_ratio
 from flopcast.search.screen import Screened, screen
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -204,9 +205,8 @@ class _Batch:
         )
         tokens = question.total_tokens
         losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
-        room = question.space.headroom_fraction * job.cluster.node.device.memory_bytes
-        memory = np.where(part.fits[row], 0.0, 1.0 + 1e-9)
-        memory = np.maximum(memory, estimates.used_bytes / room)
+        headroom_fraction = question.space.headroom_fraction
+        memory = memory_ratio(estimates.used_bytes, part.fits[row], job.cluster, headroom_fraction)
         others = np.zeros(len(row))
         for limit in question.limits:
             loss = limit.objective.estimate(estimates, tokens)

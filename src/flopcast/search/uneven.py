@@ -23,7 +23,8 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats, Integers
-from flopcast.memory.peak import memory_on, seen_bytes
+from flopcast.memory.peak import memory_on
+from flopcast.search.room import leaves_room
 from flopcast.search.rounds import FIRST, INNER, LAST, Chunks, Division
 from flopcast.search.uneven_chunks import best_chunks
 from flopcast.spec.job import Job
@@ -266,10 +267,7 @@ def _busy(job: Job, book: CurveBook, dealt: _Dealt, headroom_fraction: float) ->
 
 def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float) -> Flags:
     """Whether each slice fits on a stage, (slices,)."""
-    memory, room_bytes = memory_on(programs, stage), job.cluster.node.device.memory_bytes
-    fits = (memory.needed_bytes <= room_bytes) & (
-        seen_bytes(memory, job.cluster) <= headroom_fraction * room_bytes
-    )
+    fits = leaves_room(memory_on(programs, stage), job.cluster, headroom_fraction)
     of = programs.stages.of(0).stage_class
     found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]
     return found

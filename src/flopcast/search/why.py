@@ -12,6 +12,7 @@ from flopcast.search.find import Found
 from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
+from flopcast.search.room import played_ratio, room_bytes
 from flopcast.units import show, show_seconds
 
 FASTER_RATIO = 1.1  # of a factor, in sentences about what limits the best
@@ -62,14 +63,14 @@ def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> s
 
 def _needs(played: Exact, question: Question) -> str:
     """What a plan lacks; nothing where it keeps every limit."""
-    there = played.job.cluster.node.device.memory_bytes
-    room = question.space.headroom_fraction * there
+    cluster, headroom_fraction = played.job.cluster, question.space.headroom_fraction
     needs = []
-    if played.device_used_bytes > room or not played.fits:
-        more = show(played.device_used_bytes - room, "B")
+    if played_ratio(played, headroom_fraction) > 1.0:
+        more = show(played.device_used_bytes - room_bytes(cluster, headroom_fraction), "B")
+        there = show(cluster.node.device.memory_bytes, "B")
         needs.append(
             f"{more} more: {show(played.device_used_bytes, 'B')} on its fullest stage, where"
-            f" {question.space.headroom_fraction:.0%} of {show(there, 'B')} may be used"
+            f" {headroom_fraction:.0%} of {there} may be used"
         )
     for limit in question.limits:
         value = limit.objective.exact(played, question.total_tokens).value
