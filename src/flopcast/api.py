@@ -20,9 +20,11 @@ from flopcast.io.runs.job import reproduce
 from flopcast.io.runs.known import judged_only
 from flopcast.io.runs.table import read_tables
 from flopcast.io.suites import load_memory_suite, load_suite
+from flopcast.report.html import as_html
 from flopcast.report.report import Report
 from flopcast.search.find import Found, Told, find
 from flopcast.search.question import Question
+from flopcast.search.scaled import scaled
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
 from flopcast.validation import fitting
@@ -70,6 +72,24 @@ def predict(job: Job) -> Report:
     True
     """
     return prediction.predict(job, load_book(job.cluster))
+
+
+def report_page(report: Report) -> str:
+    """The report as one HTML file, with the curve of its plan on other numbers of devices.
+
+    Returns
+    -------
+    str
+        A whole document that loads nothing, below a megabyte.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> page = report_page(predict(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")))
+    >>> page.startswith("<!doctype html>"), len(page) < 1_000_000
+    (True, True)
+    """
+    return as_html(report, scaled(report, load_book(report.job.cluster)))
 
 
 def search_plans(

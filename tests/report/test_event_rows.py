@@ -171,7 +171,7 @@ def test_activations_come_when_a_forward_starts_and_go_when_its_backward_ends(na
         moments, _ = memory_over_time(report, stage)
         backwards = [row for row in mine if row.phase == "backward"]  # a layer is at work from their start
         expected = [row.start_s for row in mine] + [row.end_s for row in backwards]
-        assert moments.tolist() == sorted(expected)
+        assert moments.tolist() == [0.0, *sorted(expected)]
 
 
 @pytest.mark.parametrize("name", ["batched", "sequential"])

@@ -9,7 +9,8 @@ from conftest import make_job
 
 import flopcast
 from flopcast.report.events import events, memory_over_time
-from flopcast.report.html import SVG_WIDTH, as_html
+from flopcast.report.html import as_html
+from flopcast.report.page.over_time import TIME_UNITS
 from flopcast.schedules.base import WEIGHT
 
 EACH = pytest.mark.parametrize("schedule", ["zb_h1", "zb_h2"])
@@ -51,7 +52,8 @@ def test_memory_over_time_ends_as_it_began_with_the_last_weight_gradient(schedul
 def test_the_drawing_holds_every_task_of_a_skewed_step(schedule):
     drawn = as_html(report_of(schedule))
 
-    boxes = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', drawn)
+    weights = re.findall(r'<path class="hue-2 box" d="([^"]+)"', drawn)
 
-    assert 'fill="var(--weight)"' in drawn
-    assert max(float(x) + float(width) for x, width in boxes) <= SVG_WIDTH + 0.4
+    assert [path.count("M") for path in weights] == [8] * 4  # micro-batches, stages
+    boxes = re.findall(r"M(\d+),\d+h(\d+)v", "".join(weights))
+    assert max(int(x) + int(width) for x, width in boxes) <= TIME_UNITS

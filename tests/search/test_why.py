@@ -7,10 +7,9 @@ import pytest
 from conftest import make_job
 from made_plans import JOB, factor, found, played
 
-from flopcast.search.found_drawing import Scale, as_html, as_svg
+from flopcast.search.found_drawing import as_html, as_svg
 from flopcast.search.found_json import as_json, as_rows
 from flopcast.search.found_text import as_text
-from flopcast.search.objectives import OBJECTIVES
 from flopcast.search.question import Question
 from flopcast.search.why import why_first, why_infeasible, why_not
 
@@ -178,11 +177,3 @@ def test_names_in_a_drawing_are_escaped():
 def test_a_drawing_of_one_plan_or_of_none_is_whole():
     assert as_svg(found(BEST)).count("<circle") == 1
     assert "no plan is feasible" in as_svg(found())
-
-
-def test_marks_stand_where_their_values_are():
-    """Linear: the middle of two values is the middle of their dots."""
-    scale = Scale(objective=OBJECTIVES["step_time"], low=2.0, high=6.0, start=100, end=500)
-
-    assert (scale.at(2.0), scale.at(4.0), scale.at(6.0), scale.at(9.0)) == (100, 300, 500, 500)
-    assert scale.ticks == [2, 3, 4, 5, 6]

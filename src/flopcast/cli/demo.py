@@ -22,9 +22,8 @@ def command(out: Path) -> None:
     \b
     flopcast demo --out demo
     """
-    from flopcast.api import predict, validate_suite
+    from flopcast.api import predict, report_page, validate_suite
     from flopcast.io.trace import write_trace
-    from flopcast.report.html import as_html
     from flopcast.report.text import as_text
     from flopcast.validation.demo import compared_text
 
@@ -35,7 +34,7 @@ def command(out: Path) -> None:
     click.echo()
     click.echo(compared_text(comparison, RUN))
     out.mkdir(parents=True, exist_ok=True)
-    (out / "report.html").write_text(as_html(report), encoding="utf-8")
+    (out / "report.html").write_text(report_page(report), encoding="utf-8")
     write_trace(report, out / "trace.pftrace")
     click.echo(
         f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True

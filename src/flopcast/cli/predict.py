@@ -49,7 +49,7 @@ def command(
     flopcast predict --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
     """
-    from flopcast.api import predict
+    from flopcast.api import predict, report_page
     from flopcast.report.as_json import as_json
     from flopcast.report.text import as_text
 
@@ -62,9 +62,7 @@ def command(
     else:
         click.echo(as_text(made) + told(made))
     if report is not None:
-        from flopcast.report.html import as_html
-
-        report.write_text(as_html(made), encoding="utf-8")
+        report.write_text(report_page(made), encoding="utf-8")
         click.echo(f"wrote {report}", err=True)
     if trace is not None:
         from flopcast.io.trace import write_trace

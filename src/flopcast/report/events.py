@@ -205,17 +205,14 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     at = mine[curve.task[shown]]
     moments = np.where((starts | forward)[shown], timeline.start_s[at], timeline.end_s[at])
     order = np.argsort(moments, kind="stable")
-    moments = moments[order]
-    names = dict.fromkeys((*curve.by_category, *curve.updating))
-    levels = {
-        name: curve.by_category[name][shown][order] if name in curve.by_category else np.zeros(len(moments))
-        for name in names
-    }
-    if curve.update_bytes > curve.standing_bytes:
-        begin = timeline.reduce_start_s[stage]
-        ends = np.array([0.0, timeline.update_s[stage], begin, begin + timeline.reduce_s[stage]])
-        moments = np.concatenate([ends[:2], moments, ends[2:]])
-        for name in names:
-            high_low = np.array([curve.updating.get(name, 0.0), curve.standing.get(name, 0.0)] * 2)
-            levels[name] = np.concatenate([high_low[:2], levels[name], high_low[2:]])
+    updates = curve.update_bytes > curve.standing_bytes
+    begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
+    before_s = [0.0, timeline.update_s[stage]] if updates else [0.0]
+    after_s = [begin_s, begin_s + reduce_s] if updates else []
+    levels = {}
+    for name in dict.fromkeys((*curve.by_category, *curve.updating)):
+        ends = [curve.updating.get(name, 0.0), curve.standing.get(name, 0.0)][-len(before_s) :]
+        between = curve.by_category.get(name, np.zeros(len(shown)))[shown][order]
+        levels[name] = np.concatenate([ends, between, ends[: len(after_s)]])
+    moments = np.concatenate([before_s, moments[order], after_s])
     return moments, {name: level for name, level in levels.items() if level.any()}

@@ -1,0 +1,77 @@
+"""The first lines of a report's page: time, whether it fits, money, and how sure that is.
+
+Answers: what does a reader see before anything else?
+Elsewhere: the same as text (report/text.py), where the time goes (where.py).
+"""
+
+from collections.abc import Callable
+from html import escape
+
+from flopcast.economics.amount import Amount
+from flopcast.report.costs import show_usd
+from flopcast.report.page.table import Quantity, markup, rate, seconds, share, size
+from flopcast.report.report import Report
+from flopcast.units import Number, show
+
+Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it as HTML
+
+
+def answer(report: Report) -> str:
+    """What was asked, one tile an answer, every warning."""
+    job = report.job
+    asked = (
+        f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name}),"
+        f" {job.stack.label}; {job.plan.short()}, {job.batch.told()}"
+    )
+    tiles = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{told}<small>{about}</small></dd></div>"
+        for name, told, about in (*_times(report), _memory(report), *_costs(report))
+    )
+    warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in report.warnings)
+    return f'<p>{escape(asked)}</p><dl class="tiles">{tiles}</dl>{warnings}'
+
+
+def _times(report: Report) -> tuple[Tile, ...]:
+    """The step, its rate, and how much of the devices' peak it is."""
+    metrics = report.metrics
+    low, high = markup(seconds(report.step_time_low_s)), markup(seconds(report.step_time_high_s))
+    per_device = markup(rate(metrics.device_tokens_per_s, "tokens/s"))
+    attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
+    return (
+        ("One step takes", markup(seconds(report.step_time_s)), f"90 %: {low} to {high}"),
+        ("Tokens", markup(rate(metrics.tokens_per_s, "tokens/s")), f"{per_device} a device"),
+        (
+            "MFU",
+            markup(share(metrics.mfu_ratio)),
+            f"{attained} TFLOP/s a device, full attention counted; HFU {markup(share(metrics.hfu_ratio))}",
+        ),
+    )
+
+
+def _memory(report: Report) -> Tile:
+    """Whether the fullest stage fits."""
+    memory = report.memory
+    verdict = "it fits" if memory.fits else '<strong class="bad">it does not fit</strong>'
+    used, there = markup(size(memory.device_used_bytes)), markup(size(memory.capacity_bytes))
+    return "Memory", verdict, f"{used} of {there} on the fullest stage"
+
+
+def _costs(report: Report) -> tuple[Tile, ...]:
+    """Money and energy of 1e12 tokens: what may be compared between batches."""
+    cost = report.cost
+    if cost.step_usd is None:
+        money: Tile = ("Money", "unknown", "no price of a device is stated")
+    else:
+        told, about = _amount(cost.per_many_tokens(cost.step_usd), show_usd)
+        money = ("Money for 1e12 tokens", told, about)
+    if cost.energy is None:
+        return money, ("Energy", "unknown", "the device's board power is not stated")
+    joules = cost.per_many_tokens(cost.energy.step_j)
+    told, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
+    return money, ("Energy for 1e12 tokens", told, f"{about}, building included")
+
+
+def _amount(amount: Amount, told: Callable[[Number], str]) -> tuple[str, str]:
+    """An amount and its bounds."""
+    low, high = (markup(Quantity(bound, told(bound))) for bound in amount.bounds)
+    return markup(Quantity(amount.value, told(amount.value))), f"90 %: {low} to {high}"

@@ -1,0 +1,165 @@
+"""Memory of every stage: over the step, and by category at its fullest moment.
+
+Answers: what fills a device, when, on which stage?
+Elsewhere: the levels (report/events.py, memory/curve.py), the time axis that the pipeline shares
+(drawing.py).
+
+Rows are on one scale: the device's memory, or the fullest stage where that needs more. Where moments are
+too many to draw, the step is cut into equal columns and each shows its fullest moment; of many stages
+those of the pipeline's drawing are shown.
+"""
+
+import numpy as np
+
+from flopcast.dtypes import Floats
+from flopcast.report.events import memory_by_category
+from flopcast.report.page.drawing import legend
+from flopcast.report.page.over_time import TIME_UNITS, Plot, over_time
+from flopcast.report.page.pipeline import chosen, end_of, units
+from flopcast.report.page.shell import Section
+from flopcast.report.page.style import HUES
+from flopcast.report.page.table import Cell, size, table
+from flopcast.report.report import Report, StageMemory
+from flopcast.units import Number, show
+
+MOST_CORNERS = 12_000  # of all areas together
+MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
+OTHERS = "others"
+
+
+def memory(report: Report) -> Section:
+    """The drawing over time, and two tables: what stages hold, by category, and as devices show it."""
+    stages = chosen(len(report.memory.per_stage)).tolist()
+    names = _named(report)
+    height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(stages)))
+    full_bytes = max(report.memory.capacity_bytes, report.memory.allocated_bytes)
+    columns = max(50, MOST_CORNERS // (len(stages) * len(names)))
+    end_s = end_of(report)
+    drawn = []
+    for row, stage in enumerate(stages):
+        moments, levels = thinned(*memory_by_category(report, stage), end_s, columns)
+        heights = {
+            name: level / full_bytes * (height - 3) for name, level in _by_name(levels, names).items()
+        }
+        drawn.append(_areas(moments, heights, (row + 1) * height, end_s))
+        limit = (row + 1) * height - report.memory.capacity_bytes / full_bytes * (height - 3)
+        drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
+    title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
+    described = (
+        f"A row a stage, on one scale; the line is the device's {show(report.memory.capacity_bytes, 'B')}."
+        " Of moments too close to tell apart the fullest is drawn."
+    )
+    figure = over_time(
+        "memory-drawing",
+        title,
+        described,
+        Plot(
+            drawn="".join(drawn),
+            rows=[f"stage {stage}" for stage in stages],
+            height=height * len(stages),
+            end_s=end_s,
+        ),
+        legend([(hue, name.replace("_", " ")) for hue, name in enumerate(names)]),
+    )
+    return Section(
+        key="memory",
+        heading="Memory over the step",
+        html=f"<p>{described}</p>{figure}<h3>By category</h3>{_categories(report)}"
+        f"<h3>By stage</h3>{_stages(report)}",
+    )
+
+
+def _named(report: Report) -> list[str]:
+    """Categories that have a hue of their own, those that stand all step long first; then the others."""
+    most_bytes: dict[str, Number] = {}
+    for stage in report.memory.per_stage:
+        for name, held_bytes in stage.by_category.items():
+            most_bytes[name] = max(most_bytes.get(name, 0.0), held_bytes)
+    largest = sorted(most_bytes, key=lambda name: -most_bytes[name])[: HUES - 1]
+    named = [name for name in most_bytes if name in largest]
+    return named + [OTHERS] * (len(most_bytes) > len(named))
+
+
+def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
+    """The levels of named categories, and the sum of all others."""
+    found = {name: levels[name] for name in names if name in levels}
+    rest = [level for name, level in levels.items() if name not in names]
+    return found | ({OTHERS: np.sum(rest, axis=0)} if rest else {})
+
+
+def thinned(
+    moments_s: Floats, levels: dict[str, Floats], end_s: float, columns: int
+) -> tuple[Floats, dict[str, Floats]]:
+    """At most one moment in each column of the step: the fullest that begins in it, at its beginning.
+
+    Returns
+    -------
+    array of shape (moments,), and one for each category
+        As given, where there are no more moments than columns.
+    """
+    if len(moments_s) <= columns:
+        return moments_s, levels
+    column = np.minimum((moments_s / end_s * columns).astype(np.intp), columns - 1)
+    total = np.sum(list(levels.values()), axis=0)
+    order = np.lexsort((-total, column))
+    first = order[np.unique(column[order], return_index=True)[1]]
+    return column[first] * (end_s / columns), {name: level[first] for name, level in levels.items()}
+
+
+def _areas(moments_s: Floats, heights: dict[str, Floats], base: Number, end_s: float) -> str:
+    """Categories one above the other, the highest painted first: each covers what is above it no more."""
+    across = units(moments_s, end_s)
+    drawn, level = [], np.zeros(len(across))
+    for hue, height in enumerate(heights.values()):
+        level = level + height
+        drawn.append(_area(across.tolist(), level, base, hue))
+    return "".join(reversed(drawn))
+
+
+def _area(across: list[int], height: np.ndarray, base: Number, hue: int) -> str:
+    """Levels that hold until the next moment; equal neighbours are one."""
+    tops = (base - height).round(1)
+    kept = np.flatnonzero(np.concatenate([[True], np.diff(tops) != 0]))
+    ends = [*(across[place] for place in kept[1:]), TIME_UNITS]
+    corners = "".join(f"V{top:.1f}H{end}" for top, end in zip(tops[kept].tolist(), ends, strict=True))
+    return f'<path class="hue-{hue}" d="M{across[0]},{base}{corners}V{base}z"/>'
+
+
+def _categories(report: Report) -> str:
+    """What every stage holds at its fullest moment; a row adds up to its last number."""
+    names = list(dict.fromkeys(name for stage in report.memory.per_stage for name in stage.by_category))
+    rows = []
+    for stage in report.memory.per_stage:
+        held: list[Cell] = [
+            size(stage.by_category[name]) if name in stage.by_category else "–" for name in names
+        ]
+        rows.append((f"{stage.stage}", *held, size(stage.allocated_bytes)))
+    headings = ("stage", *(name.replace("_", " ") for name in names), "allocated")
+    return table("What a rank of each stage holds when it is fullest.", headings, rows)
+
+
+def _stages(report: Report) -> str:
+    """When every stage is fullest, and how full a tool shows it."""
+    rows = [
+        (
+            f"{stage.stage}",
+            stage.moment + _of_task(stage),
+            size(stage.allocated_bytes),
+            size(stage.reserved_bytes),
+            size(stage.device_used_bytes),
+        )
+        for stage in report.memory.per_stage
+    ]
+    headings = ("stage", "fullest at", "allocated", "reserved", "device")
+    told = (
+        "Allocated: what the framework has handed out; reserved: what its allocator holds; device: what the"
+        f" driver shows, of {show(report.memory.capacity_bytes, 'B')}."
+    )
+    return table(told, headings, rows)
+
+
+def _of_task(stage: StageMemory) -> str:
+    """Which micro-batch's pass it is, and of which chunk if not the first; nothing at the update."""
+    if stage.micro_batch < 0:
+        return ""
+    return f" of micro-batch {stage.micro_batch}" + (f", chunk {stage.chunk}" if stage.chunk else "")

@@ -1,0 +1,73 @@
+"""Drawings whose x is the time of one step: rows above each other, an axis, buttons and keys to zoom.
+
+Answers: how do pipeline and memory share one axis, and which parts of it may the script move?
+Elsewhere: other drawings (drawing.py), what keys and buttons do (script.py).
+All of it is drawn as a whole without the script.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flopcast.report.page.drawing import Axis, described_svg, label
+from flopcast.units import Number, show_seconds
+
+LEFT, RIGHT = 84, 990  # dots: names of rows stand on the left
+TIME_UNITS = 100_000  # how finely moments of a step are written: its hundred-thousandth
+LEAST_LINE = 13  # dots between names of rows
+HINT = "Point at a moment to read it. Ctrl and wheel zoom, or on the drawing the keys + − ← → 0."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """What lies inside of a drawing over time.
+
+    `drawn` is SVG, x from 0 to TIME_UNITS, y from 0 to `height`; `rows` are names, first above; `kind` says
+    what the script finds in it: "tasks", or nothing.
+    """
+
+    drawn: str
+    rows: Sequence[str]
+    height: Number
+    end_s: float
+    kind: str = ""
+
+
+def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> str:
+    """The drawing with its buttons, which wait for the script; `below` is HTML under it.
+
+    The line above it is what the script fills with what is under the pointer.
+    """
+    buttons = "".join(
+        f'<button type="button" data-key="{pressed}" aria-label="{name}: {escape(title)}" disabled>{name}'
+        "</button>"
+        for pressed, name in (("+", "Zoom in"), ("-", "Zoom out"), ("0", "Show all"))
+    )
+    named = f"{escape(title)}. Keys: plus and minus zoom, arrows move, 0 shows all."
+    svg = described_svg(key, title, described, plot.height + 28, _inside(plot))
+    return (
+        f'<figure id="{key}"><div class="needs-script"><div class="tools">{buttons}</div>'
+        f'<p class="told soft">{HINT}</p></div><div class="scroll time" tabindex="0" role="group"'
+        f' data-end="{plot.end_s:.9g}" aria-label="{named}">{svg}</div>'
+        f"<figcaption>{below}</figcaption></figure>"
+    )
+
+
+def _inside(plot: Plot) -> str:
+    """Names of rows, the plot, and the axis below it."""
+    axis = Axis(low=0.0, high=plot.end_s, start=LEFT, end=RIGHT)
+    each = plot.height / len(plot.rows)
+    every = max(1, math.ceil(LEAST_LINE / each))
+    rows = "".join(
+        label(LEFT - 8, (row + 0.5) * each + 4.5, name, "end")
+        for row, name in enumerate(plot.rows)
+        if row % every == 0
+    )
+    ticks = "".join(label(axis.at(tick), plot.height + 18, show_seconds(tick)) for tick in axis.ticks)
+    kind = f"plot {plot.kind}".strip()
+    return (
+        f'{rows}<svg class="{kind}" x="{LEFT}" y="0" width="{RIGHT - LEFT}" height="{plot.height:.0f}"'
+        f' viewBox="0 0 {TIME_UNITS} {plot.height:.0f}" preserveAspectRatio="none">{plot.drawn}</svg>'
+        f'<path class="grid" d="M{LEFT},{plot.height:.0f}H{RIGHT}"/><g class="ticks">{ticks}</g>'
+    )

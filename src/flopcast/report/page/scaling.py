@@ -1,0 +1,110 @@
+"""The same plan on fewer and on more devices: tokens per second, and what they cost.
+
+Answers: what does a page say of other numbers of devices?
+Elsewhere: the predictions themselves, which whoever asks for a page makes (search/scaled.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flopcast.report.costs import show_usd
+from flopcast.report.page.drawing import Axis, figure, grid, legend, names
+from flopcast.report.page.shell import Section
+from flopcast.report.page.table import Cell, Quantity, rate, seconds, share, table
+from flopcast.units import show
+
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 380, 110, 985, 14, 330
+KEPT, GROWN = "same global batch", "batch grows with the devices"
+SHAPES = {KEPT: (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"), GROWN: (1, "M-4.5,-4.5H4.5V4.5H-4.5z")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScaledStep:
+    """The step of a plan on some number of devices.
+
+    `batch` is KEPT or GROWN; `fits` whether its fullest stage does; `many_usd` dollars for 1e12 tokens,
+    None where no price is known.
+    """
+
+    batch: str
+    num_devices: int
+    global_batch: int
+    step_time_s: float
+    tokens_per_s: float
+    mfu_ratio: float
+    fits: bool
+    many_usd: float | None
+
+
+def scaling(steps: Sequence[ScaledStep]) -> Section:
+    """The curves, and their numbers; `steps` are not empty."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Quantity(one.num_devices, f"{one.num_devices}"),
+            one.batch,
+            Quantity(one.global_batch, f"{one.global_batch}"),
+            seconds(one.step_time_s),
+            rate(one.tokens_per_s, "tokens/s"),
+            rate(one.tokens_per_s / one.num_devices, "tokens/s"),
+            share(one.mfu_ratio),
+            "–" if one.many_usd is None else Quantity(one.many_usd, show_usd(one.many_usd)),
+            "yes" if one.fits else "no",
+        )
+        for one in sorted(steps, key=lambda one: (one.num_devices, one.batch != KEPT))
+    ]
+    headings = (
+        "devices", "batch", "sequences", "step", "rate", "rate a device", "MFU", "1e12 tokens", "fits",
+    )  # fmt: skip
+    told = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
+    several = len({one.num_devices for one in steps}) > 1
+    return Section(
+        key="scaling",
+        heading="More and fewer devices",
+        html=(_drawing(steps) if several else "") + table(told, headings, rows),
+    )
+
+
+def axes(steps: Sequence[ScaledStep]) -> tuple[Axis, Axis]:
+    """Devices to the right, tokens per second upwards, both by logarithms, so that linear is straight."""
+    devices, rates = [one.num_devices for one in steps], [one.tokens_per_s for one in steps]
+    across = Axis(
+        low=min(devices) / 1.15,
+        high=max(devices) * 1.15,
+        start=LEFT,
+        end=RIGHT,
+        logarithmic=True,
+        marked=tuple(sorted(set(devices))),
+    )
+    up = Axis(low=min(rates) / 1.3, high=max(rates) * 1.3, start=BOTTOM, end=TOP, logarithmic=True)
+    return across, up
+
+
+def _drawing(steps: Sequence[ScaledStep]) -> str:
+    """A line for each way to scale; hollow marks do not fit."""
+    across, up = axes(steps)
+    lines = [*grid(across, up, lambda value: f"{value:g}", lambda value: show(value, "tokens/s"))]
+    for batch, (hue, shape) in SHAPES.items():
+        mine = sorted((one for one in steps if one.batch == batch), key=lambda one: one.num_devices)
+        points = [(across.at(one.num_devices), up.at(one.tokens_per_s)) for one in mine]
+        if len(points) > 1:
+            corners = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            lines.append(f'<path class="line-{hue}" d="M{corners}"/>')
+        for one, (x, y) in zip(mine, points, strict=True):
+            told = (
+                f"{one.num_devices} devices, {batch}: {show(one.tokens_per_s, 'tokens/s')}"
+                f"{'' if one.fits else '; does not fit'}"
+            )
+            kind = f"hue-{hue}" if one.fits else f"line-{hue}"
+            lines.append(
+                f'<g><title>{escape(told)}</title><path class="{kind}" d="{shape}"'
+                f' transform="translate({x:.1f},{y:.1f})"/></g>'
+            )
+    drawn = "".join(lines) + names(across, up, "devices", "tokens/s")
+    described = (
+        "Tokens per second against devices, both by logarithms: a straight diagonal is perfect scaling."
+    )
+    shown = [(hue, name) for name, (hue, _) in SHAPES.items() if any(one.batch == name for one in steps)]
+    return figure(
+        "scaling-drawing", "Rate by devices", described, HEIGHT, drawn, legend(shown) + escape(described)
+    )

@@ -1,0 +1,81 @@
+"""One plan on fewer and on more devices, everything else the same.
+
+Answers: what would more data-parallel replicas of a plan give, with the same batch and with a larger one?
+Elsewhere: the best plan of each size (find.py), how the curve is drawn (report/page/scaling.py).
+"""
+
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.errors import SpecError
+from flopcast.prediction import predict
+from flopcast.report.page.scaling import GROWN, KEPT, ScaledStep
+from flopcast.report.report import Report
+from flopcast.search.space import sized
+from flopcast.spec.job import Job
+
+RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the devices
+MOST_TASKS = 40_000  # of a pipeline that is played for one mark of a drawing
+
+
+def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:
+    """The report's plan with other numbers of replicas.
+
+    Parameters
+    ----------
+    book : CurveBook
+        Curves of the job's cluster: they hold for every size of it.
+
+    Returns
+    -------
+    tuple of ScaledStep
+        By devices: the batch kept, and grown with them. Left out is what cannot be (no whole replicas,
+        nodes or micro-batches), and pipelines of more than MOST_TASKS tasks. A batch that grows keeps the
+        work of a replica, one that is kept shares it among them.
+    """
+    job = report.job
+    found = {_of(KEPT, report), _of(GROWN, report)}
+    for ratio in RATIOS:
+        for batch in (KEPT, GROWN):
+            other = _sized(job, ratio, grows=batch == GROWN)
+            if other is not None and ratio != 1.0:
+                found |= _predicted(batch, other, book)
+    return tuple(sorted(found, key=lambda one: (one.num_devices, one.batch)))
+
+
+def _sized(job: Job, ratio: float, *, grows: bool) -> Job | None:
+    """The job on so many times the devices; None where its replicas, nodes or batch do not divide so."""
+    plan = job.plan
+    devices = job.cluster.num_devices * ratio
+    replicas, sequences = plan.data_parallel * ratio, plan.global_batch * (ratio if grows else 1.0)
+    per_node = job.cluster.node.devices
+    whole = devices % per_node == 0 or devices < per_node
+    if not (replicas >= 1 and replicas.is_integer() and devices.is_integer() and whole):
+        return None
+    if sequences % (replicas * plan.micro_batch) or job.batch.listed:
+        return None
+    changed = plan.model_copy(update={"data_parallel": int(replicas), "global_batch": int(sequences)})
+    if 2 * changed.num_micro_batches * plan.pipeline_parallel * plan.virtual_stages > MOST_TASKS:
+        return None
+    return job.model_copy(update={"plan": changed, "cluster": sized(job.cluster, int(devices))})
+
+
+def _predicted(batch: str, job: Job, book: CurveBook) -> set[ScaledStep]:
+    """The step of a job; nothing where the job breaks a rule."""
+    try:
+        return {_of(batch, predict(job, book))}
+    except SpecError:
+        return set()
+
+
+def _of(batch: str, report: Report) -> ScaledStep:
+    """What a curve shows of a report."""
+    cost = report.cost
+    return ScaledStep(
+        batch=batch,
+        num_devices=report.job.cluster.num_devices,
+        global_batch=report.job.plan.global_batch,
+        step_time_s=report.step_time_s,
+        tokens_per_s=report.metrics.tokens_per_s,
+        mfu_ratio=report.metrics.mfu_ratio,
+        fits=report.memory.fits,
+        many_usd=None if cost.step_usd is None else cost.per_many_tokens(cost.step_usd).value,
+    )
