@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_boxes_of_a_stage_do_not_overlap_and_stay_inside(name):
 
     for top in {at for _, at, _, _ in boxes}:
         row = sorted((left, left + width) for _, at, left, width in boxes if at == top)
-        assert all(after[0] >= before[1] - 1 for before, after in zip(row, row[1:], strict=False))
+        assert all(after[0] >= before[1] - 1 for before, after in pairwise(row))
         assert row[0][0] >= 0
         assert row[-1][1] <= TIME_UNITS + 1
 
@@ -372,7 +373,7 @@ def test_the_plan_itself_is_a_point_of_both_curves(curve):
 
 
 def test_points_are_predictions_of_the_job_on_so_many_devices(curve):
-    report, steps = curve
+    _, steps = curve
 
     for one in steps:
         replicas = 4 * one.num_devices // 8

@@ -151,8 +151,7 @@ def _spent(start_s: Floats, stop_s: Floats, edges_s: Floats) -> Floats:
     order = np.argsort(start_s)
     moments = np.stack([start_s[order], stop_s[order]], axis=1).ravel()
     spent = np.stack([np.zeros(len(order)), (stop_s - start_s)[order]], axis=1).ravel().cumsum()
-    before: Floats = np.interp(edges_s, moments, spent)
-    return np.diff(before)
+    return np.diff(np.asarray(np.interp(edges_s, moments, spent)))
 
 
 def _columns(report: Report, stage: int, top: int, height: int) -> str:
@@ -169,7 +168,7 @@ def _columns(report: Report, stage: int, top: int, height: int) -> str:
     return "".join(drawn)
 
 
-def _area(low: Floats, high: Floats, width: int, base: int, hue: int) -> str:
+def _area(low: np.ndarray, high: np.ndarray, width: int, base: int, hue: int) -> str:
     """The columns between two levels, those without height left out."""
     columns = zip(range(len(low)), low.tolist(), high.tolist(), strict=True)
     drawn = "".join(

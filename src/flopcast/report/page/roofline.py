@@ -24,7 +24,7 @@ from flopcast.report.page.drawing import Axis, figure, grid, label, names, spann
 from flopcast.report.page.shell import Section
 from flopcast.report.page.table import Cell, rate, seconds, share, size, table
 from flopcast.report.report import Report
-from flopcast.units import show
+from flopcast.units import Number, show
 
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 112, 985, 16, 390
 CLOSE = (22, 12)  # dots across and up: a mark nearer than that to one that has its number has none
@@ -179,7 +179,7 @@ def _line(points: Sequence[tuple[float, float]]) -> str:
     return f'<path class="rule" d="M{"L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
-def _mark(one: Kernel, x: float, y: float, number: int) -> str:
+def _mark(one: Kernel, x: Number, y: Number, number: int) -> str:
     """A kernel: forward, backward and others differ in colour and shape."""
     hue, shape = {
         "forward": (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"),
