@@ -25,6 +25,7 @@ COMMANDS = {  # name → (module, one line of help)
     "validate": ("validate", "How right are the predictions on runs that others measured?"),
     "calibrate": ("calibrate", "Make curves out of measurements."),
     "import": ("importing", "Make a job, a model or measurements out of files of others."),
+    "explain": ("explaining", "Where does a number of a prediction come from?"),
     "export": ("exporting", "Write a job in the words of other software, or its step as a trace."),
     "measure": ("measuring", "Measure a GPU: kernels, collectives, what it sustains."),
     "catalog": ("catalog", "Devices, clusters, models and stacks that ship with flopcast."),

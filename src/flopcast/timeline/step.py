@@ -59,6 +59,7 @@ class Timeline:
     shares: tuple[Share, ...]  # along the critical path; sum to the step
     bottleneck_shares: tuple[Share, ...]  # what the busiest stage does
     bottleneck_waits_s: float  # and how long it waits: together the step
+    bottleneck: int  # the busiest stage
     mean_shares: tuple[Share, ...]  # what the mean stage does
     forward: Simulated
     backward: Simulated
@@ -104,7 +105,8 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
     run = runs[slowest]
     g = run.played.graph
     stages, tasks = g.order.kind.shape
-    shares, waits_s = stage_shares(run, busiest_stage(run))
+    busiest = busiest_stage(run)
+    shares, waits_s = stage_shares(run, busiest)
     return Timeline(
         step_time_s=run.step_time_s,
         stage=np.repeat(np.arange(stages), tasks),
@@ -119,6 +121,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
         shares=path_shares(run),
         bottleneck_shares=shares,
         bottleneck_waits_s=waits_s,
+        bottleneck=busiest,
         mean_shares=mean_shares(run),
         forward=run.forward,
         backward=run.backward,

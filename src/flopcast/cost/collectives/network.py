@@ -54,6 +54,45 @@ class MessageCost:
     borrowed: np.ndarray
 
 
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Terms:
+    """What the seconds of messages on one tier are made of; arrays (rows,).
+
+    `latency_s` is that of all hops, or what the smallest message that was measured takes; `share` of the
+    message crosses each rank's link, whose bus bandwidth is reached to an `efficiency`.
+    """
+
+    latency_s: Floats
+    share: Counts
+    sent_bytes: Floats
+    bus_bytes_per_s: Floats
+    efficiency: Counts
+
+    @property
+    def alone_s(self) -> Floats:
+        """Seconds with nothing beside it."""
+        found_s: Floats = (
+            self.latency_s + self.share * self.sent_bytes / self.bus_bytes_per_s / self.efficiency
+        )
+        return found_s
+
+
+def message_terms(
+    collective: str, size_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook
+) -> tuple[Tier, Terms, Curve | None]:
+    """The tier that messages of one group use, what their seconds are made of, and the curve asked.
+
+    All arrays (rows,), every row on the same tier. Exchanges of experts that leave their domain
+    (ONE_COPY_A_DOMAIN) are timed otherwise where one copy for each domain is sent.
+    """
+    index = int(tier_of(group.nodes, cluster)[0])
+    link, inner = cluster.tiers[index], cluster.tiers[0] if index else None
+    curve = None if collective in link.library_fraction else _curve(collective, link, book)
+    each = _uplink_bytes_per_s(collective, group.nodes, index, cluster)
+    terms = _on_tier(collective, size_bytes, group.inside, group.nodes, link, each, inner, curve)
+    return link, terms, curve
+
+
 def message_seconds(
     collective: str,
     message_bytes: Floats,
@@ -104,9 +143,8 @@ def message_seconds(
             sent_s = _over_network(collective, across, nodes[here], link)
             seconds[here] = np.maximum(sent_s, within.alone_s)
         else:
-            seconds[here] = _on_tier(
-                collective, size[here], inside[here], nodes[here], link, each, inner, curve
-            )
+            terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
+            seconds[here] = terms.alone_s
     return MessageCost(
         alone_s=seconds, tier=tier, curves=curves, extrapolated=extrapolated, borrowed=borrowed
     )
@@ -141,8 +179,8 @@ def _on_tier(
     own_bytes_per_s: Floats,
     inner: Tier | None,
     curve: Curve | None,
-) -> Floats:
-    """Seconds of messages that all use `link`; flat arrays of equal length.
+) -> Terms:
+    """What messages cost that all use `link`; flat arrays of equal length.
 
     `own_bytes_per_s` is a device's share of the link, (rows,); `inner` the tier inside of its domain, where
     the others' shares reach it, None where `link` is that: more network cards than it has bandwidth for do
@@ -164,11 +202,15 @@ def _on_tier(
     bus_bytes_per_s = formula.lanes(inside, nodes) * own_bytes_per_s
     if inner is not None:
         bus_bytes_per_s = np.minimum(bus_bytes_per_s, inner.bytes_per_s)
-    bound_s = formula.share(ranks) * size_bytes / bus_bytes_per_s
     if curve is not None:
         efficiency = np.exp(log_efficiency(curve, (size_bytes, inside, nodes)))
-    alone_s: Floats = latency_s + bound_s / efficiency
-    return alone_s
+    return Terms(
+        latency_s=latency_s,
+        share=formula.share(ranks),
+        sent_bytes=size_bytes,
+        bus_bytes_per_s=bus_bytes_per_s,
+        efficiency=efficiency,
+    )
 
 
 def _uplink_bytes_per_s(collective: str, nodes: Counts, index: int, cluster: Cluster) -> Floats:

@@ -1,0 +1,43 @@
+"""`flopcast explain`."""
+
+import click
+
+from flopcast.cli.asking import asks_for_job, print_json
+
+
+@click.command("explain")
+@click.argument("what", metavar="WHAT")
+@asks_for_job
+@click.option("--json", "wants_json", is_flag=True, help="Print it as JSON.")
+def command(
+    what: str, job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object
+) -> None:
+    """Where a number of a prediction comes from: its formula, its inputs, the source of each constant.
+
+    WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
+    an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); a factor, such as
+    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). What else there is, an
+    unknown name tells. The job is asked for as by `predict`, and the numbers are those that it prints.
+
+    \b
+    flopcast explain step job.yaml
+    flopcast explain mlp.up --model llama-3-8b --cluster dgx-h100:1 --plan "tp=8 gbs=32"
+    flopcast explain memory.activations job.yaml plan.recompute=full --json
+    """
+    from flopcast.api import predict
+    from flopcast.io.asked import job_from
+    from flopcast.io.constants import shipped
+    from flopcast.io.curves import load_book
+    from flopcast.report.explain.explanation import as_json, as_text
+    from flopcast.report.explain.names import explain
+
+    report = predict(job_from(job, changes, **named))
+    sources = {
+        constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
+        for constant in shipped().constants
+    }
+    found = explain(report, load_book(report.job.cluster), sources, what)
+    if wants_json:
+        print_json(as_json(found))
+    else:
+        click.echo(as_text(found))

@@ -1,0 +1,137 @@
+"""What the seconds of one kernel are made of.
+
+Answers: of this operator, with which shape, peaks, curve and factors is its time computed?
+Elsewhere: the computation itself (cost/price.py), whose functions are called again here on the one item.
+"""
+
+from dataclasses import fields
+
+import numpy as np
+
+from flopcast.cost.kernels.book import CurveBook, Found
+from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.price import Priced, kernel_seconds
+from flopcast.dtypes import Counts
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item
+from flopcast.report.explain.explanation import Input
+from flopcast.spec.model import Source
+from flopcast.units import show, show_seconds
+
+FORMULA = "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout × factors"
+
+
+def at(value: Counts, row: int, column: int) -> float:
+    """One number of an array over rows and columns, each of them there or the same for all."""
+    return float(value[min(row, value.shape[0] - 1), min(column, value.shape[1] - 1)])
+
+
+def source_of(sources: tuple[Source, ...], *words: str) -> str:
+    """The titles of sources that cover any of these words; those that cover all else, where none does."""
+    named = [source.title for source in sources if any(word in source.covers for word in words)]
+    return "; ".join(named or [source.title for source in sources if source.covers == "all"])
+
+
+def run_as(item: Item, row: int) -> AbstractOperator:
+    """The operator that is priced: experts that are alone on their rank are a dense product."""
+    work = item.work
+    if isinstance(work, GroupedMatmul) and at(work.groups, row, 0) <= 1:
+        return work.as_one_product()
+    return work  # type: ignore[return-value]
+
+
+def curve_of(work: AbstractOperator, priced: Priced, book: CurveBook) -> Found:
+    """The curve that prices an operator."""
+    device = priced.cluster.node.device
+    owner = device.curves or device.name
+    ratio = device.engine_ratio(work.work().unit)
+    name = class_of(work.kernel).curve
+    return book.find(owner, name, device.kernel_launch_s, device.relatives, ratio)
+
+
+def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column: int) -> tuple[Input, ...]:
+    """Everything that the seconds of one execution come from, with who says so.
+
+    The factors' product times the kernel's own seconds, the last line before them, is what one takes.
+    """
+    work, device = run_as(item, row), priced.cluster.node.device
+    need, found, layout = work.work(), curve_of(work, priced, book), class_of(work.kernel).layout
+    curve = found.curve
+    flop, size = at(need.flop, row, column), at(need.moved_bytes, row, column)
+    bound_s = at(bound_seconds(need, device), row, column)
+    places = _coordinates(work, row, column)
+    own_s = kernel_seconds(np.array([bound_s]), places, curve, device.multiprocessors, layout)
+    compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
+    limit = "the matrix engine" if compute_s >= memory_s else "memory"
+    peaks = source_of(device.source, "peak")
+    memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
+    efficiency, beyond = _efficiency(curve, places, device.multiprocessors)
+    ratio = curve.layout_ratio.get(layout, 1.0)
+    by_layout = (
+        [Input(name="layout's ratio", told=f"× {ratio:.4g}, {layout}", number=ratio)] if layout else []
+    )
+    return (
+        Input(name="what", told=_first_line(type(work).__doc__)),
+        *_shape(work, row, column),
+        Input(name="FLOP", told=show(flop, "FLOP"), number=flop),
+        Input(name="bytes", told=show(size, "B"), number=size),
+        rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
+        rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
+        lasting("bound", bound_s, f", by {limit}"),
+        Input(
+            name="efficiency", told=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
+        ),
+        lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
+        *by_layout,
+        lasting("without factors", float(own_s[0])),
+    )
+
+
+def rate(name: str, amount: float | int, unit: str, source: str = "") -> Input:
+    """A rate, or an amount of bytes, with its unit."""
+    return Input(name=name, told=show(amount, unit), source=source, number=amount)
+
+
+def lasting(name: str, amount: float | int, more: str = "", source: str = "") -> Input:
+    """Seconds."""
+    return Input(name=name, told=show_seconds(amount) + more, source=source, number=amount)
+
+
+def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
+    """The operator's own fields: sizes and types; switches that are off are left out."""
+    found = []
+    for each in fields(work):  # type: ignore[arg-type]
+        value = getattr(work, each.name)
+        if isinstance(value, np.ndarray):
+            number = at(value, row, column)
+            found.append(Input(name=each.name, told=f"{number:,.6g}", number=number))
+        elif isinstance(value, str | int) and value not in (False, ""):
+            found.append(Input(name=each.name, told=str(value)))
+    return tuple(found)
+
+
+def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts, ...]:
+    """What the curve looks up, of one execution."""
+    return tuple(np.maximum([at(value, row, column)], 1.0) for value in work.coordinates())
+
+
+def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) -> tuple[float, str]:
+    """The fraction of the bound, and where it was not measured."""
+    if not curve.axes:
+        return float(np.exp(curve.table)), " everywhere"
+    found = float(np.exp(log_efficiency(curve, places, multiprocessors))[0])
+    return found, ", outside of what was measured" if outside(curve, places)[0] else ""
+
+
+def _evidence(found: Found) -> str:
+    """The curve, what it rests on, and its error."""
+    curve, evidence = found.curve, found.curve.evidence
+    return f"{curve.owner}/{curve.name}: {evidence.source}, mean error {evidence.relative_error:.1%}"
+
+
+def _first_line(text: str | None) -> str:
+    """The first sentence of a description."""
+    return (text or "").strip().partition("\n")[0].rstrip(".")

@@ -1,0 +1,113 @@
+"""Memory explained: categories of the fullest stage, and what each is made of.
+
+Answers: which bytes are counted in a category, out of which numbers?
+Elsewhere: the categories themselves (memory/categories.py), whose own words are told here.
+"""
+
+from flopcast.dtypes import Counts
+from flopcast.memory import categories
+from flopcast.report.explain.explanation import Explanation, Input
+from flopcast.report.explain.kernels import at
+from flopcast.report.report import Report
+from flopcast.units import show
+
+KINDS = (
+    categories.STANDING,
+    categories.IN_FLIGHT,
+    categories.WAITING,
+    categories.AT_WORK,
+    categories.UPDATE,
+)
+PER_PARAMETER = ("parameters", "gradients", "optimizer_states", "narrow_weights", "main_gradients")
+
+
+def explain_memory(report: Report) -> Explanation:
+    """What is allocated on the fullest stage, by category; and what comes on top of it."""
+    memory = report.memory
+    parts = tuple(
+        Explanation(name=f"memory.{name}", amount=size, unit="B", formula="")
+        for name, size in sorted(memory.by_category.items(), key=lambda pair: -pair[1])
+    )
+    stage = report.memory.per_stage[_fullest(report)]
+    software = report.job.stack.memory
+    fragments = f"{software.fragmentation_fraction:.0%} of fragments"
+    return Explanation(
+        name="memory",
+        amount=memory.allocated_bytes,
+        unit="B",
+        formula="its categories at the fullest moment: what the framework has handed out",
+        inputs=(
+            Input(name="stage", told=f"{stage.stage}, in its {stage.moment} pass"),
+            Input(name="reserved", told=show(memory.reserved_bytes, "B"), source=fragments),
+            Input(
+                name="device used",
+                told=show(memory.device_used_bytes, "B"),
+                source="context, communicators",
+            ),
+            Input(
+                name="capacity",
+                told=show(memory.capacity_bytes, "B"),
+                source=report.job.cluster.node.device.name,
+            ),
+        ),
+        parts=parts,
+    )
+
+
+def explain_category(report: Report, name: str) -> Explanation:
+    """One category, in the words of the functions that count it."""
+    functions = [kind[name] for kind in KINDS if name in kind]
+    size = report.memory.by_category[name]
+    words = [" ".join((function.__doc__ or "").partition("\n\n")[0].split()) for function in functions]
+    return Explanation(
+        name=f"memory.{name}",
+        amount=size,
+        unit="B",
+        formula=" + ".join(dict.fromkeys(words)),
+        inputs=_inputs(report, name, size),
+    )
+
+
+def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
+    """Numbers that a category follows from, where they are few."""
+    programs, at_stage = report.priced.programs, _stage_class(report)
+    if name in PER_PARAMETER:
+        held = _number(programs.parameters, at_stage)
+        plan = report.job.plan
+        return (
+            Input(name="parameters of a rank", told=f"{held:,.0f}", number=held),
+            Input(name="bytes of each", told=f"{size / held:.4g}", number=size / held),
+            Input(name="zero, replicas", told=f"{plan.zero}, {plan.data_parallel * plan.context_parallel}"),
+        )
+    if name != "activations":
+        return ()
+    counts = programs.stages.stage_counts
+    layers = [
+        (layer.kind, float(counts[0, at_stage, part]), at(layer.kept_bytes, 0, at_stage))
+        for part, layer in enumerate(programs.layers)
+    ]
+    each = sum(count * kept for _, count, kept in layers)
+    return (
+        *(
+            Input(name=kind, told=f"{count:g} × {show(kept, 'B')} a micro-batch")
+            for kind, count, kept in layers
+            if count and kept
+        ),
+        Input(name="micro-batches kept", told=f"{size / each:.4g}" if each else "0"),
+    )
+
+
+def _fullest(report: Report) -> int:
+    """The stage that memory is told of."""
+    stages = report.memory.per_stage
+    return max(range(len(stages)), key=lambda stage: stages[stage].allocated_bytes)
+
+
+def _stage_class(report: Report) -> int:
+    """Its class."""
+    return int(report.priced.programs.stages.of(0).stage_class[_fullest(report)])
+
+
+def _number(value: Counts, column: int) -> float:
+    """One number of an array over stage classes."""
+    return at(value, 0, column)

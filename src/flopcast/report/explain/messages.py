@@ -1,0 +1,91 @@
+"""What the seconds of one message are made of.
+
+Answers: of this collective, with which ranks, links, bandwidths and factors is its time computed?
+Elsewhere: the computation itself (cost/collectives), whose terms are asked for again here.
+"""
+
+import numpy as np
+
+from flopcast.cost.collectives.network import ONE_COPY_A_DOMAIN, message_terms
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.kernels.curve import Curve, outside
+from flopcast.cost.placement import Group, axis_group
+from flopcast.cost.price import Priced
+from flopcast.operators.base import AbstractMessage
+from flopcast.report.explain.explanation import Input
+from flopcast.report.explain.kernels import at, lasting, rate, source_of
+from flopcast.spec.cluster import Tier
+from flopcast.units import show, show_seconds
+
+FORMULA = "(latency + share × bytes / bus bandwidth / efficiency) × factors"
+EXCHANGE = "max(latency + bytes to other domains / bandwidth / efficiency, all copies inside) × factors"
+
+
+def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
+    """How a message is timed; exchanges that leave a domain in another way."""
+    nodes = at(group_of(work, priced).nodes, row, 0)
+    return EXCHANGE if work.collective in ONE_COPY_A_DOMAIN and nodes > 1 else FORMULA
+
+
+def group_of(work: AbstractMessage, priced: Priced) -> Group:
+    """The ranks of a message."""
+    return axis_group(work.axis, priced.programs.plans, priced.cluster.scale_up_devices)
+
+
+def message_inputs(
+    work: AbstractMessage, priced: Priced, book: CurveBook, row: int, column: int
+) -> tuple[Input, ...]:
+    """Everything that the seconds of one execution come from, with who says so."""
+    whole = group_of(work, priced)
+    group = Group(inside=np.array([at(whole.inside, row, 0)]), nodes=np.array([at(whole.nodes, row, 0)]))
+    size_bytes = np.array([at(work.message_bytes, row, column)])
+    if not work.collective or at(whole.ranks, row, 0) <= 1 or not size_bytes[0]:
+        because = "one rank" if at(whole.ranks, row, 0) <= 1 else "nothing is sent"
+        return (Input(name="collective", told=f"none along {work.axis}: {because}"),)
+    link, terms, curve = message_terms(work.collective, size_bytes, group, priced.cluster, book)
+    inside, nodes = float(group.inside[0]), float(group.nodes[0])
+    told = source_of(link.source or priced.cluster.source, link.name, "tiers", "bytes_per_s")
+    least_bytes = float(terms.sent_bytes[0])
+    counted = [rate("counted as", least_bytes, "B", "the least that was measured")]
+    domains = [Input(name="domains", told=f"{nodes:g}, {inside:g} ranks in each")] if nodes > 1 else []
+    share, reached = float(terms.share[0]), float(terms.efficiency[0])
+    efficiency = f"{reached:.4g}{_beyond(curve, size_bytes, group)}"
+    return (
+        Input(name="collective", told=f"{work.collective} along {work.axis}"),
+        rate("bytes", float(size_bytes[0]), "B"),
+        *(counted if least_bytes > size_bytes[0] else []),
+        Input(name="ranks", told=f"{inside * nodes:g}", number=inside * nodes),
+        *domains,
+        Input(name="tier", told=f"{link.name}: {show(link.bytes_per_s, 'B/s')} a device", source=told),
+        lasting("latency", float(terms.latency_s[0]), source=_latency(link, curve)),
+        Input(name="share of the bytes", told=f"{share:.4g} crosses each rank's link", number=share),
+        rate("bus bandwidth", float(terms.bus_bytes_per_s[0]), "B/s"),
+        Input(name="efficiency", told=efficiency, source=_evidence(work, link, curve), number=reached),
+        lasting("without factors", float(terms.alone_s[0])),
+    )
+
+
+def _latency(link: Tier, curve: Curve | None) -> str:
+    """Where the latency is from: measured small messages, or hops of the tier."""
+    if curve is not None and curve.launch_s > 0:
+        return f"the smallest messages of {curve.owner}/{curve.name}"
+    return f"hops of {show_seconds(link.latency_s)} on {link.name}"
+
+
+def _beyond(curve: Curve | None, size_bytes: np.ndarray, group: Group) -> str:
+    """Whether a size or a group was not measured."""
+    if curve is None or not outside(curve, (size_bytes, group.inside, group.nodes))[0]:
+        return ""
+    return ", outside of what was measured"
+
+
+def _evidence(work: AbstractMessage, link: Tier, curve: Curve | None) -> str:
+    """What says how much of the bandwidth is attained."""
+    if curve is None:
+        library = (
+            "its library's own measurements" if work.collective in link.library_fraction else "no curve"
+        )
+        return f"{library}: the fraction that {link.name} states"
+    lent = "" if curve.name == work.collective else f", lent by its {curve.name}"
+    evidence = curve.evidence
+    return f"{curve.owner}{lent}: {evidence.source}, mean error {evidence.relative_error:.1%}"

@@ -1,0 +1,285 @@
+"""The step explained: its components, operators, factors, and MFU.
+
+Answers: of which operators is a component made, how often does each run, what is one execution?
+Elsewhere: one kernel (kernels.py), one message (messages.py), memory (memory.py).
+
+Components and operators are those of the breakdown: what the busiest stage does all step long. Factors are
+looked at along the critical path, as sensitivities are.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from math import prod
+
+from flopcast.cost.factors import SHARED_DERATE
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.price import Priced
+from flopcast.operators.base import AbstractMessage, AbstractOperator
+from flopcast.operators.item import Item
+from flopcast.report.explain.explanation import Explanation, Input
+from flopcast.report.explain.kernels import FORMULA, at, kernel_inputs, lasting, rate, source_of
+from flopcast.report.explain.messages import formula_of, message_inputs
+from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
+from flopcast.spec.precision import product_engine
+from flopcast.units import show_seconds
+
+LAUNCHES = "launches"
+STANDS_FOR = {
+    "borrowed": "one kernel class runs on another's curve, or one collective on another's",
+    "uncalibrated": "another device's curves, or a data sheet, stand in",
+    "extrapolated": "its shape lies outside of what was measured",
+    "host": "prior: hosts differ by so much",
+    "host_step": "prior: hosts differ by so much",
+    "attention_generation": "ratios of the kernels' papers",
+    "exchange": "kernels alone against calls of the library",
+}
+HOST_KINDS = {
+    "synchronise": "host.synchronise_s",
+    "step": "optimizer.step_host_s",
+    "transfer": "pipeline.host_s",
+}
+
+
+def explain_step(report: Report) -> Explanation:
+    """The step as the sum of its components."""
+    parts = tuple(
+        Explanation(name=name, amount=seconds, unit="s", formula="", note=_share(seconds, report))
+        for name, seconds in report.breakdown.items()
+    )
+    low, high = show_seconds(report.step_time_low_s), show_seconds(report.step_time_high_s)
+    told = Input(name="90 %", told=f"{low} to {high}", source="its factors: explain one of them")
+    return Explanation(
+        name="step",
+        amount=report.step_time_s,
+        unit="s",
+        formula="all that the busiest stage does and waits for",
+        inputs=(told,),
+        parts=parts,
+    )
+
+
+def _share(seconds: float | int, report: Report) -> str:
+    """Seconds as a part of the step."""
+    return f"{seconds / report.step_time_s:.1%} of the step"
+
+
+def explain_mfu(report: Report) -> Explanation:
+    """Model FLOP over what the devices could have done."""
+    metrics, job = report.metrics, report.job
+    device = job.cluster.node.device
+    engine = product_engine(job.plan.precision)
+    inputs = (
+        rate("model FLOP", metrics.model_flop, "FLOP", "full attention counted"),
+        lasting("step", report.step_time_s),
+        Input(name="devices", told=str(job.cluster.num_devices), number=job.cluster.num_devices),
+        rate(f"peak, {engine}", metrics.peak_flop_per_s, "FLOP/s", source_of(device.source, "peak")),
+    )
+    formula = "model FLOP / (step × devices × peak)"
+    return Explanation(name="mfu", amount=metrics.mfu_ratio, unit="", formula=formula, inputs=inputs)
+
+
+def explain_component(report: Report, name: str) -> Explanation:
+    """A line of the breakdown: its operators, the longest first."""
+    if name == JITTER:
+        return _jitter(report)
+    if name == BUBBLE:
+        return _bubble(report)
+    seconds: dict[str, float] = defaultdict(float)
+    for share in report.timeline.bottleneck_shares:
+        if (share.item.component if share.item else LAUNCH) == name:
+            seconds[share.item.name if share.item else LAUNCHES] += share.path_s
+    parts = tuple(
+        Explanation(name=each, amount=amount, unit="s", formula="")
+        for each, amount in sorted(seconds.items(), key=lambda pair: -pair[1])
+    )
+    return Explanation(
+        name=name,
+        amount=report.breakdown[name],
+        unit="s",
+        formula="its operators, as often as they run on the busiest stage and nothing hides them",
+        inputs=_host(report.priced) if name == LAUNCH else (),
+        parts=parts,
+        note=_share(report.breakdown[name], report),
+    )
+
+
+def _host(priced: Priced) -> tuple[Input, ...]:
+    """What launching costs on this host."""
+    stack, host = priced.programs.stack, priced.cluster.node.host
+    told = source_of(stack.source, "host")
+    return (
+        Input(name="a forward kernel", told=show_seconds(stack.host.forward_item_s), source=told),
+        Input(name="a backward kernel", told=show_seconds(stack.host.backward_item_s), source=told),
+        Input(
+            name="speed of the host",
+            told=f"{host.speed_ratio:.4g} of the reference",
+            source=source_of(host.source, "speed"),
+        ),
+    )
+
+
+def _jitter(report: Report) -> Explanation:
+    """What shared machines, and what nothing explains, add to a clean step."""
+    whole = whole_step(report.job, report.priced)
+    ratio = prod(factor.ratio for factor in whole.values())
+    known = source_of(report.job.cluster.jitter.source, "ratio") or "the cluster states none"
+    inputs = [lasting("clean step", report.clean_step_time_s)]
+    inputs += [
+        Input(
+            name=name.partition("[")[0],
+            told=f"× {factor.ratio:.4g} ± {factor.log_sigma_factor:.1%}",
+            source=known if name == JITTER else "runs that nothing else tells apart",
+            number=factor.ratio,
+        )
+        for name, factor in whole.items()
+    ]
+    amount = report.clean_step_time_s * (ratio - 1.0)
+    formula = "clean step × (product of what scales all of it − 1)"
+    return Explanation(name=JITTER, amount=amount, unit="s", formula=formula, inputs=tuple(inputs))
+
+
+def _bubble(report: Report) -> Explanation:
+    """What the busiest stage waits for the others."""
+    plan = report.job.plan
+    stages, chunks, micro = plan.pipeline_parallel, plan.virtual_stages, plan.num_micro_batches
+    ideal = (stages - 1) / (chunks * micro)
+    waits = report.timeline.bottleneck_waits_s
+    inputs = (
+        Input(name="schedule", told=str(plan.pipeline_schedule)),
+        Input(name="stages p, chunks v", told=f"{stages}, {chunks}"),
+        Input(name="micro-batches m", told=str(micro)),
+        Input(
+            name="(p − 1) / (v m)",
+            told=f"{ideal:.4g} of the time at work",
+            source="1F1B of equal stages: arXiv:2104.04473, section 2.2",
+        ),
+    )
+    return Explanation(
+        name=BUBBLE,
+        amount=waits,
+        unit="s",
+        formula="step − all that the busiest stage does, played exactly (timeline/pipeline.py)",
+        inputs=inputs,
+        note=_share(waits, report),
+    )
+
+
+def explain_operator(report: Report, name: str, book: CurveBook, sources: Mapping[str, str]) -> Explanation:
+    """An operator: what it takes of the busiest stage's step, and all that one execution costs.
+
+    0 s where others hide it. Items of one name, as of several kinds of blocks, are told one by one.
+    """
+    path_s: dict[int, float] = defaultdict(float)
+    for share in report.timeline.bottleneck_shares:
+        path_s[id(share.item)] += share.path_s
+    items = {id(item): item for item in report.priced.programs.items() if item.name == name}
+    taken = {key: item for key, item in items.items() if path_s[key]} or dict(list(items.items())[:1])
+    parts = tuple(_execution(report, item, path_s[key], book, sources) for key, item in taken.items())
+    total = sum(path_s[key] for key in taken)
+    if len(parts) == 1:
+        return parts[0]
+    formula = "its passes and kinds"
+    return Explanation(
+        name=name, amount=total, unit="s", formula=formula, parts=parts, note=_share(total, report)
+    )
+
+
+def _execution(
+    report: Report, item: Item, path_s: float, book: CurveBook, sources: Mapping[str, str]
+) -> Explanation:
+    """One item of the busiest stage: executions times what one takes.
+
+    Where micro-batches differ, the one that is told is the first kind.
+    """
+    priced, row = report.priced, 0
+    column = _stage_class(report) if item.phase == "step" else 0
+    one_s = at(priced.of(item).alone_s, row, column)
+    inputs: tuple[Input, ...] = ()
+    formula = FORMULA
+    if isinstance(item.work, AbstractOperator):
+        inputs = kernel_inputs(item, priced, book, row, column)
+    elif isinstance(item.work, AbstractMessage):
+        inputs = message_inputs(item.work, priced, book, row, column)
+        formula = formula_of(item.work, priced, row)
+    else:
+        formula = "what the stack states / speed of the host × factors"
+        field = HOST_KINDS[item.work.kind]
+        inputs = (
+            Input(name=field, told="of the stack", source=source_of(priced.programs.stack.source, "host")),
+        )
+    times = path_s / one_s if one_s else 0.0
+    ran = lasting("one", one_s)
+    return Explanation(
+        name=item.name,
+        amount=path_s,
+        unit="s",
+        formula=formula,
+        inputs=(*inputs, *_factors(report, item, row, sources), ran),
+        note=f"{times:.6g} × {show_seconds(one_s)}, {item.phase}, {_share(path_s, report)}",
+    )
+
+
+def _stage_class(report: Report) -> int:
+    """The class of the stage whose shares the breakdown shows."""
+    return int(report.priced.programs.stages.of(0).stage_class[report.timeline.bottleneck])
+
+
+def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -> tuple[Input, ...]:
+    """Named factors that scale an item."""
+    priced = report.priced
+    return tuple(
+        Input(
+            name="factor",
+            told=f"{name} × {priced.factors[name].ratio:.4g} ± {priced.factors[name].log_sigma_factor:.1%}",
+            source=source_of_factor(report, name, sources),
+            number=priced.factors[name].ratio,
+        )
+        for name in priced.of(item).names(row)
+    )
+
+
+def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> str:
+    """Who says how large a factor is: site, whole runs, stack, cluster; or what it stands for."""
+    job, kind = report.job, name.partition("[")[0]
+    if any(each.name == name for each in job.site.factors):
+        return "the job's site"
+    if name in sources:
+        return sources[name]
+    if kind == SHARED_DERATE:
+        shared = f"; in common with other stacks: {sources[kind]}" if kind in sources else ""
+        return f"the stack: {job.stack.derate.fitted_on}{shared}"
+    if kind == JITTER:
+        return source_of(job.cluster.jitter.source, "ratio") or "no measurement: 1"
+    return STANDS_FOR.get(kind, "the error of its curves")
+
+
+def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
+    """A factor: its level, how sure it is, and what of the critical path it scales."""
+    (known,) = [each for each in report.factors if each.name == name]
+    whole = whole_step(report.job, report.priced)
+    ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
+    scaled: dict[str, float] = defaultdict(float)
+    for share in report.timeline.shares:
+        names = report.priced.of(share.item).names() if share.item is not None else (LAUNCH,)
+        if name in names or name in whole:
+            scaled[share.item.component if share.item is not None else LAUNCH] += share.path_s
+    return Explanation(
+        name=name,
+        amount=known.share * report.clean_step_time_s,
+        unit="s",
+        formula="what it scales of the critical path; a level 1 % higher adds 1 % of it",
+        inputs=(
+            Input(
+                name="level",
+                told=f"× {ratio:.4g}",
+                source=source_of_factor(report, name, sources),
+                number=ratio,
+            ),
+            Input(name="sigma", told=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor),
+            Input(name="d log(step) / d log", told=f"{known.share:.4g}", number=known.share),
+        ),
+        parts=tuple(
+            Explanation(name=each, amount=amount, unit="s", formula="")
+            for each, amount in sorted(scaled.items(), key=lambda pair: -pair[1])
+        ),
+    )
