@@ -172,14 +172,24 @@ def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: In
     Streams without a path between them in any row are left out.
     """
     before, after = (np.asarray(np.isfinite(table).any(axis=(2, 3))) for table in (first_s, second_s))
+    first, second = _chosen(first_s, before, of_first), _chosen(second_s, after, of_second)
     positions = max(first_s.shape[2], second_s.shape[2])
     total_s = np.full((len(first_s), second_s.shape[1], positions, len(of_first)), NEVER)
+    through_s = np.empty(total_s.shape[2:])
     for start, stream in np.argwhere(before @ after).tolist():
         found_s = total_s[start, stream]
         for between in np.flatnonzero(before[start] & after[:, stream]).tolist():
-            through_s = first_s[start, between][:, of_first] + second_s[between, stream][:, of_second]
+            np.add(first[start, between], second[between, stream], out=through_s)
             np.maximum(found_s, through_s, out=found_s)
     return total_s
+
+
+def _chosen(table_s: Floats, used: np.ndarray, rows: Integers) -> dict[tuple[int, int], Floats]:
+    """Some rows of each entry of a matrix that is used, (positions, rows)."""
+    places = [(before, after) for before, after in np.argwhere(used).tolist()]
+    if len(rows) == table_s.shape[-1] and np.array_equal(rows, np.arange(len(rows))):
+        return {place: table_s[place] for place in places}
+    return {place: table_s[place].take(rows, axis=-1) for place in places}
 
 
 def _ends(

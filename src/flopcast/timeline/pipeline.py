@@ -211,15 +211,15 @@ def play(
     if not_before_s is not None:
         earliest = np.where(g.kind == TASK, not_before_s[g.task], earliest)
     lag = hop_s[g.lag]
-    start = np.zeros(len(duration))
     end = np.zeros(len(duration))
     end[: len(free_s)] = free_s
-    start[: len(free_s)] = free_s
     for low, high in pairwise(g.rounds.tolist()):
-        run = slice(low, high)
-        begin = (end[g.waits[run]] + lag[run]).max(axis=1)
-        start[run] = begin
-        end[run] = np.maximum(begin + duration[run], earliest[run])
+        arrived = end[g.waits[low:high]]
+        arrived += lag[low:high]
+        ended = np.maximum.reduce(arrived, axis=1)
+        ended += duration[low:high]
+        end[low:high] = np.maximum(ended, earliest[low:high], out=ended)
+    start = (end[g.waits] + lag).max(axis=1)
     held = end > start + duration
     return Played(graph=g, start_s=start, end_s=end, duration_s=duration, hop_s=hop_s, held=held)
 
@@ -232,17 +232,14 @@ def critical_path(played: Played, node: int) -> tuple[Integers, Integers]:
     its own stage's source: from there to its end, the path is that of what it waited for.
     """
     g, end, hop = played.graph, played.end_s, played.hop_s
-    num_sources = g.order.kind.shape[0]
-    path, hops = [], []
+    latest = (end[g.waits] + hop[g.lag]).argmax(axis=1)  # its own chain first, where several are equal
+    chosen = np.arange(len(latest)), latest
+    before = np.where(played.held, g.stage, g.waits[chosen]).tolist()
+    path, num_sources = [node], g.order.kind.shape[0]
     while node >= num_sources:
-        if played.held[node]:
-            path.append(node)
-            hops.append(NO_HOP)
-            node = int(g.stage[node])
-            break
-        before, lag = g.waits[node], g.lag[node]
-        latest = (end[before] + hop[lag]).argmax()  # its own chain first, where several are equal
+        node = before[node]
         path.append(node)
-        hops.append(lag[latest])
-        node = int(before[latest])
-    return np.array([*path, node], dtype=np.intp), np.array([*hops, NO_HOP], dtype=np.intp)
+    nodes = np.array(path, dtype=np.intp)
+    hops = np.where(played.held, NO_HOP, g.lag[chosen])[nodes]
+    hops[-1] = NO_HOP
+    return nodes, hops
