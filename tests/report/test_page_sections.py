@@ -15,7 +15,7 @@ from flopcast.report.events import memory_by_category
 from flopcast.report.html import as_html
 from flopcast.report.page.limits import LIMITS, by_limit, limits, saved_share
 from flopcast.report.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
-from flopcast.report.page.over_time import TIME_UNITS
+from flopcast.report.page.over_time import TIME_UNITS, stacked
 from flopcast.report.page.pipeline import (
     COLUMNS,
     MOST_STAGES,
@@ -182,6 +182,17 @@ def test_more_tasks_than_can_be_drawn_are_columns_that_keep_every_second():
         assert (busy.sum(axis=0) <= end_of(report) / COLUMNS * (1 + 1e-9)).all()
 
 
+def test_areas_above_each_other_are_as_high_as_their_sums_and_the_highest_is_painted_first():
+    across, low, high = np.array([0, 10, 20]), np.array([1.0, 1.0, 2.0]), np.array([4.0, 3.0, 3.0])
+
+    drawn = stacked(across, [low, high], 50, (4, 7))
+
+    assert drawn == (
+        f'<path class="hue-7" d="M0,50V45H10V46H20V45H{TIME_UNITS}V50z"/>'
+        f'<path class="hue-4" d="M0,50V49H20V48H{TIME_UNITS}V50z"/>'
+    )
+
+
 def test_a_large_pipeline_says_how_it_is_drawn_and_tells_no_tasks():
     report = report_of(make_job(plan=LARGE))
 
@@ -240,6 +251,21 @@ def test_categories_over_time_add_up_to_the_level_and_begin_with_what_stands(nam
         assert total.max() == pytest.approx(stage.allocated_bytes, rel=1e-12)
         if stage.moment != "update":
             assert total[0] == pytest.approx(stage.standing_bytes, rel=1e-12)
+
+
+@EVERY
+def test_areas_of_every_stage_have_the_hues_that_the_legend_names(name):
+    report = sample_report(name)
+    html = memory(report).html
+
+    legend = re.findall(r'<rect class="hue-(\d)" width="10" height="10"/></svg> ([a-z ]+)', html)
+    hue_of = {category: int(hue) for hue, category in legend}
+    for stage in report.memory.per_stage:
+        _, levels = memory_by_category(report, stage.stage)
+        base = (stage.stage + 1) * ROW_HEIGHT
+        found = re.findall(rf'<path class="hue-(\d)" d="M\d+,{base}V', html)
+        wanted = {hue_of.get(category.replace("_", " "), hue_of.get("others")) for category in levels}
+        assert {int(hue) for hue in found} == wanted
 
 
 def test_thinned_moments_keep_the_fullest_of_every_column():

@@ -14,7 +14,7 @@ import numpy as np
 from flopcast.dtypes import Floats
 from flopcast.report.events import memory_by_category
 from flopcast.report.page.drawing import legend
-from flopcast.report.page.over_time import TIME_UNITS, Plot, over_time
+from flopcast.report.page.over_time import TIME_UNITS, Plot, over_time, stacked
 from flopcast.report.page.pipeline import chosen, end_of, units
 from flopcast.report.page.shell import Section
 from flopcast.report.page.style import HUES
@@ -38,10 +38,10 @@ def memory(report: Report) -> Section:
     drawn = []
     for row, stage in enumerate(stages):
         moments, levels = thinned(*memory_by_category(report, stage), end_s, columns)
-        heights = {
-            name: level / full_bytes * (height - 3) for name, level in _by_name(levels, names).items()
-        }
-        drawn.append(_areas(moments, heights, (row + 1) * height, end_s))
+        found = _by_name(levels, names)
+        heights = [level / full_bytes * (height - 3) for level in found.values()]
+        hues = [names.index(name) for name in found]
+        drawn.append(stacked(units(moments, end_s), heights, (row + 1) * height, hues))
         limit = (row + 1) * height - report.memory.capacity_bytes / full_bytes * (height - 3)
         drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
     title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
@@ -104,25 +104,6 @@ def thinned(
     order = np.lexsort((-total, column))
     first = order[np.unique(column[order], return_index=True)[1]]
     return column[first] * (end_s / columns), {name: level[first] for name, level in levels.items()}
-
-
-def _areas(moments_s: Floats, heights: dict[str, Floats], base: Number, end_s: float) -> str:
-    """Categories one above the other, the highest painted first: each covers what is above it no more."""
-    across = units(moments_s, end_s)
-    drawn, level = [], np.zeros(len(across))
-    for hue, height in enumerate(heights.values()):
-        level = level + height
-        drawn.append(_area(across.tolist(), level, base, hue))
-    return "".join(reversed(drawn))
-
-
-def _area(across: list[int], height: np.ndarray, base: Number, hue: int) -> str:
-    """Levels that hold until the next moment; equal neighbours are one."""
-    tops = (base - height).round(1)
-    kept = np.flatnonzero(np.concatenate([[True], np.diff(tops) != 0]))
-    ends = [*(across[place] for place in kept[1:]), TIME_UNITS]
-    corners = "".join(f"V{top:.1f}H{end}" for top, end in zip(tops[kept].tolist(), ends, strict=True))
-    return f'<path class="hue-{hue}" d="M{across[0]},{base}{corners}V{base}z"/>'
 
 
 def _categories(report: Report) -> str:

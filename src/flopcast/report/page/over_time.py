@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+import numpy as np
+
+from flopcast.dtypes import Integers
 from flopcast.report.page.drawing import Axis, described_svg, label
 from flopcast.units import Number, show_seconds
 
@@ -52,6 +55,29 @@ def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> s
         f' data-end="{plot.end_s:.9g}" aria-label="{named}">{svg}</div>'
         f"<figcaption>{below}</figcaption></figure>"
     )
+
+
+def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues: Sequence[int]) -> str:
+    """Amounts that hold until the next moment, as areas above each other on the base of a row.
+
+    The highest is painted first, each lower one over it, so that an area needs no lower edge; equal
+    neighbours are one.
+
+    Parameters
+    ----------
+    across : rising moments, as whole units
+    heights : dots of each amount from each moment on, the lowest area first
+    hues : of the areas
+    """
+    drawn, level = [], np.zeros(len(across))
+    for hue, height in zip(hues, heights, strict=True):
+        level = level + height
+        tops = (base - level).round(1)
+        kept = np.flatnonzero(np.concatenate([[True], np.diff(tops) != 0]))
+        ends = [*across[kept[1:]].tolist(), TIME_UNITS]
+        corners = "".join(f"V{top:g}H{end}" for top, end in zip(tops[kept].tolist(), ends, strict=True))
+        drawn.append(f'<path class="hue-{hue}" d="M{across[0]},{base}{corners}V{base}z"/>')
+    return "".join(reversed(drawn))
 
 
 def _inside(plot: Plot) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.memory.curve import PASSES
 from flopcast.report.page.drawing import legend
-from flopcast.report.page.over_time import TIME_UNITS, Plot, over_time
+from flopcast.report.page.over_time import TIME_UNITS, Plot, over_time, stacked
 from flopcast.report.page.shell import Section
 from flopcast.report.page.table import Cell, seconds, share, table
 from flopcast.report.report import Report
@@ -156,27 +156,9 @@ def _spent(start_s: Floats, stop_s: Floats, edges_s: Floats) -> Floats:
 
 def _columns(report: Report, stage: int, top: int, height: int) -> str:
     """A stage's columns: shares of the passes, one above the other, as areas."""
-    spent = busy_by_column(report, stage)
-    width = TIME_UNITS // COLUMNS
-    level = np.zeros(COLUMNS)
-    drawn = []
-    full_s = end_of(report) / COLUMNS
-    for row, hue in enumerate((*range(len(spent) - 1), END_HUE)):
-        higher = level + spent[row] / full_s * (height - 1)
-        drawn.append(_area(level, higher, width, top + height, hue))
-        level = higher
-    return "".join(drawn)
-
-
-def _area(low: np.ndarray, high: np.ndarray, width: int, base: int, hue: int) -> str:
-    """The columns between two levels, those without height left out."""
-    columns = zip(range(len(low)), low.tolist(), high.tolist(), strict=True)
-    drawn = "".join(
-        f"M{column * width},{base - under:.1f}h{width}V{base - over:.1f}h-{width}z"
-        for column, under, over in columns
-        if over - under >= 0.05
-    )
-    return f'<path class="hue-{hue}" d="{drawn}"/>' if drawn else ""
+    heights = busy_by_column(report, stage) / (end_of(report) / COLUMNS) * (height - 1)
+    hues = (*range(len(heights) - 1), END_HUE)
+    return stacked(np.arange(COLUMNS) * (TIME_UNITS // COLUMNS), [*heights], top + height, hues)
 
 
 def tasks_as_data(report: Report) -> dict[str, object]:

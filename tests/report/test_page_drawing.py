@@ -1,0 +1,222 @@
+"""report/page: axes keep order and ratios, ticks are round, and every colour can be read."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_reader import Page
+from sample_reports import PARTS, sample_report
+
+from flopcast.report.html import as_html
+from flopcast.report.page.drawing import Axis, spanning
+from flopcast.report.page.shell import Section, document
+from flopcast.report.page.table import Markup, Quantity, table
+
+LAWS = settings(max_examples=60)
+POSITIVE = st.floats(1e-3, 1e3)
+ENDS = {"low": 1e-2, "high": 1e2, "start": 100, "end": 500}
+
+
+@LAWS
+@given(POSITIVE, POSITIVE, st.booleans(), st.booleans())
+def test_a_larger_value_never_stands_on_the_wrong_side_of_a_smaller_one(small, large, upwards, logarithmic):
+    small, large = sorted((small, large))
+    start, end = (500, 100) if upwards else (100, 500)
+    axis = Axis(low=1e-2, high=1e2, start=start, end=end, logarithmic=logarithmic)
+
+    here, there = axis.at(small), axis.at(large)
+
+    assert 100 <= min(here, there) <= max(here, there) <= 500
+    assert (here >= there) if upwards else (here <= there)
+
+
+@LAWS
+@given(st.floats(0.02, 1.0), st.floats(1.0, 40.0))
+def test_a_deviation_by_a_factor_is_as_long_everywhere(value, factor):
+    axis = Axis(**ENDS, logarithmic=True)
+
+    assert axis.at(value * factor) - axis.at(value) == pytest.approx(
+        axis.at(factor) - axis.at(1.0), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_values_beyond_an_end_stand_on_it(logarithmic):
+    axis = Axis(**ENDS, logarithmic=logarithmic)
+
+    assert [axis.at(value) for value in (1e-5, 1e-2, 1e2, 1e5)] == [100, 100, 500, 500]
+
+
+def test_the_middle_is_the_mean_or_by_logarithms_the_geometric_mean():
+    assert Axis(low=2, high=6, start=100, end=500).at(4) == 300
+    assert Axis(**ENDS, logarithmic=True).at(1.0) == pytest.approx(300)
+
+
+@LAWS
+@given(st.floats(1e-6, 1e6), st.floats(1.01, 1e9), st.booleans())
+def test_ticks_are_between_the_ends_rising_and_round(low, ratio, logarithmic):
+    ticks = Axis(low=low, high=low * ratio, start=0, end=1, logarithmic=logarithmic).ticks
+
+    assert 2 <= len(ticks) <= 18
+    assert low * (1 - 1e-9) <= ticks[0] < ticks[-1] <= low * ratio * (1 + 1e-9)
+    assert all(one < other for one, other in pairwise(ticks))
+    if not logarithmic:
+        step = f"{ticks[1] - ticks[0]:.3e}"
+        assert step[0] in "125"
+
+
+def test_linear_ticks_are_few():
+    assert Axis(low=2.0, high=6.0, start=100, end=500).ticks == [2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6]
+
+
+def test_logarithmic_ticks_of_few_decades_are_1_2_5():
+    assert Axis(low=0.9, high=110.0, start=0, end=1, logarithmic=True).ticks == pytest.approx(
+        [1, 2, 5, 10, 20, 50, 100]
+    )
+
+
+def test_values_that_are_marked_are_the_ticks_inside():
+    axis = Axis(low=8, high=64, start=0, end=1, logarithmic=True, marked=(4, 8, 24, 64))
+
+    assert axis.ticks == [8, 24, 64]
+
+
+def test_an_axis_that_spans_values_has_room_for_each():
+    axis = spanning([3.0, 500.0], 0, 100)
+
+    assert 0 < axis.at(3.0) < axis.at(500.0) < 100
+
+
+# tables
+
+
+def test_columns_of_quantities_stand_to_the_right_and_rows_are_named():
+    rows = [("a<b", Quantity(1.5, "1.5 s"), "–"), ("c", Quantity(2.0, "2 s"), Markup("<em>x</em>"))]
+
+    page = Page(table("told", ("name", "time", "more"), rows))
+
+    assert page.wrong == []
+    scopes = [(found["scope"], found.get("class")) for found in page.of("th")]
+    assert scopes == [("col", None), ("col", "number"), ("col", None), ("row", None), ("row", None)]
+    assert page.table("told") == (["name", "time", "more"], [["a<b", 1.5, "–"], ["c", 2.0, "x"]])
+
+
+def test_a_page_of_one_section_has_no_list_of_them():
+    one = Section(key="a", heading="A", html="")
+
+    assert "<nav" not in document("t", [one])
+    assert Page(document("t", [one, Section(key="b", heading="B", html="")])).of("a") == [
+        {"href": "#a"},
+        {"href": "#b"},
+    ]
+
+
+# reading
+
+
+def palettes(style):
+    """Colours of both schemes by name: those of the dark one replace the first."""
+    light, dark = (
+        dict(re.findall(r"--([\w-]+):(#[0-9a-f]{6});", rules))
+        for rules in re.findall(r":root\{([^}]*)\}", style)
+    )
+    return {"light": light, "dark": light | dark}
+
+
+def luminance(colour):
+    """Relative luminance (WCAG 2.2, definitions)."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("ground", ["paper", "panel"])
+@pytest.mark.parametrize("text", ["ink", "soft", "link", "warn"])
+def test_every_text_can_be_read_on_every_ground(scheme, ground, text):
+    colours = palettes(Page(as_html(sample_report("one stage"))).text("style"))[scheme]
+
+    assert contrast(colours[text], colours[ground]) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_mark_can_be_seen_on_paper(scheme):
+    colours = palettes(Page(as_html(sample_report("one stage"))).text("style"))[scheme]
+    hues = {name: colour for name, colour in colours.items() if name.startswith("hue-")}
+
+    assert len(hues) == 8
+    assert {name for name, colour in hues.items() if contrast(colour, colours["paper"]) < 3} == set()
+
+
+def test_the_measure_of_contrast_is_the_published_one():
+    """Black on white is 21; #767676 is the lightest grey on white that passes 4.5 (WCAG 2.2, 1.4.3)."""
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert contrast("#767676", "#ffffff") >= 4.5 > contrast("#777777", "#ffffff")
+
+
+def test_colours_stand_in_variables_alone():
+    style = Page(as_html(sample_report("one stage"))).text("style")
+
+    rest = re.sub(r":root\{[^}]*\}", "", style)
+    assert not re.search(r"#[0-9a-fA-F]{3,8}\b|rgba?\(|hsl", rest)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_headings_are_in_order(name):
+    page = Page(as_html(sample_report(name)))
+
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_drawing_is_told_in_words_and_every_other_one_is_hidden(name):
+    page = Page(as_html(sample_report(name)))
+    nested = [found for found in page.of("svg") if "plot" in found.get("class", "")]
+
+    named = [found for found in page.of("svg") if found.get("role") == "img"]
+    hidden = [found for found in page.of("svg") if found.get("aria-hidden") == "true"]
+
+    assert len(named) >= 5
+    assert len(named) + len(hidden) + len(nested) == len(page.of("svg"))
+    for found in named:
+        words = found["aria-labelledby"].split()
+        assert len(words) == 2
+        assert set(words) <= set(page.ids)
+    assert all(found["viewbox"] for found in page.of("svg"))  # their height is known before they load
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_tables_have_captions_and_every_heading_a_scope(name):
+    page = Page(as_html(sample_report(name)))
+
+    assert len(page.of("caption")) == len(page.of("table"))
+    assert {found.get("scope") for found in page.of("th")} == {"col", "row"}
+
+
+def test_what_can_be_focused_stands_in_the_order_of_reading_and_has_a_name():
+    page = Page(as_html(sample_report("interleaved")))
+
+    orders = {found["tabindex"] for _, found in page.tags if "tabindex" in found}
+    assert orders == {"0"}
+    groups = [found for found in page.of("div") if "tabindex" in found]
+    assert [found["role"] for found in groups] == ["group", "group"]
+    assert all("plus and minus zoom" in found["aria-label"] for found in groups)
+    assert all(found["aria-label"] for found in page.of("button"))
+
+
+def test_paper_is_light_and_shows_no_controls():
+    style = Page(as_html(sample_report("one stage"))).text("style")
+
+    assert "@media screen and (prefers-color-scheme:dark)" in style
+    printed = style[style.index("@media print") :]
+    assert re.search(r"nav,\.needs-script\{display:none\}", printed)
