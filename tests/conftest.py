@@ -50,3 +50,12 @@ def selene_book():
 def zero_of(name):
     """A ZeRO stage that a stack of the catalogue takes: 0, or 1 where it scatters gradients."""
     return int(catalog.stack(name).gradients.collective == "reduce_scatter")
+
+
+@pytest.fixture(scope="session")
+def server():
+    """Host and port of a running `flopcast ui`: one for all tests of a process."""
+    from server_at_hand import served
+
+    with served() as address:
+        yield address

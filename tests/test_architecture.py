@@ -32,10 +32,11 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "io": {"validation", "search", "calibration", "measure", "tracing"},
     "api": {"io"},
     "__init__": {"api"},
-    "cli": {"api"},
+    "ui": {"api"},
+    "cli": {"api", "ui"},
     "__main__": {"cli"},
 }
-PURE = [name for name in BELOW if name not in ("io", "api", "cli", "__init__", "__main__")]
+PURE = [name for name in BELOW if name not in ("io", "api", "ui", "cli", "__init__", "__main__")]
 IMPURE = {"os", "sys", "time", "random", "socket", "subprocess", "urllib", "pathlib", "tempfile", "shutil"}
 UNITS = (
     "_s", "_bytes", "_flop", "_flop_per_s", "_bytes_per_s", "_tokens", "_sequences", "_w", "_j", "_usd",

@@ -28,6 +28,7 @@ COMMANDS = {  # name → (module, one line of help)
     "explain": ("explaining", "Where does a number of a prediction come from?"),
     "export": ("exporting", "Write a job in the words of other software, or its step as a trace."),
     "measure": ("measuring", "Measure a GPU: kernels, collectives, what it sustains."),
+    "ui": ("ui", "Pages to ask by looking, served on this machine."),
     "catalog": ("catalog", "Devices, clusters, models and stacks that ship with flopcast."),
     "schema": ("schema", "The JSON Schema of job files."),
     "demo": ("demo", "Predict a real 128-GPU run, and compare with what was measured."),

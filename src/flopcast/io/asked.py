@@ -57,7 +57,7 @@ def read_from(
         changes, job = (job, *changes), None
     document, stated = Document("command line", {}, {}), None
     if job:
-        source = read_source(job, _said(named, changes))
+        source = read_source(job, said_of(named, changes))
         document, stated = source.document, source.devices
         named = named | ({"model": None} if source.has_model else {})
     if not isinstance(document.data, dict):
@@ -153,7 +153,7 @@ def _others(batch: object) -> dict[str, object]:
     return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
 
 
-def _said(named: Mapping[str, object], changes: Sequence[str]) -> Said:
+def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
     """What the words say that a file of another program may leave open: devices, the model, its format.
 
     A cluster that is named without a size counts whole, where nothing else tells the devices.

@@ -13,7 +13,7 @@ from typing import TypeVar
 from flopcast.errors import Problem, SpecError
 from flopcast.io.asked import read_from
 from flopcast.io.edits import plan_words
-from flopcast.io.jobs import open_job_of
+from flopcast.io.jobs import OpenJob, open_job_of
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import Document
 from flopcast.io.yaml_text import Path as Place
@@ -23,6 +23,7 @@ from flopcast.spec.plan import Plan
 from flopcast.units import parse_quantity, parse_tokens, units_of
 
 Made = TypeVar("Made")
+ReadOpen = Callable[..., OpenJob]
 WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
 DRAWINGS = (".html", ".svg")
 
@@ -42,9 +43,22 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
     SpecError
         Every fault of the job, of the space and of what is asked.
     """
-    faults = _Faults()
     if job is not None and job.startswith("plan."):
         changes, job = (job, *changes), None
+    return question_of(
+        lambda given, **options: read_from(job, given, open_job_of, **options), changes, **named
+    )
+
+
+def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Question:
+    """As `question_from`.
+
+    Parameters
+    ----------
+    read : callable
+        The open job of other changes and of options, for each cluster that is named.
+    """
+    faults = _Faults()
     settled, changes = _split_changes(changes)
     text = " ".join([str(named["plan"] or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
@@ -52,11 +66,11 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
     options = {key: named[key] for key in ("model", "stack", "seq", "site", "price")}
     options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
     clusters = named["clusters"] if isinstance(named["clusters"], tuple) else ()
-    read = [
-        faults.of(partial(read_from, job, changes, open_job_of, **options, cluster=cluster), None)
+    opened = [
+        faults.of(partial(read, changes, **options, cluster=cluster), None)
         for cluster in clusters or (None,)
     ]
-    found = [each for each in read if each is not None]
+    found = [each for each in opened if each is not None]
     fixed = _settled(found[0].settled) if found else {}
     allowed = fixed | {name: value for name, value in words.items() if name in Space.model_fields}
     space = faults.of(lambda: _space(allowed, named), None)

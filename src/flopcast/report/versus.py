@@ -107,7 +107,7 @@ def as_text(compared: Versus, names: tuple[str, str]) -> str:
     names : what the jobs are called, such as the files' names
     """
     first, second = compared.first, compared.second
-    rows = [("", *LABELS), *_facts(first, second), *_times(first, second)]
+    rows = rows_of(compared)
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -117,8 +117,18 @@ def as_text(compared: Versus, names: tuple[str, str]) -> str:
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch.told()}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
-    verdicts = [_verdict(compared), *_verdicts_of_costs(compared)]
-    return "\n".join([*who, "", *table, "", *verdicts, *_warned(compared)])
+    return "\n".join([*who, "", *table, "", *verdicts(compared), *_warned(compared)])
+
+
+def rows_of(compared: Versus) -> list[tuple[str, str, str]]:
+    """One row a fact or an answer: its name, of the first job, of the second; the labels on top."""
+    first, second = compared.first, compared.second
+    return [("", *LABELS), *_facts(first, second), *_times(first, second)]
+
+
+def verdicts(compared: Versus) -> list[str]:
+    """A sentence each on time, money and energy: which of the two is better, and whether that is sure."""
+    return [_verdict(compared), *_verdicts_of_costs(compared)]
 
 
 def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:

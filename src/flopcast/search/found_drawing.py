@@ -35,7 +35,7 @@ def as_svg(found: Found) -> str:
     """
     namespace = 'xmlns="http://www.w3.org/2000/svg" '
     return (
-        _svg(found)
+        drawing(found)
         .replace("<svg ", f"<svg {namespace}", 1)
         .replace("</title>", f"</title><style>{COLOURS}{DRAWN}{LINED}</style>", 1)
         + "\n"
@@ -44,17 +44,17 @@ def as_svg(found: Found) -> str:
 
 def as_html(found: Found, text: str) -> str:
     """A page with the drawing, what its colours mean, and the printed answer."""
-    drawing = f'<figure><div class="scroll">{_svg(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
+    figure = f'<figure><div class="scroll">{drawing(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
     printed = f'<pre tabindex="0">{escape(text)}</pre>'
     sections = [
-        Section(key="front", heading="Plans that were played", html=drawing),
+        Section(key="front", heading="Plans that were played", html=figure),
         Section(key="answer", heading="The answer", html=printed),
     ]
     return document(f"Plans for {found.question.jobs[0].model.name}", sections)
 
 
-def _svg(found: Found) -> str:
-    """The drawing without a style."""
+def drawing(found: Found) -> str:
+    """The drawing for a page that has its style."""
     asked = [_name(objective) for objective in found.question.asked[:2]]
     title = f"{asked[0]} against {asked[1]} of {len(found.plans)} plans"
     if not found.plans:

@@ -28,14 +28,14 @@ def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
     with_front : bool
         Whether to show the front of all objectives too.
     """
-    parts = [_asked(found)]
+    parts = [asked(found)]
     if found.plans:
         parts.append(_table(found, found.plans[:top]))
         parts.append(_reasons(found, found.plans[:top]))
         parts.append(_given(found))
         parts.append(_clusters(found))
         parts.append(_front(found) if with_front else [])
-    parts.append(_nearest(found))
+    parts.append(nearest(found))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
@@ -44,7 +44,7 @@ def name_of(job: Job) -> str:
     return f"{job.cluster.name} × {job.cluster.num_devices}"
 
 
-def _asked(found: Found) -> list[str]:
+def asked(found: Found) -> list[str]:
     """What was asked, and how many plans that was."""
     question = found.question
     job = question.jobs[0]
@@ -67,26 +67,46 @@ def _asked(found: Found) -> list[str]:
 
 
 def _table(found: Found, plans: Sequence[Ranked]) -> list[str]:
-    """One row a plan: its objectives, the ratio to the best with its interval, memory."""
-    asked = found.question.asked
+    """One line a plan, and what is true of every plan above them."""
+    shared = shared_words(plans)
+    told = [f"every plan: {' '.join(shared)}"] if shared else []
+    return [*told, *_aligned(rows_of(found, plans, shared))]
+
+
+def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
+    """The names of columns, then one row a plan.
+
+    A plan has its objectives, the ratio to the best with its interval, and memory.
+
+    Parameters
+    ----------
+    found : Found
+    plans : sequence of Ranked
+        Some of its plans.
+    shared : sequence of str
+        Words of a plan that are left out: what all of them have, from `shared_words`.
+    """
+    objectives = found.question.asked
     several = len({name_of(one.played.job) for one in found.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
-    head += [*(_head(one) for one in asked), "90 %", "vs best", "90 %"]
-    head += [] if OBJECTIVES["memory"] in asked else ["memory"]
-    rows, shared = [head], _shared(plans)
+    head += [*(_head(one) for one in objectives), "90 %", "vs best", "90 %"]
+    head += [] if OBJECTIVES["memory"] in objectives else ["memory"]
+    rows = [head]
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
         row += [name_of(one.played.job)] if several else []
         row += [objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)]
-        row += [_bounds(asked[0], one.losses[0]), f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
+        row += [
+            _bounds(objectives[0], one.losses[0]),
+            f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best",
+        ]
         row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
-        row += [] if OBJECTIVES["memory"] in asked else [show(one.played.device_used_bytes, "B")]
+        row += [] if OBJECTIVES["memory"] in objectives else [show(one.played.device_used_bytes, "B")]
         rows.append(row)
-    told = [f"every plan: {' '.join(shared)}"] if shared else []
-    return [*told, *_aligned(rows)]
+    return rows
 
 
-def _shared(plans: Sequence[Ranked]) -> list[str]:
+def shared_words(plans: Sequence[Ranked]) -> list[str]:
     """Words that all of the plans have: they are told once."""
     first, *others = [one.played.plan.short().split() for one in plans]
     return [word for word in first if all(word in words for words in others)] if others else []
@@ -180,7 +200,7 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
             yield one
 
 
-def _nearest(found: Found) -> list[str]:
+def nearest(found: Found) -> list[str]:
     """What breaks a limit and would be better; where nothing is feasible, what is nearest."""
     if not found.candidates and not found.partial:
         return [

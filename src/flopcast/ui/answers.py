@@ -1,0 +1,284 @@
+"""What requests are answered with: parts of pages, data, files.
+
+Answers: which task makes which text out of words?
+Elsewhere: words (words.py), who calls tasks (work.py), the frame of pages (page.py), sections of a report
+(report/page/).
+A task of a page is answered by JSON with `html`, and `fields`: words of the plan that was predicted, for
+the form.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from urllib.parse import urlencode
+
+from flopcast import api
+from flopcast.errors import Problem, SpecError
+from flopcast.io.logs.reading import read_log
+from flopcast.prediction import memory_of
+from flopcast.report import measured, versus
+from flopcast.report.as_json import FORMAT_VERSION, as_json, memory_as_json
+from flopcast.report.html import as_html
+from flopcast.report.page.answer import answer
+from flopcast.report.page.evidence import costs, evidence
+from flopcast.report.page.limits import limits
+from flopcast.report.page.memory import memory
+from flopcast.report.page.pipeline import pipeline
+from flopcast.report.page.shell import Section
+from flopcast.report.page.table import Markup, table
+from flopcast.report.page.where import where
+from flopcast.report.report import Report
+from flopcast.search import found_json, found_text
+from flopcast.search.find import Found, Progress
+from flopcast.search.found_drawing import LEGEND, drawing
+from flopcast.search.found_json import sentence_of
+from flopcast.search.rank import Ranked
+from flopcast.spec.job_text import job_text
+from flopcast.spec.plan import Plan
+from flopcast.ui.words import OF_PLAN, Words, brought_from, job_from, question_from
+
+JSON, HTML, YAML, CSV = "application/json", "text/html", "application/yaml", "text/csv"
+Told = Callable[[str], None]
+Made = tuple[str, str]  # a media type, a text
+DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
+TOLD_EACH_S = 0.2
+SHOWN_PLANS = 20
+
+
+def fields_of(plan: Plan) -> dict[str, str]:
+    """Words of a form that stand for a plan; replicas are what is left of the devices.
+
+    >>> fields_of(Plan(tensor_parallel=8, global_batch=64, sequence_parallel=True))["tp"]
+    '8'
+    """
+    said = [word.partition("=") for word in plan.short().split()]
+    own = {name: value for name, _, value in said if name in OF_PLAN and name != "dp"}
+    rest = " ".join("".join(parts) for parts in said if parts[0] not in OF_PLAN)
+    unsaid = dict.fromkeys(DEGREES, "1") | {"zero": "0", "recompute": "none"}
+    return unsaid | own | {"dp": "", "plan": rest}
+
+
+def predict_page(words: Words, _: Told) -> Made:
+    """The answer to a form: a report in parts."""
+    report = api.predict(job_from(words))
+    sections = (where(report), memory(report), pipeline(report), limits(report), costs(report))
+    html = answer(report) + "".join(map(_part, (*sections, evidence(report))))
+    return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
+
+
+def compare_page(words: Words, _: Told) -> Made:
+    """Two jobs side by side."""
+    compared, (first, second) = _compared(words)
+    told = "".join(f"<p>{escape(text)}</p>" for text in versus.verdicts(compared))
+    sides = "".join(
+        f"<div><h2>{label}</h2>{answer(each)}</div>"
+        for label, each in zip(versus.LABELS, (first, second), strict=True)
+    )
+    head, *rows = versus.rows_of(compared)
+    lines = table("Side by side", ("of", *head[1:]), rows)
+    html = f'<div class="verdict">{told}</div><div class="pair">{sides}</div>{lines}'
+    fields = {f"a.{name}": value for name, value in fields_of(first.job.plan).items()}
+    fields |= {f"b.{name}": value for name, value in fields_of(second.job.plan).items()}
+    return JSON, json.dumps({"html": html, "fields": fields})
+
+
+def search_page(words: Words, told: Told) -> Made:
+    """What a search found: the front as a drawing, the plans as text."""
+    found, _, _ = _found(words, told)
+    html = f"<p>{escape(' '.join(found_text.asked(found)))}</p>"
+    if found.plans:
+        html += (
+            f'<figure><div class="scroll">{drawing(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
+        )
+        html += _plans("The best plans", found, found.plans[:SHOWN_PLANS], words)
+        front = _plans("No plan is better in everything", found, found.on_front, words)
+        html += (
+            f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
+        )
+    if beyond := found_text.nearest(found):
+        html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
+    return JSON, json.dumps({"html": html, "fields": {}})
+
+
+def log_page(words: Words, _: Told) -> Made:
+    """A run's log beside its prediction; the log's text is the word `log`."""
+    rest = dict(words)
+    log = read_log(str(rest.pop("log", "")), "log")
+    compared = measured.compare_with_log(api.predict(job_from(rest)), log)
+    html = f'<pre tabindex="0">{escape(measured.as_text(compared))}</pre>'
+    return JSON, json.dumps({"html": html, "fields": {}})
+
+
+def upload_page(words: Words, _: Told) -> Made:
+    """The words that stand for a file, whose `name` and `text` were brought."""
+    brought = brought_from(str(words.get("name", "")), str(words.get("text", "")))
+    return JSON, json.dumps({"html": "", "fields": brought})
+
+
+def predict_data(words: Words, _: Told) -> Made:
+    """A report, as `flopcast predict --json`."""
+    return JSON, _json(as_json(api.predict(job_from(words))))
+
+
+def memory_data(words: Words, _: Told) -> Made:
+    """What must fit, as `flopcast memory --json`."""
+    found = memory_as_json(memory_of(job_from(words)))
+    return JSON, _json({"format_version": FORMAT_VERSION, "memory": found})
+
+
+def compare_data(words: Words, _: Told) -> Made:
+    """Two jobs, as `flopcast compare --json`."""
+    return JSON, _json(versus.as_json(_compared(words)[0]))
+
+
+def search_data(words: Words, told: Told) -> Made:
+    """Plans, as `flopcast search --json`."""
+    found, seconds, screening_s = _found(words, told)
+    return JSON, _json(found_json.as_json(found, SHOWN_PLANS, seconds, screening_s))
+
+
+def job_file(words: Words, _: Told) -> Made:
+    """The job whole, as a file that says it again."""
+    return YAML, job_text(job_from(words))
+
+
+def report_file(words: Words, _: Told) -> Made:
+    """The whole report as a page of its own."""
+    return HTML, as_html(api.predict(job_from(words)))
+
+
+TASKS: Mapping[str, Callable[[Words, Told], Made]] = {
+    "page.predict": predict_page,
+    "page.compare": compare_page,
+    "page.search": search_page,
+    "page.log": log_page,
+    "page.upload": upload_page,
+    "api.predict": predict_data,
+    "api.memory": memory_data,
+    "api.compare": compare_data,
+    "api.search": search_data,
+    "file.job": job_file,
+    "file.report": report_file,
+}
+OF_DATA = tuple(name for name in TASKS if name.startswith("api."))
+
+
+def faults_as_json(problems: Sequence[Problem], said: str) -> str:
+    """Every fault as data."""
+    names = ("field", "value", "allowed", "because", "fix", "where", "fault")
+    told = [{name: _plain(getattr(each, name)) for name in names} for each in problems]
+    return _json({"problems": told, "said": said})
+
+
+def faults_as_html(problems: Sequence[Problem], said: str) -> str:
+    """Every fault as a part of a page, within the JSON of a page's answer."""
+    count = f"{len(problems)} fault{'s' if len(problems) != 1 else ''} in the input"
+    items = "".join(f"<li>{_fault(each)}</li>" for each in problems)
+    html = f'<div class="faults" role="alert"><h2>{count if problems else "No answer"}</h2>'
+    html += f"<ul>{items}</ul>" if problems else f"<p>{escape(said)}</p>"
+    return json.dumps({"html": f"{html}</div>", "fields": {}})
+
+
+def warm() -> None:
+    """Load what predictions need, so that the first request need not."""
+    job = job_from({"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 8, "plan": "gbs=64 tp=8"})
+    as_json(api.predict(job))
+
+
+def _fault(problem: Problem) -> str:
+    """One fault: what is wrong, what would be right, why, and the edit that mends it."""
+    told = problem.fault or f"= {problem.value!r:.80} is not allowed"
+    pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
+    place = f"{problem.where}: " if problem.where else ""
+    return f"<p><strong>{escape(place + problem.field)}</strong> {escape(told)}</p><dl>{rows}</dl>"
+
+
+def _plans(caption: str, found: Found, plans: Sequence[Ranked], words: Words) -> str:
+    """Plans as a table; each leads to its prediction, and says why it stands where it does."""
+    shared = found_text.shared_words(plans)
+    head, *rows = found_text.rows_of(found, plans, shared)
+    lines: list[tuple[str | Markup, ...]] = [
+        (row[0], Markup(_link(row[1], one, words) + _why(one, found)), *row[2:])
+        for row, one in zip(rows, plans, strict=True)
+    ]
+    told = f"{caption}. Every plan: {' '.join(shared)}" if shared else caption
+    return f'<div class="plans">{table(told, ("rank", *head[1:]), lines)}</div>'
+
+
+def _why(one: Ranked, found: Found) -> str:
+    """Why a plan stands where it does, under it."""
+    return f"<small>{escape(sentence_of(one, found))}</small>"
+
+
+def _link(text: str, one: Ranked, words: Words) -> str:
+    """A plan that leads to its prediction."""
+    job = one.played.job
+    rest = {
+        name: words[name] for name in ("model", "seq", "stack", "price", "changes", "job") if name in words
+    }
+    machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
+    query = urlencode(
+        rest | machine | {name: value for name, value in fields_of(one.played.plan).items() if value}
+    )
+    return f'<a href="/?{escape(query)}">{escape(text)}</a>'
+
+
+def _part(section: Section) -> str:
+    """A section that can be folded."""
+    opened = " open" if section.key in ("time", "memory") else ""
+    return (
+        f'<details class="part" id="part-{section.key}"{opened}><summary><h2>{escape(section.heading)}</h2>'
+        f"</summary>{section.html}</details>"
+    )
+
+
+def _compared(words: Words) -> tuple[versus.Versus, tuple[Report, Report]]:
+    """The comparison of the words `a` and `b`, or of those that begin with "a." and "b."."""
+    sides = []
+    for side in ("a", "b"):
+        given = words.get(side)
+        own = dict(given) if isinstance(given, Mapping) else {}
+        own |= {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
+        sides.append(own)
+    unknown = [name for name in words if name not in ("a", "b") and name[:2] not in ("a.", "b.")]
+    if unknown:
+        allowed, because = "a and b: two jobs", "a comparison has two sides"
+        fix = "leave it out"
+        raise SpecError(
+            [
+                Problem(field=name, value=words[name], allowed=allowed, because=because, fix=fix)
+                for name in unknown
+            ]
+        )
+    first, second = (api.predict(job_from(own)) for own in sides)
+    return versus.versus(first, second), (first, second)
+
+
+def _found(words: Words, told: Told) -> tuple[Found, float, float]:
+    """What a search found, its seconds, and those of screening."""
+    start_s = shown_s = time.perf_counter()
+    screening_s = 0.0
+
+    def hear(progress: Progress) -> None:
+        nonlocal shown_s, screening_s
+        now_s = time.perf_counter()
+        if progress.doing == "screening":
+            screening_s = now_s - start_s
+        if now_s - shown_s > TOLD_EACH_S:
+            shown_s = now_s
+            told(f"{progress.doing}: {progress.done} of {progress.total}")
+
+    found = api.answer(question_from(words), hear)
+    return found, time.perf_counter() - start_s, screening_s
+
+
+def _json(data: object) -> str:
+    """As the command line prints it."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    """A value that JSON has."""
+    return value if value is None or isinstance(value, (str, int, bool)) else repr(value)[:200]

@@ -1,0 +1,112 @@
+"""What surrounds every request: how much it may bring, how long it may take to bring it, and from where.
+
+Answers: which requests are refused before they are read, and what do browsers learn of a page's rights?
+Elsewhere: which host names are ours (Starlette's TrustedHostMiddleware), how many requests may wait for a
+process (pool.py), headers that never end (server.py).
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BODY_BYTES = 256 << 10
+BODY_LIMIT_S = 10.0
+MOST_AT_ONCE = 128
+RETRY_AFTER_S = 1
+RIGHTS = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": RIGHTS,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Limits:
+    """An ASGI application around another one: bounded bodies, bounded times, the headers of pages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Nothing is under way."""
+        self._app = app
+        self._at_once = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, once it is read whole and is within its limits."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def headed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        if self._at_once >= MOST_AT_ONCE:
+            await busy()(scope, receive, headed)
+            return
+        self._at_once += 1
+        try:
+            body = await self._body(scope, receive, headed)
+            if body is not None:
+                await self._app(scope, _replayed(body, receive), headed)
+        finally:
+            self._at_once -= 1
+
+    async def _body(self, scope: Scope, receive: Receive, send: Send) -> bytes | None:
+        """The body of a request; None where it was refused, or its sender went away."""
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdecimal() or int(length[:12]) > MOST_BODY_BYTES:
+            await _refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")(scope, receive, send)
+            return None
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_LIMIT_S):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > MOST_BODY_BYTES:
+                        refusal = _refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+                        await refusal(scope, receive, send)
+                        return None
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            refusal = _refused(408, f"a body arrives within {BODY_LIMIT_S:.0f} s")
+            await refusal(scope, receive, send)
+            return None
+
+
+def busy() -> JSONResponse:
+    """The answer while too many requests wait: come back in a moment."""
+    said = {"problems": [], "said": "Too many requests wait: try again in a moment."}
+    return JSONResponse(said, 503, headers={"retry-after": str(RETRY_AFTER_S)})
+
+
+def _refused(status: int, said: str) -> JSONResponse:
+    """A request that is not read to its end: nothing more may come over its connection."""
+    return JSONResponse({"problems": [], "said": said}, status, headers={"connection": "close"})
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """What the application receives: the whole body at once, then whatever its sender does."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

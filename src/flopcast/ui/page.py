@@ -1,0 +1,250 @@
+"""The pages: a form of what is asked on one side, the answer on the other; whole without a script.
+
+Answers: which fields does a form have, and what stands around an answer?
+Elsewhere: answers (answers.py), what fields mean (words.py), the script that spares loading
+(static/app.js).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from urllib.parse import urlencode
+
+from flopcast.io import catalog
+from flopcast.io.asked import USUAL_STACK
+from flopcast.search.objectives import OBJECTIVES
+from flopcast.spec.precision import RECIPES
+from flopcast.ui.words import FREE, OF_JOB, OF_PLAN, OF_SEARCH
+
+PAGES = {"predict": ("/", "Predict"), "search": ("/search", "Search"), "compare": ("/compare", "Compare")}
+FILES = {
+    "/report.html": "Whole report",
+    "/report.json": "Report as JSON",
+    "/job.yaml": "Job file",
+    "/upload": "Bring a file",
+}
+KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
+SWITCHES = ("choose", "go", "now")  # of an address: what to do, not of what
+MOST_PACKED = 48_000  # characters of an address
+START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One field of a form: its label, what it offers, and a hint beside the label.
+
+    A field that offers nothing takes any text, one that `counts` whole numbers.
+    """
+
+    label: str
+    hint: str = ""
+    choices: Sequence[str] = ()
+    counts: bool = False
+    wide: bool = False
+
+
+def known_fields() -> dict[str, Field]:
+    """Every field by the name of its word."""
+    counted = {
+        "gpus": Field(label="GPUs", counts=True),
+        "seq": Field(label="Sequence", hint="tokens", counts=True),
+        "tp": Field(label="tp", hint="tensor", counts=True),
+        "pp": Field(label="pp", hint="pipeline", counts=True),
+        "vpp": Field(label="vpp", hint="chunks a stage", counts=True),
+        "cp": Field(label="cp", hint="context", counts=True),
+        "ep": Field(label="ep", hint="experts", counts=True),
+        "dp": Field(label="dp", hint="empty: the rest", counts=True),
+        "mbs": Field(label="mbs", hint="micro-batch", counts=True),
+        "gbs": Field(label="gbs", hint="global batch", counts=True),
+    }
+    chosen = {
+        "model": Field(label="Model", choices=catalog.names("models"), wide=True),
+        "cluster": Field(label="Cluster", choices=catalog.names("clusters"), wide=True),
+        "stack": Field(label="Stack", choices=catalog.names("stacks"), wide=True),
+        "zero": Field(label="ZeRO", choices=("0", "1", "2", "3")),
+        "recompute": Field(label="Recompute", choices=("none", "selective", "full")),
+        "precision": Field(label="Precision", choices=tuple(RECIPES)),
+        "objectives": Field(label="Best by", choices=tuple(OBJECTIVES), wide=True),
+    }
+    written = {
+        "price": Field(label="Price of a device", hint="2.10 USD/h", wide=True),
+        "schedule": Field(label="Schedule", hint="1f1b"),
+        "plan": Field(label="More of the plan", hint="sp optimizer=adamw", wide=True),
+        "changes": Field(label="Changes", hint="stack.launches=…", wide=True),
+        "tokens": Field(label="Tokens", hint="2T"),
+        "deadline": Field(label="Done within", hint="30 d"),
+        "budget": Field(label="Budget", hint="2.5M USD"),
+        "headroom": Field(label="Memory", hint="0.95 of it"),
+    }
+    return counted | chosen | written
+
+
+def page(name: str, words: Fields, html: str) -> str:
+    """A whole page.
+
+    Parameters
+    ----------
+    name : a key of PAGES
+    words : what the form holds
+    html : the answer, as `answers` makes it; empty where nothing was asked yet
+    """
+    path, heading = PAGES[name]
+    main = (
+        f'<main data-page="{name}"><h1 class="hidden">{heading}</h1>'
+        f'<form id="form" action="{path}" method="get" autocomplete="off">{_form(name, words)}</form>'
+        f'<section id="answer" aria-label="Answer" aria-busy="false">{html}</section></main>'
+    )
+    return _document(heading.lower(), name, words, main)
+
+
+def pending(words: Fields) -> str:
+    """The place of an answer that takes seconds: the script asks for it; without one, a link does."""
+    query = escape(urlencode({**words, "now": "1"}))
+    return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
+
+
+def upload_page(said: str = "") -> str:
+    """Where a file is brought: a config, a job, a launch script.
+
+    Parameters
+    ----------
+    said : HTML that tells what was wrong with the last one, if anything was
+    """
+    told = f'<div role="alert">{said}</div>' if said else ""
+    form = (
+        f'<form id="upload" action="/upload" method="post"><h1>Bring a file</h1>{told}'
+        "<p>A model's config.json, a job file, a launch script, the configuration of another program."
+        " Nothing in it is run. The address of the next page carries it.</p>"
+        '<p class="scripted"><label for="file">File</label> <input type="file" id="file"></p>'
+        '<p><label for="name">Its name</label>'
+        '<input id="name" name="name" value="config.json" required maxlength="100"></p>'
+        '<p><label for="text">Its text</label>'
+        '<textarea id="text" name="text" rows="16" required spellcheck="false"></textarea></p>'
+        '<p class="buttons"><button type="submit">Take it</button></p></form>'
+    )
+    return _document("bring a file", "upload", {}, f'<main id="answer" data-page="upload">{form}</main>')
+
+
+def _document(title: str, name: str, words: Fields, main: str) -> str:
+    """What every page begins and ends with."""
+    links = "".join(_link(key, name, words) for key in PAGES)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<title>flopcast: {escape(title)}</title><link rel="stylesheet" href="/static/style.css">'
+        '<link rel="icon" href="data:,"><script src="/static/app.js" defer></script></head>'
+        '<body class="ui"><a class="skip" href="#answer">To the answer</a>'
+        f'<header><strong>flopcast</strong><nav aria-label="Pages"><ul>{links}</ul></nav></header>'
+        f"{main}</body></html>\n"
+    )
+
+
+def _link(key: str, here: str, words: Fields) -> str:
+    """A page's entry in the list of pages: it takes the job along."""
+    current = ' aria-current="page"' if key == here else ""
+    return f'<li><a href="{escape(_address(key, here, words))}"{current}>{PAGES[key][1]}</a></li>'
+
+
+def _address(there: str, here: str, words: Fields) -> str:
+    """Another page of the same job: a comparison begins with it twice, a search leaves one value a word."""
+    if here == "search" != there:
+        words = {name: value for name, value in words.items() if "," not in value and ".." not in value}
+    if here == "compare" != there:
+        words = {name[2:]: value for name, value in words.items() if name.startswith("a.")}
+    if there != "search":
+        words = {name: value for name, value in words.items() if name not in OF_SEARCH}
+    if there == "compare" != here:
+        words = {f"{side}.{name}": value for side in ("a", "b") for name, value in words.items()}
+    query = urlencode({name: value for name, value in words.items() if value})
+    return f"{PAGES[there][0]}?{query}" if query else PAGES[there][0]
+
+
+def _form(name: str, words: Fields) -> str:
+    """The fields of a page, in groups, and its buttons."""
+    if name == "compare":
+        sides = "".join(
+            f'<fieldset class="side"><legend>{side.upper()}</legend>{_job(words, f"{side}.")}</fieldset>'
+            for side in ("a", "b")
+        )
+        return sides + _buttons('<button type="submit">Compare</button>')
+    if name == "search":
+        asked = _group("What is best", OF_SEARCH, words)
+        buttons = _buttons('<button type="submit" name="go" value="1">Search</button>')
+        return asked + _job(words, "", several=True) + buttons
+    buttons = _buttons(
+        '<button type="submit">Predict</button>'
+        '<button type="submit" name="choose" value="1">Choose the plan for me</button>'
+    )
+    return _job(words, "") + buttons + _files(words)
+
+
+def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
+    """The fields of a job; those of a search may hold several values."""
+    packed = words.get(f"{prefix}job", "")
+    brought = (
+        f'<p><label><input type="checkbox" name="{prefix}job" value="{escape(packed)}" checked>'
+        " with the file that was given; fields change it</label></p>"
+    )
+    return (
+        (brought if packed else "")
+        + _group("Model and machine", OF_JOB, words, prefix, several=several)
+        + _group("Plan", (*OF_PLAN, *FREE[:2]), words, prefix, several=several)
+    )
+
+
+def _group(
+    legend: str, names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False
+) -> str:
+    """Fields under one heading."""
+    known = known_fields()
+    inner = ""
+    for name in names:
+        one = not several or name not in (*OF_PLAN, "gpus", "cluster")
+        inner += _field(prefix + name, known[name], words.get(prefix + name, ""), one=one)
+    mark = " data-plan" if legend == "Plan" else ""
+    return f"<fieldset{mark}><legend>{escape(legend)}</legend>{inner}</fieldset>"
+
+
+def _field(name: str, field: Field, value: str, *, one: bool) -> str:
+    """One field with its label; one that may hold several values takes any text."""
+    key = f"field-{name}"
+    hint = f' <small id="{key}-hint">{escape(field.hint)}</small>' if field.hint else ""
+    described = f' aria-describedby="{key}-hint"' if field.hint else ""
+    shared = f'id="{key}" name="{name}"{described}'
+    empty = f"usual: {USUAL_STACK}" if name.endswith("stack") else ""
+    if field.choices and one:
+        control = f"<select {shared}>{_options(field.choices, value, empty)}</select>"
+    else:
+        digits = ' inputmode="numeric"' if field.counts and one else ""
+        control = f'<input {shared} type="text" value="{escape(value)}"{digits} spellcheck="false">'
+    wide = " wide" if field.wide else ""
+    return f'<div class="field{wide}"><label for="{key}">{escape(field.label)}{hint}</label>{control}</div>'
+
+
+def _options(choices: Sequence[str], value: str, empty: str) -> str:
+    """What a list offers, first nothing and what that means; a value that is not among it, too."""
+    offered = ("", *(() if value in ("", *choices) else (value,)), *choices)
+    chosen = {value: " selected"}
+    return "".join(
+        f'<option value="{escape(each)}"{chosen.get(each, "")}>{escape(each or empty)}</option>'
+        for each in offered
+    )
+
+
+def _buttons(inner: str) -> str:
+    """The buttons of a form, and where its state is told."""
+    return f'<p class="buttons">{inner}<span id="told" role="status"></span></p>'
+
+
+def _files(words: Fields) -> str:
+    """What a page gives and takes besides: files."""
+    query = escape(urlencode({name: value for name, value in words.items() if value}))
+    links = "".join(
+        f'<li><a class="file" data-path="{path}" href="{path}?{query}">{told}</a></li>'
+        for path, told in FILES.items()
+        if path != "/upload"
+    )
+    bring = f'<li><a href="/upload">{FILES["/upload"]}</a></li>'
+    log = '<p class="scripted"><label for="log">A log beside it</label> <input type="file" id="log"></p>'
+    return f'<nav aria-label="Files"><ul>{links}{bring}</ul></nav>{log}'

@@ -1,0 +1,168 @@
+"""Processes that answer requests, so that a slow one neither blocks the server nor outlives its time.
+
+Answers: who works on a request, how many may wait, what becomes of one that takes too long or breaks down?
+Elsewhere: what the processes do (work.py), what the server says (app.py).
+
+A process is asked by a line of JSON and answers by lines of JSON (`work.py`). One that breaks a promise
+(time, silence, its own end) is ended and replaced: nobody else's answer hangs on it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+MOST_LINE_BYTES = 16 << 20
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a request is answered with: an HTTP status, a media type, a text."""
+
+    status: int
+    media: str
+    body: str
+
+
+class BusyError(Exception):
+    """As many wait as may: come back later."""
+
+
+class TooLongError(Exception):
+    """The time of a request is over."""
+
+
+class BrokenError(Exception):
+    """A process ended without an answer, for want of memory for example."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    """One process, started when it is first asked."""
+
+    process: asyncio.subprocess.Process | None = None
+
+    async def ask(self, line: bytes, told: Told) -> Answer:
+        """Send a request and wait for its answer; what is told on the way is passed on.
+
+        Raises
+        ------
+        BrokenError
+            The process ended, or said nothing that can be read.
+        """
+        process = await self._started()
+        if process.stdin is None or process.stdout is None:
+            raise BrokenError
+        try:
+            process.stdin.write(line)
+            await process.stdin.drain()
+            while True:
+                said = json.loads(await process.stdout.readline() or b"null")
+                if said is None:
+                    raise BrokenError
+                if "told" not in said:
+                    return Answer(**said)
+                told(said["told"])
+        except (OSError, ValueError) as error:
+            raise BrokenError from error
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """The process that runs, or a new one."""
+        if self.process is None or self.process.returncode is not None:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "flopcast.ui.work",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=MOST_LINE_BYTES,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUTF8": "1"},
+            )
+        return self.process
+
+    async def end(self) -> None:
+        """End the process, whatever it does."""
+        process, self.process = self.process, None
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+class Pool:
+    """So many processes, and so many requests that may wait for one."""
+
+    def __init__(self, size: int, most_waiting: int) -> None:
+        """No process runs yet.
+
+        Parameters
+        ----------
+        size : processes; two at least, as long requests leave one to the short ones
+        most_waiting : requests beyond those that are worked on
+        """
+        size = max(size, 2)
+        self._most_waiting, self._waiting = most_waiting, 0
+        self._all = [_Worker() for _ in range(size)]
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        for worker in self._all:
+            self._idle.put_nowait(worker)
+        self._long = asyncio.Semaphore(size - 1)
+
+    async def ask(
+        self,
+        task: str,
+        words: Mapping[str, object],
+        limit_s: float,
+        *,
+        long: bool = False,
+        told: Told = lambda _: None,
+    ) -> Answer:
+        """What a process answers.
+
+        Parameters
+        ----------
+        task : a name of work.TASKS
+        words : plain data
+        limit_s : from now on, waiting included
+        long : whether the request takes seconds: then it leaves a process to others
+        told : hears how far it is
+
+        Raises
+        ------
+        BusyError, TooLongError, BrokenError
+        """
+        if self._waiting >= self._most_waiting:
+            raise BusyError
+        line = json.dumps({"task": task, "words": words}).encode() + b"\n"
+        try:
+            room = self._long if long else contextlib.nullcontext()
+            async with asyncio.timeout(limit_s), room, self._worker() as worker:
+                return await worker.ask(line, told)
+        except TimeoutError as error:
+            raise TooLongError from error
+
+    @contextlib.asynccontextmanager
+    async def _worker(self) -> AsyncIterator[_Worker]:
+        """A process that nobody else asks; it is ended if its answer was not taken."""
+        self._waiting += 1
+        try:
+            worker = await self._idle.get()
+        finally:
+            self._waiting -= 1
+        try:
+            yield worker
+        except BaseException:
+            await asyncio.shield(worker.end())
+            raise
+        finally:
+            self._idle.put_nowait(worker)
+
+    async def end(self) -> None:
+        """End every process."""
+        for worker in self._all:
+            await worker.end()

@@ -1,0 +1,90 @@
+"""The server's process: where it listens, and what it does with senders that never finish.
+
+Answers: on which address, with which limits, and how does it end?
+Elsewhere: what it says (app.py), limits of whole requests (limits.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from flopcast.ui.app import application
+
+MOST_HEADER_BYTES = 64 << 10  # an address carries a packed document
+HEADER_LIMIT_S = 10.0
+IDLE_LIMIT_S = 10
+MOST_CONNECTIONS = 512
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 whose requests have their headers sent within HEADER_LIMIT_S."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock of the first request."""
+        super().connection_made(transport)
+        self._rearm()
+
+    def on_response_complete(self) -> None:
+        """Start the clock of the next one."""
+        super().on_response_complete()
+        self._rearm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _rearm(self) -> None:
+        """Close the connection unless a request has begun in time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(HEADER_LIMIT_S, self._too_slow)
+
+    def _too_slow(self) -> None:
+        """Nothing but a part of a header came."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+def serve(host: str, port: int, told: Callable[[str], None]) -> None:
+    """Serve until interrupted.
+
+    Parameters
+    ----------
+    host : str
+        An address of this machine; others than loopback are reached from outside.
+    port : int
+        0: any that is free.
+    told : callable
+        Hears the address once requests are answered.
+
+    Raises
+    ------
+    OSError
+        The address is taken, or not ours.
+    """
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=128)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listening.getsockname()[1]}"
+    config = uvicorn.Config(
+        application(host, ready=lambda: told(address)),
+        http=TimedProtocol,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_LIMIT_S,
+        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        timeout_graceful_shutdown=2,
+    )
+    with listening:
+        uvicorn.Server(config).run(sockets=[listening])

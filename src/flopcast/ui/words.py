@@ -1,0 +1,240 @@
+"""Words of a request: which job, or which search, do they stand for?
+
+Answers: what may a request say, and what does a page's address carry?
+Elsewhere: the same words on the command line (io/asked.py, io/questions.py).
+
+A request names entries of the catalogue, or brings a document of its own as text. No path and no address
+of another machine is ever followed: a model, a site and a schedule are told whole or by name.
+"""
+
+import base64
+import binascii
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.asked import read_words, said_of
+from flopcast.io.edits import plan_words
+from flopcast.io.jobs import OpenJob, job_of, open_job_of
+from flopcast.io.questions import question_of
+from flopcast.io.sources import Said, Source, source_of
+from flopcast.io.yaml_text import Document
+from flopcast.search.question import Question
+from flopcast.spec.job import Job
+
+OF_JOB = ("model", "cluster", "gpus", "seq", "stack", "price")
+OF_PLAN = (
+    "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
+)  # fmt: skip
+WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # but replicas
+FREE = ("plan", "changes", "job")  # other words of a plan; KEY=VALUE; a document, packed into an address
+OF_SEARCH = ("objectives", "tokens", "deadline", "budget", "headroom")
+PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
+USUAL_CLUSTER = "dgx-h100"  # of a file that names none
+MOST_NAME = 100  # characters of a file's
+MOST_DOCUMENT_BYTES = 256 << 10
+Words = Mapping[str, object]
+
+
+def job_from(words: Words) -> Job:
+    """The job of a request; what is not said of its plan is chosen.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the words.
+    InfeasibleError
+        No plan fits.
+    """
+    _check_names(words, PLAIN)
+    source, named = _source(words)
+    said = said_of(named, _changes(words))
+    named["plan"] = _plan(words, said.devices or said.whole, own="plan" in _keys(source.document))
+    return read_words(
+        source.document, _changes(words), lambda each: job_of(each, _no_file), source.devices, **named
+    )
+
+
+def question_from(words: Words) -> Question:
+    """The search of a request: what is said of its plan is settled, or what it may be.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the words.
+    """
+    _check_names(words, (*PLAIN, *OF_SEARCH))
+    source, named = _source(dict(words) | {"gpus": None})
+    clusters = tuple(str(named.pop("cluster") or "").split())
+    objectives = tuple(str(words.get("objectives") or "").split())
+    named |= {name: _text(words, name) for name in (*OF_SEARCH, "gpus")}
+    named |= {"clusters": clusters, "objectives": objectives, "tp_beyond_domain": False}
+    named["plan"] = " ".join(_said(words)) or None
+
+    def read(given: tuple[str, ...], **options: object) -> OpenJob:
+        whole: dict[str, object] = {"site": None, "price": None, "gpus": None} | options
+        return read_words(
+            source.document, given, lambda each: open_job_of(each, _no_file), source.devices, **whole
+        )
+
+    return question_of(read, _changes(words), **named)
+
+
+def brought_from(name: str, text: str) -> dict[str, str]:
+    """Words that stand for a file, and for a machine where it names none.
+
+    Raises
+    ------
+    SpecError
+        The name or the text is missing, or the file is of no known kind.
+    """
+    if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
+        allowed = f"a name of at most {MOST_NAME} characters"
+        raise SpecError([_fault("name", name, allowed, "its ending tells the kind", "write config.json")])
+    if not text.strip():
+        raise SpecError(
+            [_fault("text", text, "the text of a file", "there is nothing in it", "give the file")]
+        )
+    devices = catalog.cluster(USUAL_CLUSTER).node.devices
+    source = source_of(text.encode(), name, Said(devices=devices))
+    words = {"job": packed(f"{name}\n{text}")}
+    if "cluster" not in _keys(source.document):
+        words |= {"cluster": USUAL_CLUSTER, "gpus": str(source.devices or devices)}
+    return words
+
+
+def packed(text: str) -> str:
+    """A document as a word of an address.
+
+    >>> unpacked(packed("plan: {tp: 8}"))
+    'plan: {tp: 8}'
+    """
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpacked(word: str) -> str:
+    """The document of a word, of a bounded size.
+
+    Raises
+    ------
+    SpecError
+        It is no packed document, or a larger one than a request may bring.
+    """
+    try:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(
+            base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)), MOST_DOCUMENT_BYTES
+        )
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ValueError
+        return raw.decode()
+    except (ValueError, binascii.Error, zlib.error):
+        allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, as a page packs it"
+        because = "an address carries it whole"
+        raise SpecError([_fault("job", word, allowed, because, "give the file again")]) from None
+
+
+def _source(words: Words) -> tuple[Source, dict[str, object]]:
+    """The document that a request brings, or an empty one, and its other words by the names of options."""
+    named: dict[str, object] = {"site": None}
+    named |= {name: _text(words, name) for name in OF_JOB}
+    named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq")}
+    job, model = words.get("job"), named["model"]
+    if isinstance(model, str) and model not in catalog.names("models"):
+        raise SpecError([catalog.unknown_name("models", model, "model", "request")])
+    if isinstance(job, Mapping):
+        return Source(document=Document("request", dict(job), {})), named
+    if not job:
+        return Source(document=Document("request", {}, {})), named
+    name, _, text = unpacked(str(job)).partition("\n")
+    source = source_of(text.encode(), name, said_of(named, _changes(words)))
+    return source, named | ({"model": None} if source.has_model else {})
+
+
+def _changes(words: Words) -> tuple[str, ...]:
+    """KEY=VALUE, one after the other."""
+    return tuple(str(words.get("changes") or "").split())
+
+
+def _keys(document: Document) -> Mapping[str, object]:
+    """The parts that a document has."""
+    return document.data if isinstance(document.data, Mapping) else {}
+
+
+def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
+    """The plan in one line: what is said of it, the rest chosen; None: as the document has it.
+
+    Nothing is chosen where everything is said; replicas are then what is left of the devices.
+    """
+    said = _said(words)
+    if own and not said:
+        return None
+    if devices is None or not all(words.get(name) for name in WHOLE):
+        return " ".join(["auto", *said])
+    degrees = [str(words[name]) for name in ("tp", "pp", "cp")]
+    inner = math.prod(int(each) for each in degrees if each.isdecimal())
+    if not words.get("dp") and inner and devices % inner == 0:
+        said = [f"dp={devices // inner}", *said]
+    return " ".join(said)
+
+
+def _said(words: Words) -> list[str]:
+    """What a request says of its plan, each as name=value."""
+    short = [f"{name}={words[name]}" for name in OF_PLAN if words.get(name) not in (None, "")]
+    rest = str(words.get("plan") or "").split()
+    plan_words(" ".join([*short, *rest]), "plan")  # every fault of theirs, told by place
+    return [*short, *(word for word in rest if word != "auto")]
+
+
+def _text(words: Words, name: str) -> str | None:
+    """A word, None where it is empty; a model may be described in place of named."""
+    value = words.get(name)
+    return None if value in (None, "") else str(value)
+
+
+def _count(words: Words, name: str) -> int | None:
+    """A whole number above 0, None where it is not said.
+
+    Raises
+    ------
+    SpecError
+        It is none.
+    """
+    value = words.get(name)
+    if value in (None, ""):
+        return None
+    if not str(value).isdecimal() or not 0 < int(str(value)[:12]) < 10**9:
+        raise SpecError([_fault(name, value, "a whole number above 0", "it is counted", f"write {name}=8")])
+    return int(str(value))
+
+
+def _check_names(words: Words, known: tuple[str, ...]) -> None:
+    """Refuse words that mean nothing.
+
+    Raises
+    ------
+    SpecError
+        Each of them.
+    """
+    because = "an unknown word would be ignored"
+    allowed = ", ".join(known)
+    faults = [
+        _fault(name, words[name], allowed, because, "leave it out") for name in words if name not in known
+    ]
+    if faults:
+        raise SpecError(faults)
+
+
+def _no_file(path: Path, _: int) -> bytes:
+    """The bytes of a file that a document names: none, as a request may read no file of the server."""
+    allowed = "what stands in the request"
+    because = "a request reads no file of the server"
+    raise SpecError([_fault("plan.schedule", str(path), allowed, because, "use the command line")])
+
+
+def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
+    """One fault of a request."""
+    return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix, where="request")

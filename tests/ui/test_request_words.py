@@ -1,0 +1,134 @@
+"""Words of requests: the same job as the command line's, nothing unknown, no file of the server."""
+
+import base64
+import zlib
+
+import pytest
+
+from flopcast.errors import SpecError
+from flopcast.io.asked import job_from as job_of_command_line
+from flopcast.ui.answers import fields_of
+from flopcast.ui.words import job_from, packed, question_from, unpacked
+
+WHOLE = {
+    "tp": "8", "pp": "2", "vpp": "1", "cp": "1", "ep": "1", "mbs": "1", "gbs": "64", "zero": "1",
+    "recompute": "none", "precision": "bf16",
+}  # fmt: skip
+START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "32"}
+OPTIONS = {"seq": None, "site": None, "price": None, "stack": None}
+
+
+def told(error):
+    return {problem.field: problem for problem in error.value.problems}
+
+
+def test_a_form_asks_for_the_same_job_as_the_command_line():
+    asked = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 32} | OPTIONS
+    plan = "dp=2 tp=8 pp=2 mbs=1 gbs=64 zero=1 sp"
+
+    from_line = job_of_command_line(None, ("batch.seq=4096",), **asked, plan=plan)
+
+    assert job_from(START | WHOLE | {"plan": "sp", "changes": "batch.seq=4096"}) == from_line
+
+
+def test_fields_of_a_plan_ask_for_that_plan_again():
+    job = job_from(START | {"gbs": "64"})
+
+    again = job_from(START | fields_of(job.plan))
+
+    assert again.plan == job.plan
+
+
+@pytest.mark.parametrize("gpus", ["16", "64", "128"])
+def test_replicas_are_what_is_left_of_the_devices(gpus):
+    job = job_from(START | WHOLE | {"gpus": gpus, "plan": "sp"})
+
+    assert job.plan.data_parallel == int(gpus) // 16
+
+
+def test_a_document_in_a_request_is_a_job_file():
+    text = "job.yaml\nmodel: llama-3-8b\ncluster: dgx-h100:2\nplan: dp=2 tp=8 gbs=64 sp\n"
+
+    job = job_from({"job": packed(text)})
+
+    assert (job.plan.data_parallel, job.plan.tensor_parallel) == (2, 8)
+    assert job_from({"job": packed(text), "seq": "4096"}).batch.mean_sequence_tokens == 4096
+
+
+def test_a_config_in_a_request_is_a_model():
+    text = (
+        'config.json\n{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008,'
+        ' "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,'
+        ' "max_position_embeddings": 4096}'
+    )
+
+    job = job_from({"job": packed(text), "cluster": "dgx-h100", "gpus": "8"})
+
+    assert job.model.parameters() == 6_738_415_616  # Llama 2 7B (arXiv:2307.09288)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"model": "/etc/hostname"},
+        {"model": "./config.json"},
+        {"changes": "model=/etc/hostname"},
+        {"plan": "schedule=/etc/hostname.csv"},
+        {"schedule": "../order.csv"},
+        {"model": "", "job": packed("job.yaml\nmodel: /etc/hostname\ncluster: dgx-h100\n")},
+        {"job": packed("job.yaml\nmodel: llama-3-8b\nplan: {dp: 4, schedule: /etc/order.csv, gbs: 8}\n")},
+        {"changes": "site=/etc/hostname"},
+    ],
+)
+def test_no_file_of_the_server_is_read(words, monkeypatch):
+    monkeypatch.setattr("flopcast.io.jobs.read_file", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr("flopcast.io.asked.read_file", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr("flopcast.io.sources.read_file", lambda *_: pytest.fail("a file was read"))
+
+    with pytest.raises(SpecError):
+        job_from(START | words)
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ({"modle": "gpt3-175b"}, "modle"),
+        ({"gpus": "-8"}, "gpus"),
+        ({"gpus": "eight"}, "gpus"),
+        ({"gpus": "9" * 40}, "gpus"),
+        ({"seq": "1.5"}, "seq"),
+        ({"model": "gpt5"}, "model"),
+        ({"tp": "8", "plan": "tp=4"}, "plan.tensor_parallel"),
+        ({"job": "no packed text"}, "job"),
+        ({"job": packed("job.yaml\n" + "a" * 300_000)}, "job"),
+    ],
+)
+def test_wrong_words_are_told(words, field):
+    with pytest.raises(SpecError) as error:
+        job_from(START | words)
+
+    assert field in told(error)
+
+
+def test_a_small_word_that_unpacks_to_much_is_refused_before_it_is_unpacked():
+    bomb = base64.urlsafe_b64encode(zlib.compress(b"0" * 50_000_000, 9)).decode()
+
+    with pytest.raises(SpecError):
+        unpacked(bomb)
+
+
+def test_a_search_settles_what_is_said_and_takes_several_values():
+    question = question_from(
+        START | {"gpus": "32,64", "mbs": "1,2", "gbs": "64", "objectives": "cost memory"}
+    )
+
+    assert question.objectives == ("cost", "memory")
+    assert tuple(question.space.micro_batch) == (1, 2)
+    assert [job.cluster.num_devices for job in question.sized()] == [32, 64]
+
+
+def test_words_of_a_search_are_none_of_a_job():
+    with pytest.raises(SpecError) as error:
+        job_from(START | {"objectives": "cost"})
+
+    assert "objectives" in told(error)
