@@ -17,14 +17,20 @@ SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"
 
 
+def described_model(*, hidden=1024, vocabulary=50257, count=8, heads=16, mixer=None, **feed_forward):
+    """Equal blocks as a job file describes them: a small GPT unless told otherwise."""
+    block = {
+        "count": count,
+        "mixer": mixer or {"heads": heads},
+        "feed_forward": feed_forward or {"ffn_hidden": 4 * hidden},
+    }
+    return {"hidden": hidden, "vocabulary": vocabulary, "blocks": [block]}
+
+
 def make_job(**parts):
     """A job from its parts; what is not given is a small GPT on one DGX A100."""
     whole = {
-        "model": {
-            "hidden": 1024,
-            "vocabulary": 50257,
-            "blocks": [{"count": 8, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}],
-        },
+        "model": described_model(),
         "cluster": "dgx-a100:1",
         "stack": "megatron-2022",
         "batch": {"sequence_length": 1024},

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import Price, price
@@ -12,17 +12,9 @@ from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
 FEED_FORWARD = {"num_experts": 8, "top_k": 2, "expert_hidden": 4096}
-EXPERTS = {
-    "hidden": 2048,
-    "vocabulary": 32000,
-    "blocks": [
-        {
-            "count": 4,
-            "mixer": {"heads": 16},
-            "feed_forward": {"num_experts": 8, "top_k": 2, "expert_hidden": 4096},
-        }
-    ],
-}
+EXPERTS = described_model(
+    hidden=2048, vocabulary=32000, count=4, num_experts=8, top_k=2, expert_hidden=4096
+)
 
 
 def priced(job, *plans):

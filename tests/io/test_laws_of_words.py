@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_tables import run
 
 from flopcast.io.runs.known import cluster_of
 from flopcast.io.runs.words import (
@@ -20,16 +21,12 @@ from flopcast.io.runs.words import (
     sharding,
 )
 from flopcast.spec.plan import Plan
-from flopcast.validation.run import Machine, Mapping, Run
+from flopcast.validation.run import Machine, Mapping
 
 FEW = settings(max_examples=60)
 TEXT = st.text(max_size=30)
 PRINTED = ("A100-SXM4-80GB", "H100", "H200-141GB", "MI300X", "RTX 4090", "GH200", "V100-SXM2-32GB")
 SPELT = st.sampled_from([str, str.upper, str.lower, str.title])
-
-
-def run(**facts):
-    return Run(id="a", source="somebody", **facts)
 
 
 def sharded(word, replicas=64, **machine):

@@ -1,6 +1,7 @@
 """Words in cells of run tables: whoever printed them, they mean one thing."""
 
 import pytest
+from run_tables import run
 
 from flopcast.io.runs.known import cluster_of, model_of, software_of
 from flopcast.io.runs.words import (
@@ -12,11 +13,7 @@ from flopcast.io.runs.words import (
     recompute_word,
     sharding,
 )
-from flopcast.validation.run import Architecture, Machine, Mapping, Run, Software
-
-
-def run(**facts):
-    return Run(id="a", source="somebody", **facts)
+from flopcast.validation.run import Architecture, Machine, Mapping, Software
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The chosen plan: possible, fitting, and the fastest of a small world that is played whole."""
 
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.io.curves import load_book
@@ -15,11 +15,7 @@ from flopcast.spec.divisors import dealt_out
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
 
-LARGE = {
-    "hidden": 8192,
-    "vocabulary": 50257,
-    "blocks": [{"count": 48, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
-}
+LARGE = described_model(hidden=8192, count=48, heads=64)
 
 
 def described(**parts):
@@ -218,9 +214,7 @@ def test_a_head_of_many_words_gets_a_stage_of_few_blocks_where_that_is_worth_a_l
 
 
 def test_experts_are_spread_where_that_is_faster():
-    experts = {"num_experts": 8, "top_k": 2, "expert_hidden": 4096}
-    block = {"count": 8, "mixer": {"heads": 16}, "feed_forward": experts}
-    model = {"hidden": 2048, "vocabulary": 32000, "blocks": [block]}
+    model = described_model(hidden=2048, vocabulary=32000, num_experts=8, top_k=2, expert_hidden=4096)
     job = make_job(model=model, stack="megatron-core", cluster="dgx-a100:1", plan="auto gbs=64")
     book = load_book(job.cluster)
     together = job.model_copy(update={"plan": job.plan.model_copy(update={"expert_parallel": 1})})

@@ -1,7 +1,7 @@
 """Plans played many at once: each as `predict` plays it alone, whatever stands beside it in the batch."""
 
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 
 from flopcast.io.curves import load_book
 from flopcast.prediction import predict
@@ -12,17 +12,7 @@ from flopcast.search.question import Question
 from flopcast.search.sieve import Sieve
 from flopcast.search.space import Space
 
-EXPERTS = {
-    "hidden": 2048,
-    "vocabulary": 32000,
-    "blocks": [
-        {
-            "count": 8,
-            "mixer": {"heads": 16},
-            "feed_forward": {"num_experts": 8, "top_k": 2, "expert_hidden": 4096},
-        }
-    ],
-}
+EXPERTS = described_model(hidden=2048, vocabulary=32000, num_experts=8, top_k=2, expert_hidden=4096)
 WORLDS = {
     "dense, two sizes of cluster": (
         make_job(cluster="selene:2", stack="megatron-core", plan="dp=16 gbs=64"),

@@ -2,7 +2,7 @@
 nothing that it had."""
 
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 
 from flopcast.io.curves import load_book
 from flopcast.prediction import predict
@@ -71,11 +71,7 @@ def test_the_first_plan_is_among_the_best_for_all_that_is_known(found):
 
 def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
     tight = make_job(
-        model={
-            "hidden": 6144,
-            "vocabulary": 50257,
-            "blocks": [{"count": 40, "mixer": {"heads": 48}, "feed_forward": {"ffn_hidden": 24576}}],
-        },
+        model=described_model(hidden=6144, count=40, heads=48),
         cluster="selene:2",
         stack="megatron-core",
         batch={"seq": 8192},

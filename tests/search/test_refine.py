@@ -1,7 +1,7 @@
 """Variants of good plans: as little recompute as fits, stages as level as they get, nothing impossible."""
 
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 
 from flopcast.io.curves import load_book
 from flopcast.search.find import find
@@ -12,21 +12,13 @@ from flopcast.search.space import Space
 from flopcast.workload.checks import check
 
 TIGHT = {
-    "model": {
-        "hidden": 8192,
-        "vocabulary": 50257,
-        "blocks": [{"count": 16, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
-    },
+    "model": described_model(hidden=8192, count=16, heads=64),
     "cluster": "dgx-a100:2",
     "stack": "megatron-core",
     "batch": {"sequence_length": 16384},
     "plan": "dp=4 pp=4 gbs=32 precision=fp16 zero=1 recompute=full",
 }
-LARGE_HEAD = {
-    "hidden": 1024,
-    "vocabulary": 128256,
-    "blocks": [{"count": 8, "mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}],
-}
+LARGE_HEAD = described_model(vocabulary=128256)
 
 
 def fitting(job, numbers):

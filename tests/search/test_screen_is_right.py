@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.price import Price, price
@@ -36,32 +36,22 @@ LATENT = {
 }
 
 
-def model(mixer=None, feed_forward=None):
-    block = {
-        "count": 8,
-        "mixer": mixer or {"heads": 16},
-        "feed_forward": feed_forward or {"ffn_hidden": 4096},
-    }
-    return {"hidden": 1024, "vocabulary": 32000, "blocks": [block]}
-
-
-MIXTURE = model(feed_forward=EXPERTS)
+GPT = {"vocabulary": 32000}
+LATENT_GPT = described_model(**GPT, mixer=LATENT)
+MIXTURE = described_model(**GPT, **EXPERTS)
 # family: parts of the job, words of the space
 FAMILIES = {
     "dense": ({"stack": "megatron-core"}, {"schedule": "all", "zero": "0,1"}),
     "dense, overlapped": ({"stack": "nemo"}, {"zero": "0,1"}),
     "experts": ({"stack": "megatron-core", "model": MIXTURE}, {"zero": "1"}),
     "experts, overlapped": ({"stack": "megatron-bridge", "model": MIXTURE}, {"zero": "1"}),
-    "latent attention": ({"stack": "megatron-core", "model": model(mixer=LATENT)}, {"zero": "1"}),
+    "latent attention": ({"stack": "megatron-core", "model": LATENT_GPT}, {"zero": "1"}),
     "shared sequences": ({"stack": "megatron-core"}, {"cp": "1,2", "context_exchange": "all", "zero": "1"}),
     "8 bits": ({"stack": "megatron-core", "cluster": "dgx-h100:2"}, {"precision": "fp8", "zero": "1"}),
     "sharded": ({"stack": "torch-fsdp2"}, {"zero": "3", "dp_shard": "0,2,8"}),
     "sharded on stages": ({"stack": "deepspeed-zero"}, {"zero": "2,3", "tp": "1,2"}),
     "blocking transfers": ({"stack": "gpt-neox-deepspeed", "cluster": "perlmutter:4"}, {"zero": "1"}),
-    "uneven stages": (
-        {"stack": "megatron-core", "model": model() | {"blocks": [model()["blocks"][0] | {"count": 7}]}},
-        {"zero": "1"},
-    ),
+    "uneven stages": ({"stack": "megatron-core", "model": described_model(**GPT, count=7)}, {"zero": "1"}),
 }
 WORDS = {"gbs": "32..64", "mbs": "1,2", "cp": 1, "recompute": "none full", "sp": [True]}
 

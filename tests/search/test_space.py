@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 from pydantic import ValidationError
 
 from flopcast.errors import SpecError
@@ -18,17 +18,7 @@ from flopcast.spec.plan import Plan, structure_of
 from flopcast.workload.checks import check
 
 JOB = make_job()
-EXPERTS = {
-    "hidden": 1024,
-    "vocabulary": 1024,
-    "blocks": [
-        {
-            "count": 8,
-            "mixer": {"heads": 16},
-            "feed_forward": {"num_experts": 4, "expert_hidden": 512, "top_k": 1},
-        }
-    ],
-}
+EXPERTS = described_model(vocabulary=1024, num_experts=4, expert_hidden=512, top_k=1)
 SMALL = {"gbs": 64, "mbs": "1,2", "zero": 1, "recompute": "none", "cp": 1, "sp": [True]}
 
 

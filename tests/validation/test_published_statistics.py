@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_runs import JOB, judged, run
@@ -29,26 +29,9 @@ from flopcast.validation.summary import errors
 (BASE,) = judged([run("base")]).rows
 OTHER = make_job(plan="dp=4 tp=2 mbs=2 gbs=16 precision=fp16")
 LARGE = make_job(
-    model={
-        "hidden": 8192,
-        "vocabulary": 51200,
-        "blocks": [{"count": 8, "mixer": {"heads": 64}, "feed_forward": {"ffn_hidden": 32768}}],
-    },
-    plan="dp=8 mbs=4 gbs=64 precision=fp16",
+    model=described_model(hidden=8192, vocabulary=51200, heads=64), plan="dp=8 mbs=4 gbs=64 precision=fp16"
 )  # on devices that cannot hold it
-MIXTURE = make_job(
-    model={
-        "hidden": 1024,
-        "vocabulary": 50257,
-        "blocks": [
-            {
-                "count": 8,
-                "mixer": {"heads": 16},
-                "feed_forward": {"num_experts": 8, "top_k": 2, "expert_hidden": 1024},
-            }
-        ],
-    }
-)
+MIXTURE = make_job(model=described_model(num_experts=8, top_k=2, expert_hidden=1024))
 RATIOS = st.lists(st.floats(0.2, 5.0), min_size=1, max_size=12)
 LAWS = settings(max_examples=60)
 
