@@ -41,6 +41,7 @@ CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]
 
 @pytest.mark.parametrize(("file", "old", "new", "field"), CASES)
 def test_a_fault_is_told_with_its_line_and_field(file, old, new, field, tmp_path):
+    old, new = (part.replace("\\n", "\n") for part in (old, new))
     text, line = replaced((FOREIGN / file).read_text(encoding="utf-8"), old, new)
     spoiled = tmp_path / file.split("/")[1]
     spoiled.write_text(text, encoding="utf-8")

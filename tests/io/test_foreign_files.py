@@ -19,14 +19,34 @@ PLANS = {
     "deepspeed/zero1_fp16_tabs.json": "dp=8 mbs=2 gbs=256 zero=1 precision=fp16",
     "deepspeed/zero2_auto.json": "dp=8 mbs=8 gbs=64 zero=2",
     "deepspeed/zero3_bf16.json": "dp=8 mbs=4 gbs=128 zero=3",
+    "torchtitan/llama2_7b_ddp.toml": "tp=8 mbs=1 gbs=1 sp recompute=full:every:2",
+    "torchtitan/llama3_405b_2024.toml": "dp=16 tp=8 mbs=2 gbs=32 sp zero=3 recompute=full"
+    " precision=fp8_current",
+    "torchtitan/llama3_70b_float8_tp.toml": "dp=4 tp=8 mbs=8 gbs=256 sp zero=3 recompute=full"
+    " precision=fp8_current",
+    "torchtitan/llama3_70b_interleaved.toml": "dp=2 tp=8 pp=4 vpp=2 mbs=1 gbs=64 sp zero=3 recompute=full"
+    " stage_layers=10,11,10,10,10,10,10,9 schedule=interleaved_1f1b",
+    "torchtitan/llama3_8b_fsdp.toml": "dp=8 mbs=1 gbs=8 zero=3 recompute=full:every:2",
+    "torchtitan/llama3_8b_hsdp_cp.toml": "dp=8 cp=8 dp_shard=4 mbs=1 gbs=8 zero=3 recompute=full",
+    "torchtitan/llama3_8b_registry.json": "dp=8 mbs=2 gbs=16 zero=3 recompute=full precision=fp8_current",
 }
-OWN = {}  # what is said beside one file alone
+OWN = {
+    "torchtitan/llama3_405b_2024.toml": {"cluster": "dgx-h100:16"},
+    "torchtitan/llama3_70b_float8_tp.toml": {"cluster": "dgx-h100:4"},
+    "torchtitan/llama3_70b_interleaved.toml": {"cluster": "dgx-h100:8"},
+    "torchtitan/llama3_8b_hsdp_cp.toml": {"cluster": "dgx-h100:8"},
+    "torchtitan/deepseek_dualpipe.toml": {"cluster": "dgx-h100:16"},
+}  # what is said beside one file alone
 REFUSED = {
     "deepspeed/zero3_offload.json": [(7, "plan.offload")],
     "deepspeed/zeropp_curriculum.json": [
         (7, "zero_optimization.zero_quantized_weights"),
         (9, "zero_optimization.zero_quantized_gradients"),
         (12, "curriculum_learning.enabled"),
+    ],
+    "torchtitan/deepseek_dualpipe.toml": [
+        (12, "parallelism.pipeline_parallel_schedule"),
+        (19, "fault_tolerance.enable"),
     ],
 }
 

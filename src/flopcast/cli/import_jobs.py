@@ -19,16 +19,25 @@ def job_commands() -> list[click.Command]:
     """A command for each format of `io.foreign.kinds.KINDS`, and one for launch scripts."""
     from flopcast.io.foreign.kinds import KINDS
 
-    told = {SCRIPT: "a launch script of Megatron-LM"} | {name: kind.told for name, kind in KINDS.items()}
-    return [_command(kind, text) for kind, text in told.items()]
+    script = _command(SCRIPT, "a launch script of Megatron-LM", has_helper=False)
+    return [script, *(_command(name, kind.told, bool(kind.helper)) for name, kind in KINDS.items())]
 
 
-def _command(kind: str, told: str) -> click.Command:
+def _command(kind: str, told: str, has_helper: bool) -> click.Command:
     """The command of one format."""
 
     def run(file: str, out: Path | None, **named: object) -> None:
         _import(kind, file, out, named)
 
+    def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            from flopcast.io.foreign.kinds import helper_text
+
+            click.echo(helper_text(kind), nl=False)
+            context.exit()
+
+    told_by = "Print the program that makes such a file, and end."
+    helper = click.Option(["--dump-helper"], is_flag=True, is_eager=True, callback=show, help=told_by)
     return click.Command(
         kind,
         callback=run,
@@ -40,6 +49,7 @@ def _command(kind: str, told: str) -> click.Command:
             click.Option(["--cluster"], help="A cluster of the catalogue; NAME:NODES for a part of it."),
             click.Option(["--gpus"], type=click.IntRange(min=1), help="Devices of the job."),
             click.Option(["-o", "--out"], type=click.Path(path_type=Path), help="Write here."),
+            *([helper] if has_helper else []),
         ],
     )
 

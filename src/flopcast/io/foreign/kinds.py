@@ -8,9 +8,10 @@ Elsewhere: what its keys mean (one file for each format), job files of our own a
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.foreign import deepspeed
+from flopcast.io.foreign import deepspeed, torchtitan
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.foreign.toml_text import read_toml
 from flopcast.io.yaml_text import Document, read_yaml
@@ -22,12 +23,14 @@ FEWEST_SIGNS = 2
 class Kind:
     """A format: what a person calls it, its reader, and keys (with dots) that tell it from others.
 
-    A sign that ends in "=" and a text is that key with a value that begins so.
+    A sign with "=" is a key with a value that begins so. `helper` is the file, beside this one, of a
+    program that makes such a file where another program's settings are code.
     """
 
     told: str
     read: Callable[[Document, Asked], Document]
     signs: str
+    helper: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -36,7 +39,15 @@ KINDS: Mapping[str, Kind] = {
         read=deepspeed.read,
         signs="""train_batch_size train_micro_batch_size_per_gpu zero_optimization zero_optimization.stage
         gradient_accumulation_steps fp16.enabled bf16.enabled steps_per_print""",
-    )
+    ),
+    "torchtitan": Kind(
+        told="a configuration of torchtitan, TOML or a dump of its Python",
+        read=torchtitan.read,
+        signs="""training.seq_len training.local_batch_size training.batch_size model.flavor
+        model_spec.flavor parallelism.tensor_parallel_degree activation_checkpoint.mode
+        job.dump_folder training.steps""",
+        helper="torchtitan_dump.py",
+    ),
 }
 
 
@@ -64,6 +75,11 @@ def kind_of(document: Document) -> str | None:
     return best[0]
 
 
+def helper_text(kind: str) -> str:
+    """The program that makes a file of this format, to be run by whoever has the other program."""
+    return files(__package__).joinpath(KINDS[kind].helper).read_text(encoding="utf-8")
+
+
 def known_kind(kind: str | None, document: Document) -> str:
     """The format that is asked for, or the one that the file has.
 
@@ -80,8 +96,19 @@ def known_kind(kind: str | None, document: Document) -> str:
     where = "argument --kind" if asked else document.where(())
     near = difflib.get_close_matches(str(asked), KINDS, n=1)
     fix = f"did you mean {near[0]}?" if near else f"say which it is, --kind {next(iter(KINDS))}"
+    told = "" if asked else "is not recognised"
     raise SpecError(
-        [Problem(where=where, field="format", value=asked, allowed=allowed, because=because, fix=fix)]
+        [
+            Problem(
+                where=where,
+                field="format",
+                value=asked,
+                allowed=allowed,
+                because=because,
+                fix=fix,
+                fault=told,
+            )
+        ]
     )
 
 

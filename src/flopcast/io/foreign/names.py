@@ -26,6 +26,19 @@ _OWN = {  # what a publisher calls a model, plain → its name here
     "deepseekv3base": "deepseek-v3",
     "gemma3text1b": "gemma-3-1b",
 }
+FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
+    **{f"llama3/{size}": f"llama-3.1-{size}" for size in ("8b", "70b", "405b")},
+    **{f"llama2/{size}": f"llama-2-{size}" for size in ("7b", "13b", "70b")},
+    **{f"qwen3/{size}": f"qwen3-{size}" for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b")},
+    "qwen3/30b-a3b": "qwen3-30b-a3b",
+    "qwen3/235b-a22b": "qwen3-235b-a22b",
+    "llama4/17bx16e": "llama-4-scout",
+    "llama4/17bx128e": "llama-4-maverick",
+    "deepseek_v3/16b": "deepseek-v2-lite",  # its sizes (torchtitan/models/deepseek_v3/__init__.py)
+    "deepseek_v3/671b": "deepseek-v3",
+    "gpt_oss/20b": "gpt-oss-20b",
+    "gpt_oss/120b": "gpt-oss-120b",
+}
 
 
 @cache
@@ -77,7 +90,7 @@ def read_model(sheet: Sheet, key: str, told: str | None = None) -> None:
     if sheet.asked.model:
         return
     name = sheet.text(key) if told is None else told
-    found = catalogue_name(name) if name else None
+    found = catalogue_name(FLAVOURS.get(name.lower(), name)) if name else None
     if found:
         sheet.put(("model", "base"), found, key)
         sheet.assume(f"model {found} of the catalogue for {name}", key)

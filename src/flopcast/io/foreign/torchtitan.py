@@ -1,0 +1,281 @@
+"""torchtitan's settings as a job: TOML files of releases that had them, and dumps of Python configs.
+
+Answers: which model, plan and stack do these sections ask for?
+Elsewhere: the program that makes a dump (torchtitan_dump.py), stages (torchtitan_stages.py). Degrees moved
+from [training] to [experimental] to [parallelism]; the newest that is given counts.
+
+References
+----------
+pytorch/torchtitan: torchtitan/config/job_config.py and config/configs.py (names and defaults),
+torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded).
+"""
+
+from flopcast.io.foreign.keys import Keys, under
+from flopcast.io.foreign.names import read_model
+from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.foreign.torchtitan_stages import read_stages
+from flopcast.io.yaml_text import Document
+
+DEGREES = {  # of the plan → without its section
+    "tensor_parallel": "tensor_parallel_degree",
+    "context_parallel": "context_parallel_degree",
+    "pipeline_parallel": "pipeline_parallel_degree",
+}
+REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree"
+OLD_SHARD = "training.data_parallel_degree"
+SECTIONS = ("parallelism", "experimental", "training")
+EVERY_SECOND = "2"
+ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
+RECIPES = {
+    "tensorwise": "fp8_current",
+    "rowwise": "fp8_current",
+    "rowwise_with_gw_hp": "fp8_current",
+    "mxfp8": "mxfp8",
+}
+OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
+PARALLEL = f"""
+tensor_parallel_degree context_parallel_degree pipeline_parallel_degree {REPLICATE} {SHARD}
+enable_async_tensor_parallel context_parallel_rotate_method context_parallel_load_balancer
+expert_parallel_degree expert_tensor_parallel_degree fsdp_reshard_after_forward
+pipeline_parallel_schedule pipeline_parallel_split_points pipeline_parallel_layers_per_stage
+pipeline_parallel_microbatch_size pipeline_parallel_first_stage_less_layers
+pipeline_parallel_last_stage_less_layers
+"""
+
+KEYS = Keys(
+    program="torchtitan",
+    read=" ".join(under(section, PARALLEL) for section in SECTIONS)
+    + f"""
+    {OLD_SHARD} training.batch_size training.local_batch_size training.global_batch_size training.seq_len
+    training.compile training.mixed_precision_param training.mixed_precision_reduce training.dtype
+    training.enable_cpu_offload training.enable_fp8_linear training.enable_float8_linear compile.enable
+    compile.components model.name model.flavor model_spec.name model_spec.flavor model.converters
+    model_converters.converters float8.recipe_name quantize.linear.float8.recipe_name mx.recipe_name
+    float8.enable_float8_linear quantize.linear.mx.recipe_name optimizer.name activation_checkpoint.mode
+    activation_checkpoint.selective_ac_option
+    """,
+    free={
+        "what is printed, saved and watched": """
+        job.* profiling.* metrics.* checkpoint.* comm.* validation.* validator.* debug.* memory_estimation.*
+        experimental.custom_import experimental.custom_args_module experimental.custom_model_path
+        dump_folder print_args description config_file training.gc_freq training.gc_debug training.seed
+        training.deterministic _type_ compile._type_ compile.backend training._type_ parallelism._type_
+        activation_checkpoint._type_ optimizer._type_ model_spec._type_ model_converters._type_""",
+        "how fast a model learns, and from what": """
+        lr_scheduler.* dataloader.* tokenizer.* optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps
+        optimizer.weight_decay optimizer.implementation optimizer.fused optimizer.foreach
+        training.dataset training.dataset_path training.steps training.max_norm training.warmup_steps
+        training.data_parallel_type loss.* hf_assets_path model.tokenizer_path model.hf_assets_path
+        model.print_after_conversion model.tokenizer_type model.norm_type""",
+        "the model's own code, whose shape its name tells": "model_spec.*",
+        "how scales of 8 bits are kept": """
+        float8.enable_fsdp_float8_all_gather float8.precompute_float8_dynamic_scale_for_fsdp float8.emulate
+        float8.force_recompute_fp8_weight_in_bwd float8.filter_fqns float8.moe_fqns_prototype float8._type_
+        float8.scaling_type_input float8.scaling_type_weight float8.scaling_type_grad_output
+        quantize.linear.float8.* quantize.linear.mx.* mx.*""",
+        "how a recomputation is kept exact": under(
+            "activation_checkpoint",
+            """per_op_sac_force_recompute_mm_shapes_by_fqns early_stop preserve_rng_state determinism_check
+            debug visualize_memory_budget_pareto memory_budget""",
+        ),
+    },
+    left_out={
+        "training.mixed_precision_reduce": "gradients are reduced in fp32",
+        "parallelism.disable_loss_parallel": "the loss is counted as cut over tensor-parallel ranks",
+        "training.disable_loss_parallel": "the loss is counted as cut over tensor-parallel ranks",
+        "parallelism.enable_compiled_autograd": "the backward is counted as without compiled autograd",
+        "experimental.enable_compiled_autograd": "the backward is counted as without compiled autograd",
+        "optimizer.early_step_in_backward": "the update is counted behind the backward",
+        "parallelism.expert_parallel_comm_backend": "tokens travel as the stack's experts say",
+        "parallelism.pipeline_parallel_expert_parallel_overlap": "it acts under DualPipeV alone",
+        "quantize.grouped_mm.*": "products of experts are counted in bf16",
+    },
+    refused={
+        "fault_tolerance.enable": "replicas that come and go (torchft)",
+        "parallelism.pipeline_parallel_schedule_csv": "a schedule in another file (say plan.schedule=FILE)",
+        "parallelism.module_fqns_per_model_part": "chunks by modules' names (say plan.stage_layers)",
+    },
+    fine={
+        "training.mixed_precision_reduce": ("float32",),
+        "parallelism.expert_parallel_comm_backend": ("standard",),
+        "parallelism.pipeline_parallel_expert_parallel_overlap": (True,),
+    },
+)  # fmt: skip
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a file of torchtitan.
+
+    Examples
+    --------
+    >>> read(Document("train.toml", {"model": {"name": "llama3", "flavor": "8B"},
+    ...     "training": {"local_batch_size": 1, "seq_len": 8192}}, {}), Asked(devices=8)).data["model"]
+    {'base': 'llama-3.1-8b'}
+    """
+    sheet = Sheet(document, KEYS, asked)
+    name, flavour = (
+        sheet.first("model.name", "model_spec.name"),
+        sheet.first("model.flavor", "model_spec.flavor"),
+    )
+    pair = f"{sheet.text(name) or 'llama3'}/{sheet.text(flavour) or 'debugmodel'}"
+    read_model(sheet, flavour, pair)
+    sheet.put(("batch", "sequence_length"), sheet.count("training.seq_len", 2048), "training.seq_len")
+    stages = _degrees(sheet)
+    _batch(sheet, stages)
+    read_stages(sheet, key_of(sheet, "pipeline_parallel_degree"), stages)
+    _modes(sheet)
+    sheet.put(("stack",), _stack(sheet))
+    return sheet.made()
+
+
+def key_of(sheet: Sheet, name: str) -> str:
+    """Where a degree stands: the newest section that has it."""
+    return sheet.first(*(f"{section}.{name}" for section in SECTIONS))
+
+
+def _degrees(sheet: Sheet) -> int:
+    """Degrees, and how data-parallel ranks shard; the number of pipeline stages.
+
+    -1 shards over all ranks that are left. Parameters are sharded wherever more than one rank shards or
+    shares a sequence, else replicated (DDP).
+    """
+    keys = {field: key_of(sheet, name) for field, name in DEGREES.items()}
+    sizes = {field: sheet.count(key) for field, key in keys.items()}
+    for field, key in keys.items():
+        if sizes[field] > 1:
+            sheet.put(("plan", field), sizes[field], key)
+    shard_key = key_of(sheet, SHARD) if sheet.has(*(f"{s}.{SHARD}" for s in SECTIONS)) else OLD_SHARD
+    replicas, shards = sheet.count(key_of(sheet, REPLICATE)), sheet.count(shard_key, -1, least=-1)
+    if shards == 0:
+        sheet.fault(shard_key, "-1 (all that are left), or 1 and more", "a degree is never 0", "write -1")
+        shards = 1
+    share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]
+    shared = next((key for field, key in keys.items() if sizes[field] > 1), shard_key)
+    stated = share * replicas * shards if shards > 0 else None
+    ranks = sheet.ranks(stated, share=share * replicas, shared=shared)
+    if shards < 0 or sheet.asked.devices:
+        shards = max(ranks // share // replicas, 1)
+    sheet.put(("plan", "data_parallel"), replicas * shards, shard_key)
+    sharded = shards > 1 or sizes["context_parallel"] > 1
+    sheet.put(("plan", "zero"), 3 if sharded else 0, shard_key)
+    if sharded and replicas > 1:
+        sheet.put(("plan", "data_shard"), shards, key_of(sheet, REPLICATE))
+    for name, field in (("expert", "expert_parallel"), ("expert_tensor", "expert_tensor_parallel")):
+        key = key_of(sheet, f"{name}_parallel_degree")
+        if sheet.has(key):
+            sheet.put(("plan", field), sheet.count(key), key)
+    return sizes["pipeline_parallel"]
+
+
+def _batch(sheet: Sheet, stages: int) -> None:
+    """Sequences of a micro-batch and of a step; a pipeline cuts the local batch into micro-batches."""
+    local_key = sheet.first("training.local_batch_size", "training.batch_size")
+    local, total_key = sheet.count(local_key, 8), "training.global_batch_size"
+    plan = sheet.data["plan"]
+    replicas = int(plan["data_parallel"]) if isinstance(plan, dict) else 1
+    total = sheet.count(total_key, -1, least=-1)
+    if total < 1:
+        total = local * replicas
+    elif total % (local * replicas):
+        because = f"{replicas} data-parallel ranks take {local} sequences at a time"
+        sheet.fault(total_key, f"a multiple of {local * replicas}", because, f"write {local * replicas}")
+    size_key, micro = key_of(sheet, "pipeline_parallel_microbatch_size"), local
+    if stages > 1:
+        micro = sheet.count(size_key)
+        if local % micro:
+            because = "a pipeline cuts the local batch into equal micro-batches"
+            sheet.fault(size_key, f"a divisor of {local}", because, "write 1")
+        if total > local * replicas:
+            told = "all micro-batches of a step follow each other; torchtitan drains the pipeline"
+            sheet.assume(f"{told} after each local batch", total_key)
+    sheet.put(("plan", "micro_batch"), micro, size_key if stages > 1 else local_key, local_key)
+    sheet.put(("plan", "global_batch"), total, total_key, local_key)
+
+
+def _modes(sheet: Sheet) -> None:
+    """Sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
+    plan = sheet.data["plan"] if isinstance(sheet.data["plan"], dict) else {}
+    if "tensor_parallel" in plan:
+        sheet.put(("plan", "sequence_parallel"), True, key_of(sheet, DEGREES["tensor_parallel"]))
+    if "context_parallel" in plan:
+        key = key_of(sheet, "context_parallel_rotate_method")
+        sheet.put(("plan", "context_exchange"), sheet.choice(key, ROTATIONS, "all_gather"), key)
+        balancer = key_of(sheet, "context_parallel_load_balancer")
+        if sheet.raw(balancer) in ("", "none"):
+            sheet.put(("plan", "context_order"), "contiguous", balancer)
+    _recompute(sheet)
+    sheet.put(("plan", "precision"), _precision(sheet), "model.converters", "model_converters.converters")
+    optimizer = sheet.choice("optimizer.name", OPTIMIZERS, "adamw")
+    if optimizer != "adamw":
+        sheet.put(("plan", "optimizer"), optimizer, "optimizer.name")
+    if sheet.flag("training.enable_cpu_offload"):
+        sheet.put(("plan", "offload"), True, "training.enable_cpu_offload")
+
+
+def _recompute(sheet: Sheet) -> None:
+    """Whole blocks, every n-th of them, or by operator, which runs every second product again."""
+    mode_key, option_key = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+    modes = {"none": "none", "full": "full", "selective": "selective"}
+    mode = sheet.choice(mode_key, modes, "selective")
+    if mode == "none":
+        return
+    sheet.put(("plan", "recompute"), "full", mode_key)
+    if mode == "full":
+        return
+    option = str(sheet.raw(option_key) or EVERY_SECOND)
+    if option == "op":
+        sheet.assume(
+            "by operator, every second product of a block runs again: counted as every second block",
+            option_key,
+        )
+        option = EVERY_SECOND
+    if not option.isdecimal() or int(option) < 1:
+        sheet.fault(
+            option_key, '"op", or a number n for every n-th layer', "no other is read", 'write "op"'
+        )
+        return
+    if int(option) > 1:
+        sheet.put(("plan", "recompute_method"), "every", option_key)
+        sheet.put(("plan", "recompute_layers"), int(option), option_key)
+
+
+def _precision(sheet: Sheet) -> str:
+    """bf16, or the recipe of the converter that swaps linears."""
+    for key in ("training.mixed_precision_param", "training.dtype"):
+        if sheet.raw(key) == "float32" and key == "training.mixed_precision_param":
+            sheet.refuse(key, "training in fp32", 'write "bfloat16"')
+    converters = str(sheet.raw("model.converters") or "") + str(
+        sheet.raw("model_converters.converters") or ""
+    )
+    old = ("training.enable_fp8_linear", "training.enable_float8_linear", "float8.enable_float8_linear")
+    if "mx" in converters.lower():
+        return sheet.choice(
+            sheet.first("mx.recipe_name", "quantize.linear.mx.recipe_name"), RECIPES, "mxfp8"
+        )
+    if "float8" in converters.lower() or any(sheet.flag(key) for key in old):
+        key = sheet.first("float8.recipe_name", "quantize.linear.float8.recipe_name")
+        if str(sheet.raw(key)).startswith("rowwise"):
+            sheet.assume("scales of rows are counted as scales of whole tensors", key)
+        return sheet.choice(key, RECIPES, "fp8_current")
+    return "bf16"
+
+
+def _stack(sheet: Sheet) -> object:
+    """PyTorch's FSDP2, with or without compiled blocks, and what switches change of it."""
+    parts = sheet.texts("compile.components") or ("model",)
+    compiled = sheet.flag("training.compile") or (sheet.flag("compile.enable") and "model" in parts)
+    base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
+    changes: dict[str, object] = {}
+    key = key_of(sheet, "enable_async_tensor_parallel")
+    if sheet.flag(key):
+        if compiled:
+            changes["tensor_overlap"] = "chunks"
+        else:
+            sheet.assume("enable_async_tensor_parallel is without effect, as nothing is compiled", key)
+    policy = key_of(sheet, "fsdp_reshard_after_forward")
+    word = sheet.choice(policy, {name: name for name in ("default", "always", "never")}, "default")
+    if word == "never":
+        changes["sharding"] = {"gathers": "every_micro_batch"}
+    if word == "always":
+        changes["sharding"] = {"holds_in_pipeline": False}
+    return {"base": base} | changes if changes else base
