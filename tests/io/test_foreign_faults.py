@@ -34,7 +34,66 @@ _gpu": 4 -> _gpu": [4] -> train_micro_batch_size_per_gpu
 "steps_per_print": 10 -> "communication_data_type": "int8" -> communication_data_type
 "steps_per_print": 10 -> "sequence_parallel_size": 3 -> sequence_parallel_size
 "steps_per_print": 10 -> "tensor_parallel": {"autotp_size": 3} -> tensor_parallel.autotp_size
-"""
+""",
+    "axolotl/qwen25_7b_qlora.yml": """
+base_model: Qwen/Qwen2.5-7B-Instruct -> base_model: Qwen/Qwen9-7B -> base_model
+base_model: Qwen/Qwen2.5-7B-Instruct -> base_model: [a, b] -> base_model
+base_model: Qwen/Qwen2.5-7B-Instruct -> base_model: ${oc.env:MODEL} -> base_model
+sequence_len: 2048 -> sequence_len: 0 -> sequence_len
+sequence_len: 2048 -> sequence_len: long -> sequence_len
+sequence_len: 2048 -> sequence_lenn: 2048 -> sequence_lenn
+sequence_len: 2048 -> sequence_len: !!int "2048" -> tag
+sequence_len: 2048 -> sequence_len: &n 2048 -> anchor
+load_in_8bit: false -> load_in_8bit: true -> load_in_8bit
+load_in_8bit: false -> load_in_8bit: sure -> load_in_8bit
+adapter: qlora -> adapter: dora -> adapter
+load_in_4bit: true -> load_in_4bit: false -> load_in_4bit
+lora_r: 32 -> lora_r: 0 -> lora_r
+lora_r: 32 -> lora_r: 2.5 -> lora_r
+lora_dropout: 0.05 -> lora_dropout: 5 -> lora_dropout
+lora_target_linear: true -> lora_target_linear: maybe -> lora_target_linear
+micro_batch_size: 2 -> micro_batch_size: -2 -> micro_batch_size
+micro_batch_size: 2 -> micro_batch_size: 2; gradient: 4 -> text
+micro_batch_size: 2 -> micro_batch_sise: 2 -> micro_batch_sise
+gradient_accumulation_steps: 4 -> gradient_accumulation_steps: true -> gradient_accumulation_steps
+fp16: false -> fp16: true -> fp16
+gradient_checkpointing: true -> gradient_checkpointing: offload -> gradient_checkpointing
+deepspeed: -> deepspeed: conf/mine.json -> deepspeed
+deepspeed: -> deepspeed: conf/zero3.json -> plan.zero
+deepspeed: -> deepspeed: conf/zero1_offload.json -> plan.offload
+mascot: llama -> rl: grpo -> rl
+mascot: llama -> tensor_parallel_size: 3 -> tensor_parallel_size
+mascot: llama -> mascot: } -> text
+""",
+    "llama-factory/llama3_qlora_bnb.yaml": """
+model_name_or_path: meta-llama/Meta-Llama-3-8B -> model_name_or_path: models/own -> model_name_or_path
+model_name_or_path: meta-llama/Meta-Llama-3-8B -> model_name_or_path: 8 -> model_name_or_path
+quantization_bit: 4 -> quantization_bit: 8 -> quantization_bit
+quantization_bit: 4 -> quantization_bit: four -> quantization_bit
+quantization_method: bnb -> quantization_method: hqq -> quantization_method
+stage: sft -> stage: rm -> stage
+stage: sft -> stage: tuning -> stage
+do_train: true -> do_train: false -> do_train
+do_train: true -> do_train: yes -> do_train
+finetuning_type: lora -> finetuning_type: oft -> finetuning_type
+finetuning_type: lora -> finetuning_type: LoRAX -> finetuning_type
+lora_rank: 16 -> lora_rank: -1 -> lora_rank
+lora_rank: 16 -> lora_rank: 16 ranks -> lora_rank
+lora_target: q_proj,v_proj -> lora_target: q_proj,wte -> lora_target
+lora_target: q_proj,v_proj -> lora_target: "" -> lora_target
+lora_target: q_proj,v_proj -> lora_target: [1, 2] -> lora_target
+lora_dropout: 0.1 -> lora_dropout: some -> lora_dropout
+cutoff_len: 1024 -> cutoff_len: 0 -> cutoff_len
+cutoff_len: 1024 -> cutof_len: 1024 -> cutof_len
+cutoff_len: 1024 -> cutoff_len: 1024: -> text
+per_device_train_batch_size: 4 -> per_device_train_batch_size: auto -> per_device_train_batch_size
+per_device_train_batch_size: 4 -> per_device_train_batch_size: *n -> anchor
+gradient_accumulation_steps: 1 -> gradient_accumulation_steps: 0 -> gradient_accumulation_steps
+bf16: true -> bf16: half -> bf16
+bf16: true -> flash_attn: fa9 -> flash_attn
+disable_gradient_checkpointing: true -> disable_gradient_checkpointing: 2 -> disable_gradient_checkpointing
+disable_gradient_checkpointing: true -> use_badam: true -> use_badam
+""",
 }
 CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]
 

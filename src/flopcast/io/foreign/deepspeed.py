@@ -48,7 +48,8 @@ KEYS = Keys(
             consecutive_hysteresis fp16_master_weights_and_grads""",
         ),
         "what is printed, saved and watched": """
-        steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.*
+        steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard.* wandb.*
+        csv_monitor.*
         comet.* monitor_config.* comms_logger.* flops_profiler.* checkpoint.* seed logging data_types.*
         use_data_before_expert_parallel_ dataloader_drop_last zero_force_ds_cpu_optimizer aio.*
         load_universal_checkpoint compile.* nebula.* timers.* autotuning.* train_steps""",
@@ -59,13 +60,15 @@ KEYS = Keys(
             stage3_model_persistence_threshold
             stage3_gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save
             load_from_fp32_weights elastic_checkpoint legacy_stage1 ignore_unused_parameters
-            round_robin_gradients memory_efficient_linear find_unused_parameters cpu_offload_use_pin_memory
+            round_robin_gradients memory_efficient_linear find_unused_parameters
+            cpu_offload_use_pin_memory
             offload_optimizer.pin_memory offload_optimizer.buffer_count offload_optimizer.fast_init
             offload_optimizer.pipeline_read offload_optimizer.pipeline_write offload_optimizer.nvme_path
             offload_optimizer.buffer_size offload_optimizer.ratio offload_param.pin_memory
             offload_param.buffer_count offload_param.buffer_size offload_param.max_in_cpu
             offload_param.nvme_path pipeline_loading_checkpoint use_multi_rank_bucket_allreduce
-            stage3_use_all_reduce_for_fetch_params param_persistence_threshold model_persistence_threshold
+            stage3_use_all_reduce_for_fetch_params param_persistence_threshold
+            model_persistence_threshold
             max_live_parameters max_reuse_distance prefetch_bucket_size""",
         ),
         "the program says whether anything is recomputed; this says how": under(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.foreign import deepspeed, torchtitan
+from flopcast.io.foreign import axolotl, deepspeed, llama_factory, torchtitan
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.foreign.toml_text import read_toml
 from flopcast.io.yaml_text import Document, read_yaml
@@ -47,6 +47,18 @@ KINDS: Mapping[str, Kind] = {
         model_spec.flavor parallelism.tensor_parallel_degree activation_checkpoint.mode
         job.dump_folder training.steps""",
         helper="torchtitan_dump.py",
+    ),
+    "axolotl": Kind(
+        told="a configuration of Axolotl, YAML",
+        read=axolotl.read,
+        signs="""base_model sequence_len micro_batch_size datasets adapter sample_packing
+        pad_to_sequence_len flash_attention num_epochs""",
+    ),
+    "llama-factory": Kind(
+        told="a configuration of LLaMA-Factory, YAML",
+        read=llama_factory.read,
+        signs="""model_name_or_path stage finetuning_type cutoff_len template per_device_train_batch_size
+        dataset lora_target""",
     ),
 }
 

@@ -56,21 +56,25 @@ KEYS = Keys(
     """,
     free={
         "what is printed, saved and watched": """
-        job.* profiling.* metrics.* checkpoint.* comm.* validation.* validator.* debug.* memory_estimation.*
+        job.* profiling.* metrics.* checkpoint.* comm.* validation.* validator.* debug.*
+        memory_estimation.*
         experimental.custom_import experimental.custom_args_module experimental.custom_model_path
         dump_folder print_args description config_file training.gc_freq training.gc_debug training.seed
         training.deterministic _type_ compile._type_ compile.backend training._type_ parallelism._type_
         activation_checkpoint._type_ optimizer._type_ model_spec._type_ model_converters._type_""",
         "how fast a model learns, and from what": """
-        lr_scheduler.* dataloader.* tokenizer.* optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps
+        lr_scheduler.* dataloader.* tokenizer.* optimizer.lr optimizer.beta1 optimizer.beta2
+        optimizer.eps
         optimizer.weight_decay optimizer.implementation optimizer.fused optimizer.foreach
         training.dataset training.dataset_path training.steps training.max_norm training.warmup_steps
         training.data_parallel_type loss.* hf_assets_path model.tokenizer_path model.hf_assets_path
         model.print_after_conversion model.tokenizer_type model.norm_type""",
         "the model's own code, whose shape its name tells": "model_spec.*",
         "how scales of 8 bits are kept": """
-        float8.enable_fsdp_float8_all_gather float8.precompute_float8_dynamic_scale_for_fsdp float8.emulate
-        float8.force_recompute_fp8_weight_in_bwd float8.filter_fqns float8.moe_fqns_prototype float8._type_
+        float8.enable_fsdp_float8_all_gather float8.precompute_float8_dynamic_scale_for_fsdp
+        float8.emulate
+        float8.force_recompute_fp8_weight_in_bwd float8.filter_fqns float8.moe_fqns_prototype
+        float8._type_
         float8.scaling_type_input float8.scaling_type_weight float8.scaling_type_grad_output
         quantize.linear.float8.* quantize.linear.mx.* mx.*""",
         "how a recomputation is kept exact": under(

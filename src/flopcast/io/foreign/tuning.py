@@ -1,0 +1,278 @@
+"""What trainers on top of transformers have in common: batch, sharding, adapters, precision.
+
+Answers: what do these keys ask for, whichever trainer's they are?
+Elsewhere: how each trainer calls them (axolotl.py, llama_factory.py), DeepSpeed's own (deepspeed.py).
+
+Lengths of sequences are not known from such a file: each is counted as long as the longest is.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flopcast.io import catalog
+from flopcast.io.foreign import deepspeed
+from flopcast.io.foreign.sheet import AUTO, Sheet
+from flopcast.io.yaml_text import Document
+from flopcast.layers.adapters import FUSED, linears
+
+TARGETS = {  # a module's name in transformers → which linear it is
+    "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "out_proj": "out", "gate_proj": "gate",
+    "up_proj": "up", "down_proj": "down", "qkv_proj": "qkv", "gate_up_proj": "gate_up", "w_pack": "qkv",
+    "query_key_value": "qkv", "fc1": "up", "fc2": "down",
+}  # fmt: skip
+LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
+OPTIMIZERS = {
+    "adamw_8bit": ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "ademamix_8bit"),
+    "adafactor": ("adafactor",),
+    "sgd": ("sgd",),
+    "adamw": (
+        "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_anyprecision", "adamw",
+        "paged_adamw_32bit", "paged_adamw", "adamw_torch_npu_fused", "adamw_torch_xla",
+    ),
+}  # fmt: skip
+STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
+STRATEGIES = {
+    "full_shard": "3",
+    "shard_grad_op": "2",
+    "no_shard": "0",
+    "hybrid_shard": "hybrid",
+    "hybrid_shard_zero2": "2",
+}
+FREE = {  # keys of TrainingArguments, which both have
+    "how fast the trainer learns": """
+    learning_rate lr_scheduler lr_scheduler_type lr_scheduler_kwargs.* warmup_steps warmup_ratio
+    weight_decay
+    max_grad_norm adam_beta1 adam_beta2 adam_epsilon adam_epsilon2 num_train_epochs num_epochs max_steps
+    optim_args optim_args.* seed data_seed group_by_length label_smoothing_factor neftune_noise_alpha
+    loraplus_lr_ratio loraplus_lr_embedding lora_alpha""",
+    "what the trainer prints, saves and watches": """
+    output_dir logging_steps logging_dir save_steps save_strategy save_total_limit save_only_model
+    save_safetensors eval_steps eval_strategy evaluation_strategy per_device_eval_batch_size report_to
+    run_name
+    resume_from_checkpoint hub_model_id push_to_hub hub_strategy plot_loss overwrite_output_dir do_train
+    do_eval
+    load_best_model_at_end metric_for_best_model ddp_timeout local_rank logging_first_step
+    include_tokens_per_second
+    include_num_input_tokens_seen disable_tqdm log_level remove_unused_columns early_stopping_patience
+    ddp_find_unused_parameters dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor
+    dataloader_drop_last trust_remote_code debug""",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Names:
+    """What a trainer calls the keys, and its defaults."""
+
+    micro: str
+    steps: str
+    optimizer: str
+    default_micro: int = 1
+    tensor: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+
+
+def read_training(sheet: Sheet, names: Names) -> None:
+    """Degrees, batch, precision, sharding and optimizer; the plan and the stack."""
+    tensor_key, context_key = (sheet.first(*keys) if keys else "" for keys in (names.tensor, names.context))
+    tensor = sheet.count(tensor_key, 1) if tensor_key else 1
+    context = sheet.count(context_key, 1) if context_key else 1
+    ranks = sheet.ranks(share=tensor * context, shared=tensor_key if tensor > 1 else context_key)
+    replicas = max(ranks // (tensor * context), 1)
+    sheet.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        sheet.put(("plan", "tensor_parallel"), tensor, tensor_key)
+    if context > 1:
+        sheet.put(("plan", "context_parallel"), context, context_key)
+        sheet.put(("plan", "context_order"), "zigzag", context_key)
+    micro, steps = sheet.count(names.micro, names.default_micro), sheet.count(names.steps, 1)
+    sheet.put(("plan", "micro_batch"), micro, names.micro)
+    sheet.put(("plan", "global_batch"), micro * steps * replicas, names.steps, names.micro)
+    precision = _precision(sheet)
+    sheet.put(("plan", "precision"), precision, "fp8", "fp16", "bf16")
+    _optimizer(sheet, names.optimizer)
+    sheet.put(("stack",), _sharding(sheet, replicas, micro, precision))
+
+
+def read_adapters(sheet: Sheet, rank_key: str, targets_key: str, every: bool, quantised: str) -> None:
+    """Low-rank adapters on the linears that are named, or on all of a block.
+
+    Parameters
+    ----------
+    rank_key, targets_key : str
+        Keys of the width and of the modules' names.
+    every : bool
+        Whether all linears have one.
+    quantised : str
+        The key that stores frozen weights in 4 bits, "" where they stay in 16.
+    """
+    targets = _all_linears(sheet) if every else ()
+    for name in () if every else sheet.texts(targets_key):
+        last = name.rpartition(".")[2].lower()
+        if last in TARGETS:
+            targets = (*targets, TARGETS[last])
+        else:
+            sheet.fault(
+                targets_key, ", ".join(TARGETS), f"no adapter beside {name} is built", "name others"
+            )
+    if not targets and not sheet.faulty(targets_key):
+        because = "an adapter stands beside linears that are named"
+        sheet.fault(targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear")
+    sheet.put(("model", "adapters", "rank"), sheet.count(rank_key, 8), rank_key)
+    sheet.put(("model", "adapters", "targets"), list(dict.fromkeys(targets)), targets_key)
+    dropout = sheet.fraction("lora_dropout", 0.0)
+    if dropout:
+        sheet.put(("model", "adapters", "dropout"), dropout, "lora_dropout")
+    if quantised:
+        sheet.put(("model", "adapters", "base_dtype"), "nf4", quantised)
+
+
+def _all_linears(sheet: Sheet) -> tuple[str, ...]:
+    """Every linear of the model's blocks by itself; a Llama's where the model comes from elsewhere."""
+    model = sheet.data.get("model")
+    if not isinstance(model, dict) or "base" not in model:
+        return LLAMA
+    known = catalog.model(str(model["base"]))
+    found = linears(known.blocks[0], known.hidden)
+    return tuple(name for name in LLAMA if name in found and name not in FUSED)
+
+
+def tell_lengths(sheet: Sheet, key: str, packed: bool) -> None:
+    """How sequences are counted, whose lengths the file does not tell."""
+    if packed:
+        sheet.assume("packed sequences are counted as one document each", key)
+    else:
+        sheet.assume("every sequence is counted as long as the longest, padding too", key)
+
+
+def write_scores(sheet: Sheet, *keys: str) -> None:
+    """Attention that writes its scores to memory, whatever the stack does."""
+    stack = sheet.data["stack"]
+    named = stack if isinstance(stack, dict) else {"base": stack}
+    kernel = {"attention_kernel": "materialised", "attention_generation": "newest"}
+    sheet.put(("stack",), named | kernel, *keys)
+
+
+def _precision(sheet: Sheet) -> str:
+    """8 bits, 16 bits of either kind; training in fp32 is not built."""
+    words = {"true": "on", "false": "", AUTO: "on", "full": "full"}
+    brain_key, half_key = sheet.first("bf16", "bfloat16", "pure_bf16"), sheet.first("fp16", "float16")
+    brain, half = sheet.choice(brain_key, words, ""), sheet.choice(half_key, words, "")
+    if sheet.raw(brain_key) == AUTO:
+        sheet.assume("bf16 auto: bf16, as the devices have it", brain_key)
+    if brain and half:
+        sheet.fault(half_key, "one of bf16 and fp16", "weights have one type", f"remove {half_key}")
+    if brain == "full" or sheet.flag("pure_bf16"):
+        sheet.assume("weights and states are counted in fp32 beside bf16, not in bf16 alone", brain_key)
+    if sheet.flag("fp8"):
+        sheet.assume("8 bits with scales of whole tensors, as torchao's", "fp8")
+        return "fp8_current"
+    if not brain and not half:
+        sheet.assume("bf16: neither bf16 nor fp16 is given, and training in fp32 is not built")
+    return "fp16" if half else "bf16"
+
+
+def _optimizer(sheet: Sheet, key: str) -> None:
+    """The update; AdamW's is counted for one that is not built, and told."""
+    name = sheet.text(key).lower()
+    found = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
+    if name and found is None:
+        sheet.assume(f"the update of AdamW is counted, not of {name}", key)
+    if name.startswith("paged"):
+        sheet.assume("states are counted on the device, where paged ones fit", key)
+    if found not in (None, "adamw"):
+        sheet.put(("plan", "optimizer"), found, key)
+
+
+def _sharding(sheet: Sheet, replicas: int, micro: int, precision: str) -> object:
+    """DeepSpeed, FSDP, or neither: the plan's sharding, and the stack."""
+    fsdp = [word for text in sheet.texts("fsdp") for word in text.lower().split()]
+    has_fsdp = bool(fsdp) or sheet.below("fsdp_config") or sheet.has("dp_shard_size")
+    has_deepspeed = sheet.has("deepspeed") or sheet.below("deepspeed")
+    if has_fsdp and has_deepspeed:
+        sheet.fault("deepspeed", "DeepSpeed or FSDP", "each shards its own way", "remove one", "meets fsdp")
+    if has_deepspeed:
+        return _deepspeed(sheet, micro, precision)
+    if not has_fsdp:
+        sheet.put(("plan", "zero"), 0)
+        return "pytorch-ddp"
+    _fsdp(sheet, fsdp, replicas)
+    compiled = sheet.raw("torch_compile") is True
+    return "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
+
+
+def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> None:
+    """What FSDP shards, over which ranks, and whether it offloads."""
+    offload = sheet.first("fsdp_config.fsdp_offload_params", "fsdp_config.offload_params")
+    strategy = sheet.first("fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy")
+    named = next((STRATEGIES[word] for word in words if word in STRATEGIES), "3")
+    zero = sheet.choice(strategy, STRATEGIES, named)
+    group = sheet.count("dp_shard_size", 0) if sheet.has("dp_shard_size") else 0
+    if zero == "hybrid":
+        zero, group = "3", group or 8
+        sheet.assume(f"hybrid_shard: groups of {group} devices, a node's", strategy)
+    again = sheet.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
+    if sheet.raw(again) is False:
+        zero = "2"
+    sheet.put(("plan", "zero"), int(zero), again if zero == "2" else strategy, "fsdp", strategy)
+    if group and group < replicas:
+        sheet.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
+    if sheet.flag(offload) or "offload" in words:
+        sheet.put(("plan", "offload"), True, offload, "fsdp")
+
+
+def _deepspeed(sheet: Sheet, micro: int, precision: str) -> object:
+    """DeepSpeed's settings that stand in the file, or what the name of another file tells.
+
+    No other file is opened.
+    """
+    if sheet.below("deepspeed"):
+        return _inline(sheet, micro, precision)
+    path = sheet.text("deepspeed")
+    found = STAGE.search(path.replace("\\", "/").rpartition("/")[2])
+    if not found:
+        because = "no other file is opened, and its name tells no ZeRO stage"
+        fix = "put the file's content in place of its path"
+        if not sheet.faulty("deepspeed"):
+            sheet.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
+        return "deepspeed-zero"
+    stage = int(found[1])
+    sheet.assume(f"ZeRO stage {stage} by the name {path}, which is not opened", "deepspeed")
+    sheet.put(("plan", "zero"), stage, "deepspeed")
+    if "offload" in path.lower():
+        sheet.put(("plan", "offload"), True, "deepspeed")
+    changes: dict[str, object] = {"gradients": {"dtype": precision_bytes(precision), "overlap": True}}
+    return {"base": "deepspeed-zero"} | changes
+
+
+def precision_bytes(precision: str) -> str:
+    """The 16-bit type of gradients under a precision."""
+    return "fp16" if precision == "fp16" else "bf16"
+
+
+def _inline(sheet: Sheet, micro: int, precision: str) -> object:
+    """DeepSpeed's settings inside the file, read as its own file is."""
+    whole: Mapping[str, object] = sheet.document.data if isinstance(sheet.document.data, dict) else {}
+    lines = {path[1:]: line for path, line in sheet.document.lines.items() if path[:1] == ("deepspeed",)}
+    inner = Sheet(Document(sheet.document.name, whole["deepspeed"], lines), deepspeed.KEYS, sheet.asked)
+    stage = deepspeed.read_sharding(inner)
+    changes = deepspeed.stack_changes(inner, stage, precision_bytes(precision))
+    said = inner.raw(deepspeed.MICRO)
+    if said not in (None, AUTO, micro):
+        inner.fault(deepspeed.MICRO, f'"auto", or {micro}', "the trainer says it too", 'write "auto"')
+    for path, value in _leaves(inner.data):
+        sheet.put(path, value)
+    sheet.lines |= inner.lines
+    sheet.problems += inner.problems
+    sheet.assumptions += inner.assumptions
+    return {"base": "deepspeed-zero"} | changes
+
+
+def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:
+    """Values of a document with two levels."""
+    return [
+        ((part, name), value)
+        for part, inner in data.items()
+        if isinstance(inner, dict)
+        for name, value in inner.items()
+    ]
