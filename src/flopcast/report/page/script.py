@@ -63,8 +63,11 @@ SCRIPT = r"""'use strict';
   ACTIONS['='] = ACTIONS['+'];
 
   function place(group, event) {
-    const plot = group.querySelector('svg.plot'), box = plot.getBoundingClientRect();
-    const across = (event.clientX - box.left) / box.width, down = (event.clientY - box.top) / box.height;
+    const whole = group.querySelector('svg'), plot = whole.querySelector('svg.plot');
+    const box = whole.getBoundingClientRect(), scale = box.width / whole.viewBox.baseVal.width;
+    const [left, width, height] = ['x', 'width', 'height'].map((name) => Number(plot.getAttribute(name)));
+    const across = ((event.clientX - box.left) / scale - left) / width;
+    const down = (event.clientY - box.top) / scale / height;
     if (across < 0 || across > 1 || down < 0 || down > 1) return null;
     return {moment: from + across * (to - from), down: down};
   }
