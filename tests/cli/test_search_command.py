@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from command_line import flopcast
 
-from flopcast.cli import search
+from flopcast.cli import watching
 from flopcast.search import sieve as sifting
 from flopcast.search.find import Progress
 
@@ -205,11 +205,11 @@ def test_a_fault_is_named_by_what_was_written(words, told):
 def test_a_terminal_is_told_how_much_time_is_left(monkeypatch):
     """Half done after two seconds: two are left."""
     clock = iter([0.0, 2.0, 2.1, 4.0])
-    monkeypatch.setattr(search.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(watching.time, "perf_counter", lambda: next(clock))
     shown = StringIO()
     shown.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", shown)
-    watch = search.Watch()
+    watch = watching.OfSearch()
 
     watch(Progress(doing="screening", done=50, total=100))
     watch(Progress(doing="screening", done=60, total=100))
@@ -225,11 +225,32 @@ def test_a_terminal_is_told_how_much_time_is_left(monkeypatch):
 def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr("sys.stderr", shown)
-    watch = search.Watch()
+    watch = watching.OfSearch()
 
     watch(Progress(doing="screening", done=50, total=100))
 
     assert shown.getvalue() == ""
+
+
+@pytest.mark.parametrize(("words", "told"), [((), True), (("--tp-beyond-domain",), False)])
+def test_a_degree_that_leaves_its_domain_is_told_with_the_way_out(words, told):
+    ended = flopcast("search", *WORDS, "--plan", "tp=16 gbs=64 mbs=1 vpp=1 cp=1 zero=1", *words)
+
+    assert ended.code == 2
+    assert ("--tp-beyond-domain" in ended.out) is told
+
+
+def test_breaking_off_before_anything_is_screened_says_so(monkeypatch):
+    def interrupted(*words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sifting, "screen", interrupted)
+
+    ended = flopcast("search", *WORDS)
+
+    assert ended.code == 130
+    assert "nothing that was searched so far is feasible" in ended.out
+    assert "breaks" not in ended.out
 
 
 def test_breaking_off_prints_the_best_so_far(monkeypatch):

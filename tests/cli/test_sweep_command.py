@@ -7,8 +7,9 @@ from io import StringIO
 import pytest
 from command_line import flopcast, process
 
-from flopcast.cli import crews, sweep
+from flopcast.cli import crews, watching
 from flopcast.cli.sweeping import scenarios_of
+from flopcast.io.workers import crew
 from flopcast.io.workers.run import Did
 from flopcast.io.workers.tasks import Task
 
@@ -139,6 +140,7 @@ def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, worker
         ("- a list\n", "mapping"),
         (GRID.replace("4..8", "1..60000:1"), "10000 scenarios at most"),
         (GRID.replace("4..8", "1..1048576:1"), "at most 65,536 values"),
+        (GRID.replace("4..8", "8..1000000000000"), "at most 1,048,576 devices"),
     ],
 )
 def test_faults_of_a_grid_are_told_with_their_line(grid, text, told):
@@ -150,6 +152,34 @@ def test_faults_of_a_grid_are_told_with_their_line(grid, text, told):
     assert told in ended.err
     assert "grid.yaml:" in ended.err
     assert ended.err.count("fix:") == len(set(ended.err.split("\n\n")[1].split("grid.yaml:"))) - 1
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+def test_a_sweep_that_is_broken_off_tells_what_is_answered_and_how_to_go_on(
+    grid, tmp_path, monkeypatch, ledger
+):
+    def interrupted(task):
+        if task.name.startswith("1/play"):
+            raise KeyboardInterrupt
+        return done(task)
+
+    done, path = crew.done, tmp_path / "best.csv"
+    words = ("sweep", grid, "--csv", path, *(("--ledger", tmp_path / "ledger.sqlite") if ledger else ()))
+    whole = flopcast(*words[:2], "--json")
+    monkeypatch.setattr(crew, "done", interrupted)
+
+    ended = flopcast(*words, "--json")
+    table = flopcast(*words[:4])
+
+    told = json.loads(ended.out)
+    assert (ended.code, table.code) == (130, 130)
+    assert told["partial"] is True
+    assert told["scenarios"] == json.loads(whole.out)["scenarios"][:1]
+    assert json.loads(whole.out)["partial"] is False
+    assert len(path.read_text().splitlines()) == 2
+    assert "broken off: 1 of 4 scenarios are answered" in ended.err
+    assert ("goes on from the ledger" if ledger else "with --ledger FILE") in ended.err
+    assert table.out.startswith("1 scenario, ")
 
 
 def test_where_no_scenario_has_a_plan_the_code_is_two(grid):
@@ -165,7 +195,7 @@ def test_the_last_axis_turns_fastest(grid):
 
 
 def test_the_time_that_is_left_is_that_of_plans_of_this_start():
-    watch = sweep.Watch(2, 1000)
+    watch = watching.OfSweep(2, 1000)
     task = Task(name="0/screen/0", kind="screen", question="", part="")
 
     watch(Did(task=task, weight=500, kept=True))
@@ -180,6 +210,6 @@ def test_a_pipe_is_told_nothing_on_the_way(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr("sys.stderr", shown)
 
-    sweep.Watch(1, 10).end()
+    watching.OfSweep(1, 10).end()
 
     assert shown.getvalue() == ""

@@ -93,7 +93,16 @@ def test_an_unknown_amount_keeps_its_keys():
 
 @pytest.mark.parametrize(
     ("usd", "text"),
-    [(0.00123, "$0.00123"), (0.996, "$1.00"), (12.3, "$12.30"), (999.6, "$1,000"), (1.234e6, "$1.23 M")],
+    [
+        (0.00123, "$0.00123"),
+        (0.996, "$1.00"),
+        (12.3, "$12.30"),
+        (999.6, "$1,000"),
+        (1.234e6, "$1.23 M"),
+        (9.996e8, "$1.00 B"),
+        (1.25e11, "$125 B"),
+        (1e15, "$1,000 T"),
+    ],
 )
 def test_dollars_are_shown_as_people_write_them(usd, text):
     assert show_usd(usd) == text

@@ -1,56 +1,12 @@
 """`flopcast search`."""
 
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from flopcast.cli.asking import check_writable, print_json
 from flopcast.cli.crews import crew_and_ledger, takes_workers
-
-if TYPE_CHECKING:
-    from flopcast.search.find import Progress
-
-BROKEN_OFF, INFEASIBLE = 130, 2
-SHOW_EACH_S = 0.2
-
-
-class Watch:
-    """A clock beside a search: how long it takes, and on a terminal how far it is.
-
-    The time that is left is that of the part that is running, as if the rest were like what is done.
-    """
-
-    def __init__(self) -> None:
-        """Start."""
-        self._start_s = self._part_s = self._shown_s = time.perf_counter()
-        self._doing = ""
-        self.screening_s = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.perf_counter() - self._start_s
-
-    def __call__(self, progress: "Progress") -> None:
-        """Hear how far the search is."""
-        now = time.perf_counter()
-        if progress.doing != self._doing:
-            self._doing, self._part_s = progress.doing, now if self._doing else self._start_s
-        if progress.doing == "screening":
-            self.screening_s = now - self._start_s
-        last = progress.done >= progress.total
-        if not sys.stderr.isatty() or not (last or now - self._shown_s > SHOW_EACH_S):
-            return
-        self._shown_s = now
-        worked = progress.done - progress.kept  # what an earlier start did says nothing of this one
-        told = f"{progress.doing} {progress.done} of {progress.total}"
-        if worked:
-            left_s = (now - self._part_s) * (progress.total - progress.done) / worked
-            told += f", about {left_s:.0f} s left"
-        click.echo(f"\r{told:60}" + ("\r" + " " * 60 + "\r" if last else ""), err=True, nl=False)
+from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 
 
 @click.command("search")
@@ -109,7 +65,7 @@ def command(
     write = writers(files)
     workers = {name: named.pop(name) for name in ("workers", "dask", "ray", "ledger")}
     question = question_from(job, changes, **named)
-    watch = Watch()
+    watch = OfSearch()
     search = search_of(question)
     with crew_and_ledger([search], **workers) as (crew, ledger):
         found = answer(search, crew, ledger, watch)

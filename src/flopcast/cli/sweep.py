@@ -1,61 +1,17 @@
 """`flopcast sweep`."""
 
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from flopcast.cli.asking import check_writable, print_json
 from flopcast.cli.crews import crew_and_ledger, takes_workers
+from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSweep
 
-if TYPE_CHECKING:
-    from flopcast.io.workers.run import Did
-
-BROKEN_OFF, INFEASIBLE = 130, 2
-SHOW_EACH_S = 0.2
 TIMES = ("seconds", "screened_per_s")  # of a search: they are no part of its answer
 SHORT = {"sequence_length": "seq"}
-
-
-class Watch:
-    """How far a sweep is, told on a terminal: the time that is left is that of plans like those so far.
-
-    Plans that an earlier start has screened say nothing of how fast this one is.
-    """
-
-    def __init__(self, scenarios: int, plans: int) -> None:
-        """Start."""
-        self._scenarios, self._plans = scenarios, plans
-        self._start_s = self._shown_s = time.perf_counter()
-        self._done = self._kept = self.answers = 0
-
-    def __call__(self, did: "Did") -> None:
-        """Hear of a task."""
-        from flopcast.io.workers.tasks import SCREEN
-
-        if did.task.kind == SCREEN:
-            self._done += did.weight
-            self._kept += did.weight if did.kept else 0
-        now = time.perf_counter()
-        if sys.stderr.isatty() and now - self._shown_s > SHOW_EACH_S:
-            self._shown_s = now
-            click.echo(f"\r{self.told(now - self._start_s):78}", err=True, nl=False)
-
-    def told(self, since_s: float) -> str:
-        """Counts, and the time that is left so long after the start."""
-        text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
-        if self._done > self._kept:
-            left_s = since_s * (self._plans - self._done) / (self._done - self._kept)
-            text += f", about {left_s:.0f} s left"
-        return text
-
-    def end(self) -> None:
-        """Clear the line."""
-        if sys.stderr.isatty():
-            click.echo("\r" + " " * 78 + "\r", err=True, nl=False)
 
 
 @click.command("sweep")
@@ -90,7 +46,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     check_writable("--csv", csv)
     scenarios = scenarios_of(grid)
     searches = [search_of(one.question, str(place)) for place, one in enumerate(scenarios)]
-    watch = Watch(len(searches), sum(search.num_plans for search in searches))
+    watch = OfSweep(len(searches), sum(search.num_plans for search in searches))
     answers: dict[int, dict[str, Any]] = {}
     try:
         with crew_and_ledger(searches, **workers) as (crew, ledger):
@@ -99,20 +55,32 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
                 answers[place] = scenarios[place].words | told
                 watch.answers += 1
     except KeyboardInterrupt:
-        click.echo(f"\nbroken off: {len(answers)} of {len(searches)} scenarios are answered", err=True)
-        click.get_current_context().exit(BROKEN_OFF)
+        pass  # what is answered is told all the same
     finally:
         watch.end()
-    ordered = [answers[place] for place in range(len(scenarios))]
+    ordered, partial = [answers[place] for place in sorted(answers)], len(answers) < len(searches)
     if wants_json:
-        print_json({"format_version": FORMAT_VERSION, "scenarios": ordered})
+        print_json({"format_version": FORMAT_VERSION, "partial": partial, "scenarios": ordered})
     else:
         click.echo(as_text(ordered))
     if csv is not None:
         write_csv(csv, [as_row(answer) for answer in ordered])
         click.echo(f"wrote {csv}", err=True)
+    if partial:
+        click.echo(_broken_off(len(answers), len(searches), workers["ledger"]), err=True)
+        click.get_current_context().exit(BROKEN_OFF)
     if not any(answer["plans"] for answer in ordered):
         click.get_current_context().exit(INFEASIBLE)
+
+
+def _broken_off(answered: int, asked: int, ledger: object) -> str:
+    """What is told of a sweep that was ended before its end: how to go on."""
+    again = (
+        "the same command goes on from the ledger"
+        if ledger is not None
+        else "nothing is kept: with --ledger FILE the same command would go on"
+    )
+    return f"broken off: {answered} of {asked} scenarios are answered; {again}"
 
 
 def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
@@ -158,4 +126,7 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     plans = sum(answer["candidates"] for answer in answers)
-    return "\n".join([f"{len(answers)} scenarios, {plans} plans", "", *(line.rstrip() for line in lines)])
+    if not answers:
+        return "no scenario is answered"
+    counts = f"{len(answers)} scenario{'s' if len(answers) > 1 else ''}, {plans} plans"
+    return "\n".join([counts, "", *(line.rstrip() for line in lines)])

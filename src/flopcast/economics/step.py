@@ -58,6 +58,16 @@ class StepCost:
         """What 1e12 tokens take, of what a step takes."""
         return of_step * (MANY_TOKENS / self.step_tokens)
 
+    @property
+    def many_tokens_usd(self) -> Amount | None:
+        """Dollars of 1e12 tokens."""
+        return None if self.step_usd is None else self.per_many_tokens(self.step_usd)
+
+    @property
+    def many_tokens_kwh(self) -> Amount | None:
+        """Kilowatt-hours of 1e12 tokens, building included."""
+        return None if self.energy is None else self.per_many_tokens(self.energy.step_j) * (1 / KWH_J)
+
 
 def step_cost(
     job: Job,

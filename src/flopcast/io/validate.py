@@ -104,7 +104,8 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
         return _unknown_key(str(location[-1]), value, _names(noun, told[:-1]), field, document.where(full))
-    allowed = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    told_so = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    allowed, _, because = told_so.partition("; because ")
     missing = detail["type"] == "missing"
     return Problem(
         where=document.where(full),
@@ -112,7 +113,7 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
         value=None if missing else value,
         fault="is missing" if missing else "",
         allowed="a value" if missing else allowed,
-        because="it has no default" if missing else "the field is declared so",
+        because="it has no default" if missing else because or "the field is declared so",
         fix=f"add {location[-1]}: …" if missing else f"change {_last_name(location) or field}",
     )
 

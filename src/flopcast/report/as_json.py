@@ -9,7 +9,7 @@ a rate. A change of meaning raises FORMAT_VERSION.
 from collections.abc import Iterable
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.step import KWH_J, StepCost
+from flopcast.economics.step import StepCost
 from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
@@ -137,18 +137,15 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
         device alone; `busy` are shares of the step by what a device does in it. `price` says what was asked
         for a device, by whom, and when.
     """
-    many_usd = many_kwh = joules = power = None
-    if cost.step_usd is not None:
-        many_usd = cost.per_many_tokens(cost.step_usd)
-    if cost.energy is not None:
-        joules, power = cost.energy.step_j, cost.energy.device_power_w
-        many_kwh = cost.per_many_tokens(joules) * (1 / KWH_J)
+    joules, power = (
+        (None, None) if cost.energy is None else (cost.energy.step_j, cost.energy.device_power_w)
+    )
     return {
         "price": None if cost.price is None else cost.price.model_dump(mode="json", exclude={"source"}),
         **with_bounds("cost_usd_per_step", cost.step_usd),
-        **with_bounds("cost_usd_per_1e12_tokens", many_usd),
+        **with_bounds("cost_usd_per_1e12_tokens", cost.many_tokens_usd),
         **with_bounds("energy_j_per_step", joules),
-        **with_bounds("energy_kwh_per_1e12_tokens", many_kwh),
+        **with_bounds("energy_kwh_per_1e12_tokens", cost.many_tokens_kwh),
         **with_bounds("mean_power_w_per_device", power),
         "busy": None if cost.energy is None else {k: nine_digits(v) for k, v in cost.energy.busy.items()},
     }

@@ -4,9 +4,12 @@ Answers: how do money and energy of a step appear in a report, and what is said 
 Elsewhere: what they are (economics/), the same as data (as_json.py).
 """
 
-from flopcast.economics.step import KWH_J, StepCost
+import math
+
+from flopcast.economics.step import StepCost
 from flopcast.units import Number, show
 
+LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
 NO_PRICE = "unknown: what does a device cost? --price '2.10 USD/h', or cluster.price of a job"
 NO_POWER = "unknown: board_power_w of the device is not stated"
 
@@ -14,11 +17,16 @@ NO_POWER = "unknown: board_power_w of the device is not stated"
 def show_usd(value: Number) -> str:
     """Dollars as people write them, three digits of them.
 
-    >>> show_usd(0.0123), show_usd(4.5), show_usd(91437.2), show_usd(2.5e6)
-    ('$0.0123', '$4.50', '$91,400', '$2.50 M')
+    Millions, billions and trillions are M, B and T, as `--budget` reads them.
+
+    >>> show_usd(0.0123), show_usd(4.5), show_usd(91437.2), show_usd(2.5e6), show_usd(1e9)
+    ('$0.0123', '$4.50', '$91,400', '$2.50 M', '$1.00 B')
+    >>> show_usd(999_960), show_usd(2.5e16)
+    ('$1.00 M', '$25,000 T')
     """
-    if value >= 1e6:
-        return f"${show(value, '').strip()}"
+    for letter, scale in LARGE.items():
+        if math.isfinite(value) and (scaled := float(f"{value:.3g}") / scale) >= 1:
+            return f"${scaled:,.{2 - min(2, int(math.log10(scaled)))}f} {letter}"
     if value >= 100:
         return f"${float(f'{value:.3g}'):,.0f}"
     return f"${value:.2f}" if value >= 0.995 else f"${value:.3g}"
@@ -32,9 +40,9 @@ def as_text(cost: StepCost) -> list[str]:
 
 def _money(cost: StepCost) -> str:
     """Dollars of a step and of 1e12 tokens."""
-    if cost.step_usd is None or cost.price is None:
+    many = cost.many_tokens_usd
+    if cost.step_usd is None or many is None:
         return NO_PRICE
-    many = cost.per_many_tokens(cost.step_usd)
     low, high = many.bounds
     return (
         f"{show_usd(cost.step_usd.value)} a step, {show_usd(many.value)} for 1e12 tokens (90 %:"
@@ -44,10 +52,9 @@ def _money(cost: StepCost) -> str:
 
 def _energy(cost: StepCost) -> list[str]:
     """Energy of the building, and the power of a device."""
-    if cost.energy is None:
+    if cost.energy is None or cost.many_tokens_kwh is None:
         return [f"energy    {NO_POWER}"]
-    step, power = cost.energy.step_j, cost.energy.device_power_w
-    many = cost.per_many_tokens(step) * (1000 / KWH_J)  # watt-hours
+    step, power, many = cost.energy.step_j, cost.energy.device_power_w, cost.many_tokens_kwh * 1000
     low, high = many.bounds
     low_w, high_w = power.bounds
     busy = ", ".join(f"{name} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005)

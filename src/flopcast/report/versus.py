@@ -9,11 +9,9 @@ it surer than either prediction. Where the interval of a ratio holds 1, nothing 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.step import KWH_J
 from flopcast.report.as_json import FORMAT_VERSION, nine_digits, with_bounds
 from flopcast.report.as_json import as_json as report_as_json
 from flopcast.report.costs import show_usd
@@ -22,7 +20,6 @@ from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_f
 from flopcast.units import show, show_seconds
 
 LABELS = ("A", "B")
-Measure = Callable[[Report], Amount | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,35 +59,28 @@ def versus(first: Report, second: Report) -> Versus:
     """
     ratio = first.metrics.tokens_per_s / second.metrics.tokens_per_s
     low, high = difference(second.factors, first.factors, math.log(ratio))
+    plans_log_sigma_factor = own_log_sigma_factor(first.factors, second.factors)
     return Versus(
         first=first,
         second=second,
         time_ratio=ratio,
         low_ratio=low,
         high_ratio=high,
-        usd_ratio=_ratio(_usd, first, second),
-        energy_ratio=_ratio(_joules, first, second),
+        usd_ratio=_ratio(first.cost.many_tokens_usd, second.cost.many_tokens_usd, plans_log_sigma_factor),
+        energy_ratio=_ratio(
+            first.cost.many_tokens_kwh, second.cost.many_tokens_kwh, plans_log_sigma_factor
+        ),
     )
 
 
-def _usd(report: Report) -> Amount | None:
-    """Dollars of 1e12 tokens."""
-    of_step = report.cost.step_usd
-    return None if of_step is None else report.cost.per_many_tokens(of_step)
+def _ratio(first: Amount | None, second: Amount | None, plans_log_sigma_factor: float) -> Amount | None:
+    """The second over the first; what both hang on cancels as far as their shares agree.
 
-
-def _joules(report: Report) -> Amount | None:
-    """Energy of 1e12 tokens, building included."""
-    energy = report.cost.energy
-    return None if energy is None else report.cost.per_many_tokens(energy.step_j)
-
-
-def _ratio(measure: Measure, first: Report, second: Report) -> Amount | None:
-    """The second's over the first's; what both hang on cancels as far as their shares agree."""
-    one, other = measure(first), measure(second)
-    if one is None or other is None:
+    `plans_log_sigma_factor` is of what no factor of either names.
+    """
+    if first is None or second is None:
         return None
-    return (other * one.inverse).hanging_on("plans", own_log_sigma_factor(first.factors, second.factors))
+    return (second * first.inverse).hanging_on("plans", plans_log_sigma_factor)
 
 
 def settled(ratio: Amount) -> bool:
@@ -161,7 +151,7 @@ def _answers(report: Report) -> list[tuple[str, str]]:
     """The numbers of one job: step, interval, rate, utilisation, memory."""
     memory = report.memory
     verdict = "fits" if memory.fits else "DOES NOT FIT"
-    price, usd, joules = report.cost.price, _usd(report), _joules(report)
+    price, usd, kwh = report.cost.price, report.cost.many_tokens_usd, report.cost.many_tokens_kwh
     return [
         ("step", show_seconds(report.step_time_s)),
         ("90 %", f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"),
@@ -171,7 +161,7 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("memory", f"{show(memory.device_used_bytes, 'B')}, {verdict}"),
         ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h a device"),
         ("1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
-        ("energy of them", "unknown" if joules is None else show(joules.value * 1000 / KWH_J, "Wh")),
+        ("energy of them", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),
     ]
 
 

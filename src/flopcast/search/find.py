@@ -156,7 +156,7 @@ def decided(question: Question, sieve: Sieve, played: Sequence[Exact | None], *,
         on_front=_front(plans),
         nearest=_nearest(question, every, plans),
         given=_beside(question, given, plans),
-        rejected=None if sieve.possible else _rejected(question),
+        rejected=None if sieve.possible or partial else _rejected(question),
         thinned=sieve.thinned or len(sieve.on_front) > sieve.most,
         partial=partial,
     )

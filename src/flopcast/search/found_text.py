@@ -202,11 +202,20 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
 
 def nearest(found: Found) -> list[str]:
     """What breaks a limit and would be better; where nothing is feasible, what is nearest."""
-    if not found.candidates and not found.partial:
-        return [
+    if found.partial and not found.plans:
+        return ["nothing that was searched so far is feasible"]
+    if not found.candidates:
+        told = (
             "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
             " or no micro-batch and replicas go into the global batch"
-        ]
+        )
+        domain, space = (
+            min(one.cluster.scale_up_devices for one in found.question.sized()),
+            found.question.space,
+        )
+        if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:
+            told += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain lifts that)"
+        return [told]
     if found.rejected is not None:
         breaks = why_rejected(found.rejected.problems)
         return [

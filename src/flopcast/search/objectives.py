@@ -107,18 +107,6 @@ def _loss(amount: Amount | None) -> Loss:
     return Loss(value=amount.value, factors=amount.factors)
 
 
-def _for_many_tokens(played: Exact, of_step: Amount | None) -> Amount | None:
-    """What 1e12 tokens take, of what a step takes."""
-    return None if of_step is None else played.cost.per_many_tokens(of_step)
-
-
-def _kwh_of_many_tokens(played: Exact) -> Amount | None:
-    """Energy of the building for 1e12 tokens."""
-    energy = played.cost.energy
-    joules = _for_many_tokens(played, None if energy is None else energy.step_j)
-    return None if joules is None else joules * (1 / KWH_J)
-
-
 def _run(played: Exact, run_tokens: Number) -> Phase:
     """The whole run at this step, with what failures take."""
     return phase_of("run", run_tokens, played.cost, played.job.cluster)
@@ -187,7 +175,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         gain="cheaper",
         show=show_usd,
         estimate=lambda of, _: of.token_s * MANY_TOKENS * _usd_per_s(of.job),
-        exact=lambda played, _: _loss(_for_many_tokens(played, played.cost.step_usd)),
+        exact=lambda played, _: _loss(played.cost.many_tokens_usd),
         needs=("price",),
     ),
     "run_cost": Objective(
@@ -205,7 +193,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         gain="less energy",
         show=lambda value: show(1000 * value, "Wh"),
         estimate=lambda of, _: of.token_s * MANY_TOKENS / KWH_J * _board_w(of.job),
-        exact=lambda played, _: _loss(_kwh_of_many_tokens(played)),
+        exact=lambda played, _: _loss(played.cost.many_tokens_kwh),
         needs=("power",),
     ),
     "memory": Objective(

@@ -36,8 +36,12 @@ MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are
 RECOMPUTE = ("none", "selective", "full")
 ONE = r"[0-9]+(\.\.[0-9]+(:[0-9]+)?)?"
 NUMBERS = re.compile(f"{ONE}(,{ONE})*")
-WRITTEN = 'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
+WRITTEN = (
+    'whole numbers: 4, "1,2,4", "256..4096" (doubling), "256..1024:256" (in steps) or "all"'
+    "; because it is read in these forms alone"
+)
 MOST_VALUES = 65_536
+MOST_DEVICES = 2**20  # no machine of this size is known; 6144 is the largest that is compared with runs
 Exchange = Literal["ring", "all_gather", "all_to_all"]
 
 
@@ -200,6 +204,14 @@ class Space(Noun):
     headroom_fraction: float = Field(
         default=HEADROOM_FRACTION, gt=0, le=1, description="of a device's memory that a plan may use"
     )
+
+    @field_validator("num_devices")
+    @classmethod
+    def _of_this_world(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        """Sizes of clusters that may be built."""
+        if value and max(value) > MOST_DEVICES:
+            raise ValueError(f"at most {MOST_DEVICES:,} devices; because no cluster is larger")
+        return value
 
     @field_validator("*")
     @classmethod
