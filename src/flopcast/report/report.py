@@ -20,14 +20,16 @@ from flopcast.layers.experts import Experts
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, fits, seen_bytes
 from flopcast.report.metrics import Metrics, measure
+from flopcast.report.page.table import Cell, rate, seconds, share, size, table
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
-from flopcast.units import show
+from flopcast.units import show, show_seconds
 from flopcast.workload.program import Programs
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
+LARGEST = 3  # components that a notebook shows
 ROUNDING_SHARE = 1e-12  # of a step: less is the rounding of a sum
 
 
@@ -112,6 +114,31 @@ class Report:
     timeline: Timeline
     priced: Priced
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer as one table, without a style or a script."""
+        low, high = show_seconds(self.step_time_low_s), show_seconds(self.step_time_high_s)
+        per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
+        room = f"of {show(self.memory.capacity_bytes, 'B')} on the fullest stage"
+        attained = show(self.metrics.device_flop_per_s, "FLOP/s")
+        rows: list[tuple[Cell, ...]] = [
+            ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
+            ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} a device"),
+            ("MFU", share(self.metrics.mfu_ratio), f"{attained} a device, full attention counted"),
+            (
+                "memory",
+                size(self.memory.device_used_bytes),
+                f"{room}: {'fits' if self.memory.fits else 'does not fit'}",
+            ),
+            *(
+                (name.replace("_", " "), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")
+                for name, spent_s in [*self.breakdown.items()][:LARGEST]
+            ),
+            *(("warning", "–", text) for text in self.warnings),
+        ]
+        job = self.job
+        title = f"{job.model.name} on {job.cluster.num_devices} × {job.cluster.node.device.name}"
+        return table(f"{title}: {job.plan.short()}", ("of", "predicted", "more"), rows)
+
 
 def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> Report:
     """Make the report of one plan.
@@ -191,13 +218,13 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
         Components are those of the items, `pipeline_bubble`, `jitter`, and `host` for the host's fixed
         work and for launches that the device waits for. Components of no time are left out.
     """
-    seconds: dict[str, float] = defaultdict(float)
-    for share in timeline.bottleneck_shares:
-        seconds[share.item.component if share.item is not None else LAUNCH] += share.path_s
+    found: dict[str, float] = defaultdict(float)
+    for each in timeline.bottleneck_shares:
+        found[each.item.component if each.item is not None else LAUNCH] += each.path_s
     for name, extra in ((BUBBLE, timeline.bottleneck_waits_s), (JITTER, jitter_s)):
         if extra > ROUNDING_SHARE * timeline.step_time_s:
-            seconds[name] += extra
-    return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
+            found[name] += extra
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
