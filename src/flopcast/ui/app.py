@@ -217,6 +217,7 @@ def _data(desk: Desk, task: str) -> Endpoint:
             words = json.loads(await request.body(), parse_constant=_no_number)
             if not isinstance(words, dict):
                 raise ValueError("a request is one object")
+            json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
         except (ValueError, RecursionError) as error:
             said = f"The body is no JSON object: {str(error)[:200]}"
             return JSONResponse({"problems": [], "said": said}, 400)

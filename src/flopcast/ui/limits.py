@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY_BYTES = 256 << 10
+MOST_HEADER_BYTES = 64 << 10  # an address carries a packed document
 BODY_LIMIT_S = 10.0
 MOST_AT_ONCE = 128
 RETRY_AFTER_S = 1
@@ -50,6 +51,9 @@ class Limits:
                     headers.setdefault(name, value)
             await send(message)
 
+        if len(scope["query_string"]) + sum(map(_size, scope["headers"])) > MOST_HEADER_BYTES:
+            await _refused(431, f"a header has at most {MOST_HEADER_BYTES} bytes")(scope, receive, headed)
+            return
         if self._at_once >= MOST_AT_ONCE:
             await busy()(scope, receive, headed)
             return
@@ -85,6 +89,11 @@ class Limits:
             refusal = _refused(408, f"a body arrives within {BODY_LIMIT_S:.0f} s")
             await refusal(scope, receive, send)
             return None
+
+
+def _size(header: tuple[bytes, bytes]) -> int:
+    """Bytes of a header's line."""
+    return sum(map(len, header)) + 4
 
 
 def busy() -> JSONResponse:

@@ -11,8 +11,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from flopcast.ui.app import application
+from flopcast.ui.limits import MOST_HEADER_BYTES
 
-MOST_HEADER_BYTES = 64 << 10  # an address carries a packed document
 HEADER_LIMIT_S = 10.0
 IDLE_LIMIT_S = 10
 MOST_CONNECTIONS = 512

@@ -1,0 +1,245 @@
+"""The pages in a real browser: what happens between a change and its answer, what a keyboard reaches."""
+
+import re
+import shutil
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import pytest
+from server_at_hand import LIMIT_S, data
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SMALL = "model=llama-3-8b&cluster=dgx-h100&gpus=16&tp=8&pp=1&vpp=1&cp=1&ep=1&mbs=1&gbs=64&zero=1"
+WHOLE = f"{SMALL}&recompute=none&precision=bf16&plan=sp"
+SHIFTS = """
+window.shifted = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value;
+}).observe({type: 'layout-shift', buffered: true});
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium; the system's, as none is downloaded for tests."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    with sync_api.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def scheme(request):
+    return request.param
+
+
+def opened(browser, server, path, **options):
+    """A page that complains to the test of whatever its console or its policy complains of."""
+    page = browser.new_context(viewport={"width": 1300, "height": 1000}, **options).new_page()
+    page.set_default_timeout(LIMIT_S * 1000)
+    page.complaints = []
+    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.add_init_script(SHIFTS)
+    page.goto(f"http://{server[0]}:{server[1]}{path}")
+    return page
+
+
+def step_s(page):
+    return float(page.locator("#answer dl.tiles data").first.get_attribute("value"))
+
+
+def changed(page, action, task="predict"):
+    """Do something, and wait until its answer is shown."""
+    with page.expect_response(re.compile(f"/answer/{task}")):
+        action()
+    page.wait_for_function("document.querySelector('#answer').getAttribute('aria-busy') === 'false'")
+
+
+def test_a_change_is_answered_and_kept_in_the_address(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    before_s = step_s(page)
+
+    changed(page, lambda: page.select_option("[name=recompute]", "full"))
+
+    assert step_s(page) > before_s
+    words = parse_qs(urlsplit(page.url).query)
+    assert (words["recompute"], words["tp"]) == (["full"], ["8"])
+    page.reload()
+    assert page.input_value("[name=recompute]") == "full"
+    assert page.complaints == []
+
+
+def test_what_is_typed_is_answered_as_the_api_answers(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+
+    changed(page, lambda: page.fill("[name=tp]", "4"))
+
+    report = data(server, "predict", dict(parse_qsl(WHOLE)) | {"tp": "4"})[1]
+    assert step_s(page) == pytest.approx(report["step_time_s"], rel=1e-8)
+
+
+def test_faults_are_shown_and_mended(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+
+    changed(page, lambda: page.fill("[name=tp]", "5"))
+    assert "plan.tensor_parallel" in page.inner_text("#answer [role=alert]")
+
+    changed(page, lambda: page.fill("[name=tp]", "8"))
+    assert page.locator("#answer [role=alert]").count() == 0
+
+
+def test_a_plan_is_chosen_into_the_form(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    changed(page, lambda: page.select_option("[name=recompute]", "full"))
+
+    changed(page, lambda: page.click("button[name=choose]"))
+
+    assert page.input_value("[name=recompute]") == "none"
+    assert page.input_value("[name=gbs]") == "64"
+
+
+def test_blocks_dealt_out_for_other_stages_are_forgotten(browser, server):
+    dealt = WHOLE.replace("&pp=1", "&pp=2") + "+stage_layers=17,15"
+    page = opened(browser, server, f"/?{dealt}")
+    assert "stage_layers" in page.input_value("[name=plan]")
+
+    changed(page, lambda: page.fill("[name=pp]", "1"))
+
+    assert page.input_value("[name=plan]") == "sp"
+    assert page.locator("#answer dl.tiles").count() == 1
+
+
+def test_parts_that_are_open_stay_open(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    page.click("#part-evidence > summary")
+    page.click("#part-time > summary")
+
+    changed(page, lambda: page.select_option("[name=zero]", "0"))
+
+    assert page.locator("#part-evidence[open]").count() == 1
+    assert page.locator("#part-time[open]").count() == 0
+
+
+def test_a_search_shows_its_front_and_leads_to_a_plan(browser, server):
+    page = opened(browser, server, f"/search?{SMALL.replace('mbs=1', 'mbs=1,2').replace('tp=8', 'tp=4,8')}")
+
+    page.click("button[name=go]")
+    page.wait_for_selector("#answer .plans")
+
+    assert page.locator("#answer svg circle").count() >= 2
+    assert "go=1" in page.url
+    page.click("#answer .plans a >> nth=0")
+    page.wait_for_selector("#answer dl.tiles")
+    assert page.input_value("[name=gbs]") == "64"
+    assert page.complaints == []
+
+
+def test_a_shared_search_begins_by_itself(browser, server):
+    page = opened(browser, server, f"/search?{SMALL}&recompute=none&go=1")
+
+    page.wait_for_selector("#answer .plans")
+
+
+def test_two_plans_side_by_side(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    page.click("header nav >> text=Compare")
+
+    changed(page, lambda: page.select_option("[name='b.recompute']", "full"), "compare")
+
+    assert "B takes" in page.inner_text("#answer .verdict")
+    assert page.input_value("[name='a.recompute']") == "none"
+
+
+def test_a_file_is_read_into_a_prediction(browser, server, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("model: llama-3-8b\ncluster: dgx-h100:2\nplan: dp=2 tp=8 mbs=1 gbs=64 sp\n")
+    page = opened(browser, server, "/upload")
+
+    page.set_input_files("#file", file)
+    page.wait_for_function("document.querySelector('#text').value.includes('llama')")
+    page.click("text=Take it")
+    page.wait_for_selector("#answer dl.tiles")
+
+    assert page.input_value("[name=tp]") == "8"
+
+
+def test_a_log_is_set_beside_the_prediction(browser, server, tmp_path):
+    file = tmp_path / "train.log"
+    line = " iteration {0:8d}/ 100 | consumed samples: 64 | elapsed time per iteration (ms): 2100.5 |\n"
+    file.write_text("".join(line.format(step) for step in range(1, 30)))
+    page = opened(browser, server, f"/?{WHOLE}")
+
+    changed(page, lambda: page.set_input_files("#log", file), "log")
+
+    assert "2.10 s" in page.inner_text("#answer")
+
+
+@pytest.mark.parametrize("path", ["/", f"/?{WHOLE}", "/compare?a.model=llama-3-8b", "/upload", "/search"])
+def test_nothing_moves_while_a_page_loads(browser, server, path):
+    page = opened(browser, server, path)
+
+    page.wait_for_load_state("networkidle")
+
+    assert page.evaluate("window.shifted") < 0.01
+
+
+CONTRASTS = """
+() => {
+  const lin = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : Math.pow((c + 0.055) / 1.055, 2.4); };
+  const lum = (c) => 0.2126 * lin(c[0]) + 0.7152 * lin(c[1]) + 0.0722 * lin(c[2]);
+  const parse = (t) => t.match(/[0-9.]+/g).map(Number);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = Array.from(e.childNodes).some((n) => n.nodeType === 3 && n.textContent.trim());
+    const box = e.getBoundingClientRect();
+    if (!own || !box.width || e.closest('svg') || e.tagName === 'OPTION') continue;
+    const [a, b] = [lum(parse(getComputedStyle(e).color)), lum(ground(e))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) found.push(e.tagName + ' ' + e.className + ' ' + ratio.toFixed(2));
+  }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("path", [f"/?{WHOLE}", f"/?{WHOLE}&tp=5", "/search", "/compare", "/upload"])
+def test_text_stands_out_from_its_ground(browser, server, path, scheme):
+    page = opened(browser, server, path, color_scheme=scheme)
+    for part in page.locator("details").all():
+        part.evaluate("part => { part.open = true; }")
+
+    assert page.evaluate(CONTRASTS) == []
+
+
+def test_a_keyboard_reaches_every_field_in_their_order_on_the_page(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.name || document.activeElement.textContent"))
+
+    fields = page.evaluate("Array.from(document.querySelectorAll('form [name]')).map(each => each.name)")
+    assert reached[0] == "To the answer"
+    order = [name for name in reached if name in fields]
+    assert order[: len(fields)] == fields
+    page.focus("[name=tp]")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+
+
+def test_a_narrow_screen_needs_no_scrolling_sideways(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}", screen={"width": 400, "height": 800})
+    page.set_viewport_size({"width": 400, "height": 800})
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
