@@ -105,10 +105,8 @@ def _crowd(address: tuple[str, int], seconds: float) -> None:
         each.join()
     times = [took for took, _ in told]
     bad = sum(status >= 500 for _, status in told)
-    print(
-        f"{USERS} users, {seconds:.0f} s         {len(told)} changes ({len(told) / seconds:.0f}/s), {bad} errors,"
-        f" {_told(times)}"
-    )
+    rate = f"{len(told)} changes ({len(told) / seconds:.0f}/s), {bad} errors"
+    print(f"{USERS} users, {seconds:.0f} s         {rate}, {_told(times)}")
 
 
 def _told(times: Sequence[float]) -> str:
