@@ -5,7 +5,7 @@ import json
 import pytest
 from foreign_cases import data_of, told
 
-from flopcast.io.foreign.deepspeed import KEYS
+from flopcast.io.foreign.keys import keys_of
 
 SMALL = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
 
@@ -147,7 +147,7 @@ def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault
     assert fault.fix == "did you mean gradient_accumulation_steps?"
 
 
-@pytest.mark.parametrize("key", sorted(KEYS.refused))
+@pytest.mark.parametrize("key", sorted(keys_of("deepspeed").refused))
 def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
     *sections, last = key.replace("*", "method").split(".")
 
@@ -157,7 +157,7 @@ def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
         return value | SMALL if "zero_optimization" not in value else SMALL | _merged(value)
 
     assert [fault.because for fault in told(json.dumps(nested(True)), "ds.json")] == [
-        f"{KEYS.refused[key]} is not modelled yet"
+        f"{keys_of('deepspeed').refused[key]} is not modelled yet"
     ]
     assert told(json.dumps(nested(False)), "ds.json") == ()
 

@@ -11,7 +11,7 @@ https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero
 and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
 """
 
-from flopcast.io.foreign.keys import Keys, under
+from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.sheet import AUTO, Asked, Sheet
 from flopcast.io.yaml_text import Document
 
@@ -27,90 +27,6 @@ OPTIMIZERS = {
     "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit", "sgd": "sgd_momentum", "adafactor": "adafactor",
 }  # fmt: skip
 
-KEYS = Keys(
-    program="DeepSpeed",
-    read=f"""
-    {TOTAL} {MICRO} {STEPS} {SEQUENCE} {TENSOR} fp16.enabled bf16.enabled bfloat16.enabled
-    communication_data_type optimizer.type
-    """
-    + under(
-        "zero_optimization",
-        """stage overlap_comm reduce_scatter reduce_bucket_size stage3_prefetch_bucket_size mics_shard_size
-        offload_optimizer.device offload_param.device cpu_offload cpu_offload_params""",
-    ),
-    free={
-        "how fast a model learns": """
-        optimizer.params.* scheduler.* gradient_clipping gradient_predivide_factor
-        zero_allow_untested_optimizer""",
-        "the scale of a loss is a number": under(
-            "fp16",
-            """loss_scale loss_scale_window initial_scale_power hysteresis min_loss_scale auto_cast
-            consecutive_hysteresis fp16_master_weights_and_grads""",
-        ),
-        "what is printed, saved and watched": """
-        steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard.* wandb.*
-        csv_monitor.*
-        comet.* monitor_config.* comms_logger.* flops_profiler.* checkpoint.* seed logging data_types.*
-        use_data_before_expert_parallel_ dataloader_drop_last zero_force_ds_cpu_optimizer aio.*
-        load_universal_checkpoint compile.* nebula.* timers.* autotuning.* train_steps""",
-        "how buffers are laid out": under(
-            "zero_optimization",
-            """contiguous_gradients allgather_partitions allgather_bucket_size sub_group_size
-            stage3_max_live_parameters stage3_max_reuse_distance stage3_param_persistence_threshold
-            stage3_model_persistence_threshold
-            stage3_gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save
-            load_from_fp32_weights elastic_checkpoint legacy_stage1 ignore_unused_parameters
-            round_robin_gradients memory_efficient_linear find_unused_parameters
-            cpu_offload_use_pin_memory
-            offload_optimizer.pin_memory offload_optimizer.buffer_count offload_optimizer.fast_init
-            offload_optimizer.pipeline_read offload_optimizer.pipeline_write offload_optimizer.nvme_path
-            offload_optimizer.buffer_size offload_optimizer.ratio offload_param.pin_memory
-            offload_param.buffer_count offload_param.buffer_size offload_param.max_in_cpu
-            offload_param.nvme_path pipeline_loading_checkpoint use_multi_rank_bucket_allreduce
-            stage3_use_all_reduce_for_fetch_params param_persistence_threshold
-            model_persistence_threshold
-            max_live_parameters max_reuse_distance prefetch_bucket_size""",
-        ),
-        "the program says whether anything is recomputed; this says how": under(
-            "activation_checkpointing",
-            "contiguous_memory_optimization number_checkpoints synchronize_checkpoint_boundary profile",
-        ),
-    },
-    left_out={
-        "prescale_gradients": "one more pass over gradients is left out",
-        "sparse_gradients": "gradients of tables are counted as dense",
-        "fp32_allreduce": "gradients are reduced in the type that communication_data_type names",
-        "activation_checkpointing.partition_activations": "nothing says that activations are recomputed; "
-        "if so, add plan.recompute=full plan.partition_activations=true",
-        "disable_allgather": "updated parameters are counted as gathered",
-        "torch_autocast.enabled": "weights are counted in 16 bits beside fp32 ones",
-        "zero_optimization.zero_hpz_partition_size": "a second shard inside a node (ZeRO++) is left out",
-        "zero_optimization.mics_hierarchical_params_gather": "parameters are gathered in one hop",
-        "pipeline.*": "the program decides whether it runs a pipeline: add plan.pipeline_parallel=N",
-    },
-    refused={
-        "zero_optimization.zero_quantized_weights": "quantised gathers (ZeRO++)",
-        "zero_optimization.zero_quantized_nontrainable_weights": "quantised gathers (ZeRO++)",
-        "zero_optimization.zero_quantized_gradients": "quantised reductions (ZeRO++)",
-        "activation_checkpointing.cpu_checkpointing": "offload of activations",
-        "elasticity.enabled": "a batch that depends on the number of devices (elasticity)",
-        "curriculum_learning.enabled": "sequences that grow while training (curriculum learning)",
-        "data_efficiency.enabled": "sequences that change while training (data efficiency)",
-        "progressive_layer_drop.enabled": "layers that are dropped at random",
-        "sparse_attention.mode": "sparse attention",
-        "compression_training.*": "compression while training",
-        "hybrid_engine.enabled": "generation beside training",
-        "amp.enabled": "NVIDIA Apex's mixed precision",
-        "quantize_training.enabled": "quantisation while training",
-        "eigenvalue.enabled": "eigenvalues while training",
-    },
-    fine={
-        "zero_optimization.zero_hpz_partition_size": (1,),
-        "pipeline.*": (True, "auto"),
-        "fp32_allreduce": (True,),
-    },
-)
-
 
 def read(document: Document, asked: Asked) -> Document:
     """The job of a DeepSpeed file, without model, cluster and batch of sequences.
@@ -121,7 +37,7 @@ def read(document: Document, asked: Asked) -> Document:
     ...     "zero_optimization": {"stage": 3}}, {}), Asked(devices=8)).data["plan"]
     {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
     """
-    sheet = Sheet(document, KEYS, asked)
+    sheet = Sheet(document, keys_of("deepspeed"), asked)
     tensor, sequence = sheet.count(TENSOR, least=0) or 1, sheet.count(SEQUENCE)
     share = sheet.first(TENSOR, SEQUENCE)
     replicas = sheet.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)

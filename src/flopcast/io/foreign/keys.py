@@ -5,14 +5,18 @@ built, or has nobody heard of it?
 Elsewhere: reading the values of keys that set something (sheet.py), each format's own table (its file).
 
 A key is written with dots, "zero_optimization.stage". A name that ends in ".*" stands for all
-keys below it.
+keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may include those of another.
 """
 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from flopcast.io.megatron.arguments import MANY_EDITS, edits
+from flopcast.io.yaml_text import read_yaml
 
 NOTHING: tuple[object, ...] = (
     None,
@@ -28,15 +32,6 @@ NOTHING: tuple[object, ...] = (
     {},
 )  # values that ask for nothing
 SHORTEST = 6  # of a last part that is told from a slip
-
-
-def under(section: str, names: str) -> str:
-    """Names with their section in front.
-
-    >>> under("fp16", "enabled loss_scale")
-    'fp16.enabled fp16.loss_scale'
-    """
-    return " ".join(f"{section}.{name}" for name in names.split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +55,7 @@ class Keys:
     """
 
     program: str
-    read: str
+    read: str = ""
     free: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +86,22 @@ class Keys:
             return None, False
         long = len(key.rpartition(".")[2]) >= SHORTEST
         return near[0], near[0] in weighty and long and edits(key, near[0]) < MANY_EDITS
+
+
+@cache
+def keys_of(name: str) -> Keys:
+    """The table of a format.
+
+    >>> keys_of("axolotl").program, keys_of("axolotl").costs_nothing("learning_rate")
+    ('Axolotl', True)
+    """
+    place = files(__package__).joinpath("tables", f"{name}.yaml")
+    data = read_yaml(place.read_bytes(), f"{name}.yaml").data
+    table: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
+    included = table.pop("includes", None)
+    free = (keys_of(included).free if included else {}) | table.get("free", {})
+    fine = {key: tuple(values) for key, values in table.get("fine", {}).items()}
+    return Keys(**table | {"free": free, "fine": fine})
 
 
 def covered(key: str, names: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ pytorch/torchtitan: torchtitan/config/job_config.py and config/configs.py (names
 torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded).
 """
 
-from flopcast.io.foreign.keys import Keys, under
+from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.names import read_model
 from flopcast.io.foreign.sheet import Asked, Sheet
 from flopcast.io.foreign.torchtitan_stages import read_stages
@@ -33,78 +33,6 @@ RECIPES = {
     "mxfp8": "mxfp8",
 }
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
-PARALLEL = f"""
-tensor_parallel_degree context_parallel_degree pipeline_parallel_degree {REPLICATE} {SHARD}
-enable_async_tensor_parallel context_parallel_rotate_method context_parallel_load_balancer
-expert_parallel_degree expert_tensor_parallel_degree fsdp_reshard_after_forward
-pipeline_parallel_schedule pipeline_parallel_split_points pipeline_parallel_layers_per_stage
-pipeline_parallel_microbatch_size pipeline_parallel_first_stage_less_layers
-pipeline_parallel_last_stage_less_layers
-"""
-
-KEYS = Keys(
-    program="torchtitan",
-    read=" ".join(under(section, PARALLEL) for section in SECTIONS)
-    + f"""
-    {OLD_SHARD} training.batch_size training.local_batch_size training.global_batch_size training.seq_len
-    training.compile training.mixed_precision_param training.mixed_precision_reduce training.dtype
-    training.enable_cpu_offload training.enable_fp8_linear training.enable_float8_linear compile.enable
-    compile.components model.name model.flavor model_spec.name model_spec.flavor model.converters
-    model_converters.converters float8.recipe_name quantize.linear.float8.recipe_name mx.recipe_name
-    float8.enable_float8_linear quantize.linear.mx.recipe_name optimizer.name activation_checkpoint.mode
-    activation_checkpoint.selective_ac_option
-    """,
-    free={
-        "what is printed, saved and watched": """
-        job.* profiling.* metrics.* checkpoint.* comm.* validation.* validator.* debug.*
-        memory_estimation.*
-        experimental.custom_import experimental.custom_args_module experimental.custom_model_path
-        dump_folder print_args description config_file training.gc_freq training.gc_debug training.seed
-        training.deterministic _type_ compile._type_ compile.backend training._type_ parallelism._type_
-        activation_checkpoint._type_ optimizer._type_ model_spec._type_ model_converters._type_""",
-        "how fast a model learns, and from what": """
-        lr_scheduler.* dataloader.* tokenizer.* optimizer.lr optimizer.beta1 optimizer.beta2
-        optimizer.eps
-        optimizer.weight_decay optimizer.implementation optimizer.fused optimizer.foreach
-        training.dataset training.dataset_path training.steps training.max_norm training.warmup_steps
-        training.data_parallel_type loss.* hf_assets_path model.tokenizer_path model.hf_assets_path
-        model.print_after_conversion model.tokenizer_type model.norm_type""",
-        "the model's own code, whose shape its name tells": "model_spec.*",
-        "how scales of 8 bits are kept": """
-        float8.enable_fsdp_float8_all_gather float8.precompute_float8_dynamic_scale_for_fsdp
-        float8.emulate
-        float8.force_recompute_fp8_weight_in_bwd float8.filter_fqns float8.moe_fqns_prototype
-        float8._type_
-        float8.scaling_type_input float8.scaling_type_weight float8.scaling_type_grad_output
-        quantize.linear.float8.* quantize.linear.mx.* mx.*""",
-        "how a recomputation is kept exact": under(
-            "activation_checkpoint",
-            """per_op_sac_force_recompute_mm_shapes_by_fqns early_stop preserve_rng_state determinism_check
-            debug visualize_memory_budget_pareto memory_budget""",
-        ),
-    },
-    left_out={
-        "training.mixed_precision_reduce": "gradients are reduced in fp32",
-        "parallelism.disable_loss_parallel": "the loss is counted as cut over tensor-parallel ranks",
-        "training.disable_loss_parallel": "the loss is counted as cut over tensor-parallel ranks",
-        "parallelism.enable_compiled_autograd": "the backward is counted as without compiled autograd",
-        "experimental.enable_compiled_autograd": "the backward is counted as without compiled autograd",
-        "optimizer.early_step_in_backward": "the update is counted behind the backward",
-        "parallelism.expert_parallel_comm_backend": "tokens travel as the stack's experts say",
-        "parallelism.pipeline_parallel_expert_parallel_overlap": "it acts under DualPipeV alone",
-        "quantize.grouped_mm.*": "products of experts are counted in bf16",
-    },
-    refused={
-        "fault_tolerance.enable": "replicas that come and go (torchft)",
-        "parallelism.pipeline_parallel_schedule_csv": "a schedule in another file (say plan.schedule=FILE)",
-        "parallelism.module_fqns_per_model_part": "chunks by modules' names (say plan.stage_layers)",
-    },
-    fine={
-        "training.mixed_precision_reduce": ("float32",),
-        "parallelism.expert_parallel_comm_backend": ("standard",),
-        "parallelism.pipeline_parallel_expert_parallel_overlap": (True,),
-    },
-)  # fmt: skip
 
 
 def read(document: Document, asked: Asked) -> Document:
@@ -116,7 +44,7 @@ def read(document: Document, asked: Asked) -> Document:
     ...     "training": {"local_batch_size": 1, "seq_len": 8192}}, {}), Asked(devices=8)).data["model"]
     {'base': 'llama-3.1-8b'}
     """
-    sheet = Sheet(document, KEYS, asked)
+    sheet = Sheet(document, keys_of("torchtitan"), asked)
     name, flavour = (
         sheet.first("model.name", "model_spec.name"),
         sheet.first("model.flavor", "model_spec.flavor"),

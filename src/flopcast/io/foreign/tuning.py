@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from flopcast.io import catalog
 from flopcast.io.foreign import deepspeed
+from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.sheet import AUTO, Sheet
 from flopcast.io.yaml_text import Document
 from flopcast.layers.adapters import FUSED, linears
@@ -38,25 +39,6 @@ STRATEGIES = {
     "no_shard": "0",
     "hybrid_shard": "hybrid",
     "hybrid_shard_zero2": "2",
-}
-FREE = {  # keys of TrainingArguments, which both have
-    "how fast the trainer learns": """
-    learning_rate lr_scheduler lr_scheduler_type lr_scheduler_kwargs.* warmup_steps warmup_ratio
-    weight_decay
-    max_grad_norm adam_beta1 adam_beta2 adam_epsilon adam_epsilon2 num_train_epochs num_epochs max_steps
-    optim_args optim_args.* seed data_seed group_by_length label_smoothing_factor neftune_noise_alpha
-    loraplus_lr_ratio loraplus_lr_embedding lora_alpha""",
-    "what the trainer prints, saves and watches": """
-    output_dir logging_steps logging_dir save_steps save_strategy save_total_limit save_only_model
-    save_safetensors eval_steps eval_strategy evaluation_strategy per_device_eval_batch_size report_to
-    run_name
-    resume_from_checkpoint hub_model_id push_to_hub hub_strategy plot_loss overwrite_output_dir do_train
-    do_eval
-    load_best_model_at_end metric_for_best_model ddp_timeout local_rank logging_first_step
-    include_tokens_per_second
-    include_num_input_tokens_seen disable_tqdm log_level remove_unused_columns early_stopping_patience
-    ddp_find_unused_parameters dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor
-    dataloader_drop_last trust_remote_code debug""",
 }
 
 
@@ -254,7 +236,9 @@ def _inline(sheet: Sheet, micro: int, precision: str) -> object:
     """DeepSpeed's settings inside the file, read as its own file is."""
     whole: Mapping[str, object] = sheet.document.data if isinstance(sheet.document.data, dict) else {}
     lines = {path[1:]: line for path, line in sheet.document.lines.items() if path[:1] == ("deepspeed",)}
-    inner = Sheet(Document(sheet.document.name, whole["deepspeed"], lines), deepspeed.KEYS, sheet.asked)
+    inner = Sheet(
+        Document(sheet.document.name, whole["deepspeed"], lines), keys_of("deepspeed"), sheet.asked
+    )
     stage = deepspeed.read_sharding(inner)
     changes = deepspeed.stack_changes(inner, stage, precision_bytes(precision))
     said = inner.raw(deepspeed.MICRO)
