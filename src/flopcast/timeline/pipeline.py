@@ -213,12 +213,13 @@ def play(
     lag = hop_s[g.lag]
     end = np.zeros(len(duration))
     end[: len(free_s)] = free_s
+    holds = bool((earliest > -np.inf).any())
     for low, high in pairwise(g.rounds.tolist()):
-        arrived = end[g.waits[low:high]]
-        arrived += lag[low:high]
-        ended = np.maximum.reduce(arrived, axis=1)
+        ended = end[low:high]
+        np.maximum.reduce(end.take(g.waits[low:high]) + lag[low:high], axis=1, out=ended)
         ended += duration[low:high]
-        end[low:high] = np.maximum(ended, earliest[low:high], out=ended)
+        if holds:
+            np.maximum(ended, earliest[low:high], out=ended)
     start = (end[g.waits] + lag).max(axis=1)
     held = end > start + duration
     return Played(graph=g, start_s=start, end_s=end, duration_s=duration, hop_s=hop_s, held=held)

@@ -10,6 +10,7 @@ exactly; shares of the busiest stage, with its waiting, give the breakdown.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -225,6 +226,7 @@ def mean_shares(run: Run) -> tuple[Share, ...]:
     return tuple(Share(item=share.item, path_s=share.path_s / stages) for share in shares)
 
 
+@lru_cache(maxsize=8)  # the plans of a batch share their passes
 def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
     """As `Simulated.counts`: of kernels all executions, of messages those on the critical path."""
     counts = simulated.counts.copy()
