@@ -6,6 +6,7 @@ Machines differ and are noisy: quote the ratios. Each figure is the median of se
 is one start of Python that imports numpy.
 """
 
+import json
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.search import PROBLEMS
 from flopcast.api import load_job, predict
 from flopcast.io.asked import job_from
 from flopcast.io.curves import load_book
@@ -23,6 +25,7 @@ from flopcast.timeline import pipeline
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "flopcast"
 JOB = PACKAGE / "catalog" / "jobs" / "paper" / "gpt-neox-20b-perlmutter-pp4-tp4-dp8.yaml"
+SEARCHED = ("--model", "llama-3-70b", "--cluster", "dgx-h100:64", "--plan", "gbs=1024")
 RUNS = 5
 
 
@@ -31,7 +34,7 @@ def main() -> None:
     yardstick = median(lambda: started([sys.executable, "-c", "import numpy"]))
     print(f"{'figure':58} {'seconds':>9} {'× yardstick':>12}")
     for name, seconds in figures(yardstick):
-        print(f"{name:58} {seconds:9.4f} {seconds / yardstick:12.2f}")
+        print(f"{name:58} {seconds:9.3g} {seconds / yardstick:12.3g}")
 
 
 def figures(yardstick: float) -> list[tuple[str, float]]:
@@ -49,6 +52,18 @@ def figures(yardstick: float) -> list[tuple[str, float]]:
         (f"screen {len(plans)} plans of GPT-3 175B", screened),
         ("  one plan of those", screened / len(plans)),
         ("load a job file", median(lambda: timed(lambda: load_job(JOB)))),
+        *(row for name in PROBLEMS for row in of_space(name)),
+        (f"flopcast search {' '.join(SEARCHED)}, cold", started(flopcast("search", *SEARCHED))),
+    ]
+
+
+def of_space(name: str) -> list[tuple[str, float]]:
+    """Screening a whole space of search.py in a process of its own: once, as it takes seconds."""
+    command = [sys.executable, "-m", "benchmarks.search", name]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return [
+        (f"screen the space {name!r}, cold process", found["process_s"]),
+        (f"  one plan of its {found['candidates']:,}", found["screen_s"] / found["candidates"]),
     ]
 
 
