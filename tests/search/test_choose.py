@@ -188,7 +188,7 @@ def test_uneven_stages_hold_every_block_and_are_as_equal_as_can_be(blocks, stage
 def test_blocks_that_no_number_of_stages_divides_get_stages_all_the_same():
     model = LARGE | {"blocks": [LARGE["blocks"][0] | {"count": 47}]}  # a prime
 
-    job = make_job(model=model, cluster="dgx-a100:2", plan="auto gbs=64 pp=4")
+    job = make_job(model=model, cluster="dgx-a100:2", plan="auto gbs=64 pp=4 vpp=1")
 
     dealt = job.plan.model_copy(update={"stage_layers": dealt_out(47, 4)})
     even_s, level_s = (

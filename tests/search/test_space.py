@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from flopcast.errors import SpecError
 from flopcast.io.curves import load_book
-from flopcast.search.grid import batches, num_plans, plan_at
+from flopcast.search.grid import batches, dealt_evenly, num_plans, plan_at
 from flopcast.search.screen import screen, screen_each
 from flopcast.search.space import Space
 from flopcast.spec.divisors import dealt_out, divisors
@@ -42,7 +42,9 @@ def test_every_way_to_divide_the_devices_is_in_the_space_once():
         (8 // tp // pp, tp, pp, virtual, micro)
         for tp, pp in product(divisors(8), divisors(8))
         if 8 % (tp * pp) == 0
-        for virtual in (divisors(8 // pp) if pp > 1 else (1,))
+        for virtual in (range(1, 9) if pp > 1 else (1,))
+        if 8 % (pp * virtual) == 0
+        or 10 % (pp * virtual) == 0  # equal without the ends of the model, or with
         for micro in (1, 2)
     }
     names = ("data_parallel", "tensor_parallel", "pipeline_parallel", "virtual_stages", "micro_batch")
@@ -159,6 +161,30 @@ def test_several_numbers_of_devices_are_several_clusters():
 def test_a_number_of_devices_that_is_no_number_of_nodes_is_refused():
     with pytest.raises(SpecError, match="multiple of 8"):
         num_plans(JOB, Space(gpus=12))
+
+
+def test_chunks_that_are_equal_with_the_ends_of_the_model_list_their_blocks():
+    """One block a chunk, none at both ends: as Llama 3 405B with 126 blocks, arXiv:2407.21783, 3.3.2."""
+    job = with_blocks(JOB, 14)
+
+    plans = plans_of(job, Space(**SMALL | {"vpp": 4}, pp=4, tp=1, dp_shard=0))
+
+    listed = [plan for plan in plans if plan.virtual_stages == 4]
+    assert {plan.stage_layers for plan in listed} == {(0, *[1] * 14, 0)}
+    assert all(check(job.model_copy(update={"plan": plan})) == () for plan in listed)
+
+
+@pytest.mark.parametrize("blocks", [61, 62, 80, 126])
+def test_no_chunk_that_a_space_deals_out_is_much_longer_than_its_stage_allows(blocks):
+    for stages, virtual in product((2, 4, 8, 16), range(2, 9)):
+        held = np.array(dealt_out(blocks, stages * virtual))
+        held[[0, -1]] += 1
+        fullest = held.reshape(virtual, stages).sum(axis=0).max()
+
+        even = dealt_evenly(blocks, stages, virtual)
+
+        equal = blocks % (stages * virtual) == 0
+        assert even == (equal or (held.min() > 0 and held.max() <= 1.1 * fullest / virtual))
 
 
 def test_stages_that_blocks_do_not_divide_have_one_chunk_and_uneven_blocks():

@@ -19,13 +19,16 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.layers.experts import Experts
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, Space, usual_batch
-from flopcast.spec.divisors import divisors
+from flopcast.spec.divisors import dealt_out, divisors
 from flopcast.spec.job import Job
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import NUMERIC, Plan, Plans
+from flopcast.spec.rows import alike
 
 SHARDED = 3  # the ZeRO stage that shards parameters
+FEW_CHUNKS = 4  # on a stage, that are tried whether they divide anything or not
+EVEN_RATIO = 1.1  # of the longest chunk to the mean one of the fullest stage
 BATCH_ROWS = 2**18  # of one batch, at most
 Table = dict[str, Counts]  # columns of one length, (rows,)
 
@@ -223,11 +226,37 @@ def _cuts(job: Job, space: Space) -> Table:
     table["data_parallel"] = devices / reduce(np.multiply, table.values())
     if space.data_parallel:
         table = _kept(table, np.isin(table["data_parallel"], space.data_parallel))
-    asked = space.virtual_stages or tuple(divisors(blocks))
+    usual = {*divisors(blocks), *divisors(blocks + 2), *range(1, FEW_CHUNKS + 1)}
+    asked = space.virtual_stages or tuple(sorted(usual))
     table = _joined(table, "virtual_stages", _column(asked))
     virtual, stages = table["virtual_stages"], table["pipeline_parallel"]
-    table = _kept(table, (virtual == 1) | ((stages > 1) & (blocks % (stages * virtual) == 0)))
+    equal = alike([stages, virtual])
+    pairs = np.stack([stages, virtual], axis=1)[equal.first].astype(int).tolist()
+    even = np.array([dealt_evenly(blocks, *pair) for pair in pairs], dtype=bool)[equal.group]
+    table = _kept(table, (virtual == 1) | ((stages > 1) & even))
     return _with_experts(job, space, table)
+
+
+def dealt_evenly(blocks: int, stages: int, virtual: int) -> bool:
+    """Whether no chunk is much longer than the mean one of the fullest stage, the ends a block each.
+
+    Chunks of one round run side by side: where some are twice as long as others, a step takes a seventh
+    longer than screening says, and there are better plans.
+
+    Examples
+    --------
+    Llama 3 405B with one block a chunk, less at both ends; DeepSeek-V3, with one or two:
+
+    >>> dealt_evenly(126, 16, 8), dealt_evenly(61, 16, 3)
+    (True, False)
+    """
+    chunks = stages * virtual
+    if blocks % chunks == 0 or chunks > blocks + 2:
+        return blocks % chunks == 0
+    held = np.array(dealt_out(blocks, chunks))
+    held[[0, -1]] += 1
+    fullest = held.reshape(virtual, stages).sum(axis=0).max()
+    return bool(held.max() * virtual <= EVEN_RATIO * fullest)
 
 
 def _with_experts(job: Job, space: Space, table: Table) -> Table:

@@ -176,7 +176,9 @@ class Space(Noun):
         "expert_tensor_parallel", "etp", "default: 1, tensor_parallel"
     )
     pipeline_parallel: Numbers = _degrees("pipeline_parallel", "pp", "default: every divisor")
-    virtual_stages: Numbers = _degrees("virtual_stages", "vpp", "default: all that divide a stage's blocks")
+    virtual_stages: Numbers = _degrees(
+        "virtual_stages", "vpp", "default: those that make chunks equal, and a few"
+    )
     micro_batch: Numbers = _degrees("micro_batch", "mbs", "default: every divisor of a reasonable size")
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(words)] = Field(
         default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="default: both"

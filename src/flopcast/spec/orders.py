@@ -1,6 +1,6 @@
 """What differs between the rows of one batch besides numbers: orders of tasks, and lists of blocks.
 
-Answers: which rows run interleaved, which list their blocks because stages do not divide them?
+Answers: which rows run interleaved, which list their blocks because chunks do not divide them?
 Elsewhere: the batches (plan.py), the orders (schedules/), the lists (divisors.py).
 
 The structure of a batch may leave its schedule at "auto", which is 1F1B for rows of one chunk a stage and
@@ -32,11 +32,10 @@ def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
 
 
 def uneven(plans: Plans) -> np.ndarray:
-    """Rows whose blocks are listed, stage by stage, because they do not divide, (plans, 1)."""
+    """Rows whose blocks are listed, chunk by chunk, because they do not divide, (plans, 1)."""
     if _listed(plans):
         return np.zeros(plans.virtual_stages.shape, dtype=bool)
-    rest = plans.uneven_blocks % plans.pipeline_parallel
-    rows: np.ndarray = (plans.virtual_stages == 1) & (rest != 0)
+    rows: np.ndarray = plans.uneven_blocks % (plans.pipeline_parallel * plans.virtual_stages) != 0
     return rows
 
 
@@ -47,8 +46,7 @@ def _listed(plans: Plans) -> bool:
 
 def stage_layers(plans: Plans, row: int) -> tuple[int, ...]:
     """The blocks of every chunk that a row lists; () where the stack deals them out."""
-    stages, chunks = int(plans.pipeline_parallel[row, 0]), int(plans.virtual_stages[row, 0])
-    divide = chunks > 1 or plans.uneven_blocks % stages == 0
-    return (
-        plans.structure.stage_layers if divide or _listed(plans) else dealt_out(plans.uneven_blocks, stages)
-    )
+    chunks = int(plans.pipeline_parallel[row, 0] * plans.virtual_stages[row, 0])
+    if _listed(plans) or plans.uneven_blocks % chunks == 0:
+        return plans.structure.stage_layers
+    return dealt_out(plans.uneven_blocks, chunks)

@@ -45,11 +45,9 @@ def _largest_chunk(case: Case) -> np.ndarray:
         return np.full((case.plans.size, 1), float(max(case.plans.structure.stage_layers)))
     blocks = sum(block.count for block in case.model.blocks)
     chunks: np.ndarray = np.ceil(blocks / (case.plans.pipeline_parallel * case.plans.virtual_stages))
-    for row in alike([case.plans.pipeline_parallel[:, 0]]).first.tolist():
-        listed = stage_layers(case.plans, row)
-        here = case.plans.pipeline_parallel == case.plans.pipeline_parallel[row]
-        chunks = np.where(here & uneven(case.plans), max(listed, default=0), chunks)
-    return chunks
+    equal = alike([case.plans.pipeline_parallel[:, 0], case.plans.virtual_stages[:, 0]])
+    listed = [max(stage_layers(case.plans, row), default=0) for row in equal.first.tolist()]
+    return np.where(uneven(case.plans), np.array(listed)[equal.group][:, None], chunks)
 
 
 RULES: tuple[Rule, ...] = (
