@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,8 @@ from sample_reports import PARTS, report_of, sample_report
 from flopcast.io.curves import load_book
 from flopcast.report.events import memory_by_category
 from flopcast.report.html import as_html
-from flopcast.report.page.limits import LIMITS, by_limit, limits, saved_share
+from flopcast.report.page.limits import LIMITS, by_limit, limits, moved
+from flopcast.report.page.limits import axis as limits_axis
 from flopcast.report.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
 from flopcast.report.page.over_time import TIME_UNITS, stacked
 from flopcast.report.page.pipeline import (
@@ -27,10 +29,12 @@ from flopcast.report.page.pipeline import (
     tasks_as_data,
 )
 from flopcast.report.page.roofline import axes, kernels, roofline
-from flopcast.report.page.scaling import GROWN, KEPT, scaling
+from flopcast.report.page.scaling import GROWN, KEPT, MONEY, RATE, drawing, scaling
 from flopcast.report.page.scaling import axes as scaling_axes
 from flopcast.report.page.where import parts
 from flopcast.search.scaled import RATIOS, scaled
+from flopcast.timeline.uncertainty import NO_LEVER, interval, saved_share
+from flopcast.units import show_seconds
 
 EVERY = pytest.mark.parametrize("name", PARTS)
 PIPELINES = pytest.mark.parametrize("name", ["batched", "interleaved", "sequential", "reduced beside"])
@@ -365,7 +369,10 @@ def test_products_are_bound_by_the_engine_and_norms_by_memory():
 
 def test_ten_percent_faster_saves_what_the_step_says():
     """A step of which a share s scales with a factor lasts 1 - s + s / 1.1 when it is 10 % faster."""
-    for factor in sample_report("batched").factors:
+    factors = [one for one in sample_report("batched").factors if not one.name.startswith(NO_LEVER)]
+
+    assert len(factors) > 5
+    for factor in factors:
         shorter = 1 - factor.share + factor.share / 1.1
         assert saved_share(factor) == pytest.approx(1 - shorter, rel=1e-12)
 
@@ -378,6 +385,27 @@ def test_bars_of_factors_are_as_wide_as_their_intervals(name):
 
     wide = [factor.share * factor.log_sigma_factor for factor in report.factors[: len(widths)]]
     assert np.array(widths) / widths[0] == pytest.approx(np.array(wide) / wide[0], abs=2e-3)
+
+
+def test_the_axis_of_factors_tells_the_step_at_the_ends_of_their_intervals():
+    """The widest bar reaches from end to end: to the bounds of a step that hangs on it alone."""
+    report = sample_report("one stage")
+    widest = report.factors[0]
+    axis = limits_axis(report)
+
+    low_s, high_s = interval(report.step_time_s, (widest,))
+
+    assert moved(report, axis.low) == show_seconds(low_s)
+    assert moved(report, axis.high) == show_seconds(high_s)
+
+
+def test_a_curve_without_prices_has_no_drawing_of_money(curve):
+    _, steps = curve
+
+    html = scaling([replace(one, many_usd=None) for one in steps]).html
+
+    assert 'id="rate-drawing"' in html
+    assert 'id="money-drawing"' not in html
 
 
 # other numbers of devices
@@ -423,13 +451,16 @@ def test_a_kept_batch_ends_where_a_replica_has_no_micro_batch_left(curve):
     assert most == {KEPT: 8 * 4, GROWN: 8 * max(RATIOS)}  # 16 sequences over 16 replicas
 
 
-def test_marks_of_the_curve_stand_at_devices_and_rate(curve):
+@pytest.mark.parametrize("quantity", [RATE, MONEY], ids=lambda each: each.key)
+def test_marks_of_the_curve_stand_at_devices_and_their_quantity(curve, quantity):
     _, steps = curve
-    across, up = scaling_axes(steps)
+    across, up = scaling_axes(steps, quantity)
 
-    marks = re.findall(r"translate\(([\d.]+),([\d.]+)\)", scaling(steps).html)
+    marks = re.findall(r"translate\(([\d.]+),([\d.]+)\)", drawing(steps, quantity))
 
-    expected = {(across.at(one.num_devices), up.at(one.tokens_per_s)) for one in steps}
+    values = {"rate": lambda one: one.tokens_per_s, "money": lambda one: one.many_usd}
+    expected = {(across.at(one.num_devices), up.at(values[quantity.key](one))) for one in steps}
+    assert drawing(steps, quantity) in scaling(steps).html
     assert len(marks) == len(steps)
     for x, y in marks:
         assert any(abs(float(x) - a) < 0.06 and abs(float(y) - b) < 0.06 for a, b in expected)

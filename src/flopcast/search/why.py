@@ -13,18 +13,10 @@ from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
 from flopcast.search.room import played_ratio, room_bytes
+from flopcast.timeline.uncertainty import saved_share
 from flopcast.units import show, show_seconds
 
-FASTER_RATIO = 1.1  # of a factor, in sentences about what limits the best
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
-NO_LEVER = (
-    "jitter",
-    "unexplained",
-    "uncalibrated",
-    "in_training_derate",
-    "extrapolated",
-    "borrowed",
-)  # nobody buys these
 
 
 def why_first(found: Found) -> str:
@@ -113,11 +105,7 @@ def _largest(played: Exact) -> str:
 
 def _levers(played: Exact) -> str:
     """What a step would gain if what a factor scales were faster: as long as its critical path stays."""
-    gains = [
-        ((1.0 - 1.0 / FASTER_RATIO) * factor.share, factor.name)
-        for factor in played.factors
-        if not factor.name.startswith(NO_LEVER)
-    ]
+    gains = [(saved_share(factor), factor.name) for factor in played.factors]
     some = sorted(gains, reverse=True)[:3]
     return ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
 

@@ -5,6 +5,7 @@ interval for each unknown?
 Elsewhere: factors and their shares (timeline/uncertainty.py), single kernels (roofline.py).
 """
 
+import math
 from html import escape
 
 from flopcast.cost.factors import NINETY_PERCENT
@@ -14,12 +15,11 @@ from flopcast.report.page.drawing import Axis, figure
 from flopcast.report.page.shell import Section
 from flopcast.report.page.table import Cell, bar, seconds, share, table
 from flopcast.report.report import BUBBLE, JITTER, Report
-from flopcast.timeline.uncertainty import Sensitivity
+from flopcast.timeline.uncertainty import saved_share
 from flopcast.units import Number, show_seconds
 
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
-FASTER_RATIO = 1.1
 HOST = "launches and the host"
 LIMITS = (
     "the matrix engine",
@@ -56,11 +56,6 @@ def _limit(report: Report, item: Item | None) -> str:
     return LIMITS[0] if compute_s > (need.moved_bytes / device.memory_bytes_per_s).max() else LIMITS[1]
 
 
-def saved_share(factor: Sensitivity) -> float:
-    """How much shorter the step is if what a factor scales is 10 % faster, as long as its path stays."""
-    return factor.share * (1.0 - 1.0 / FASTER_RATIO)
-
-
 def limits(report: Report) -> Section:
     """Two tables, and the interval as bars."""
     kinds = [
@@ -78,14 +73,14 @@ def limits(report: Report) -> Section:
             share(factor.share),
             share(factor.log_sigma_factor),
             share(factor.share * factor.log_sigma_factor),
-            share(saved_share(factor)),
+            share(saved_share(factor)) if saved_share(factor) else "–",
         )
         for factor in report.factors
     ]
     headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
     told = (
         "What the interval hangs on, widest first. A share is how much of the step's critical path a factor"
-        " scales; shares overlap, as one kernel has several factors."
+        " scales; shares overlap, as one kernel has several factors. What nobody can buy saves nothing."
     )
     return Section(
         key="limits",
@@ -101,16 +96,20 @@ def limits(report: Report) -> Section:
     )
 
 
+def axis(report: Report) -> Axis:
+    """Logarithms of the step over what is predicted, as far as the widest factor reaches."""
+    reach = max(NINETY_PERCENT * abs(one.share) * one.log_sigma_factor for one in report.factors) or 1.0
+    return Axis(low=-reach, high=reach, start=LEFT, end=RIGHT)
+
+
 def _drawing(report: Report) -> str:
     """The step between the bounds of each factor alone, the widest first."""
-    drawn_factors = report.factors[:MOST_DRAWN]
-    reach = max(NINETY_PERCENT * abs(one.share) * one.log_sigma_factor for one in drawn_factors) or 1.0
-    across = Axis(low=-reach, high=reach, start=LEFT, end=RIGHT)
+    drawn_factors, across = report.factors[:MOST_DRAWN], axis(report)
     base = len(drawn_factors) * ROW_HEIGHT + 6
     lines = [
         f'<path class="grid" d="M{across.at(tick):.1f},0V{base}"/>'
         f'<text x="{across.at(tick):.1f}" y="{base + 18}" text-anchor="middle">'
-        f"{_moved(report, tick)}</text>"
+        f"{moved(report, tick)}</text>"
         for tick in across.ticks
     ]
     for row, one in enumerate(drawn_factors):
@@ -130,6 +129,6 @@ def _drawing(report: Report) -> str:
     return figure("limits-drawing", title, described, base + 28, "".join(lines), escape(described))
 
 
-def _moved(report: Report, tick: Number) -> str:
-    """The step that much longer, in logarithms near enough to a ratio."""
-    return show_seconds(report.step_time_s * (1.0 + tick)) if tick else show_seconds(report.step_time_s)
+def moved(report: Report, tick: Number) -> str:
+    """The step so much longer; `tick` is the logarithm of a ratio."""
+    return show_seconds(report.step_time_s * math.exp(tick))

@@ -4,7 +4,7 @@ Answers: what does a page say of other numbers of devices?
 Elsewhere: the predictions themselves, which whoever asks for a page makes (search/scaled.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -12,9 +12,9 @@ from flopcast.report.costs import show_usd
 from flopcast.report.page.drawing import Axis, figure, grid, legend, names
 from flopcast.report.page.shell import Section
 from flopcast.report.page.table import Cell, Quantity, rate, seconds, share, table
-from flopcast.units import show
+from flopcast.units import Number, show
 
-HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 380, 110, 985, 14, 330
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 340, 136, 985, 14, 290
 KEPT, GROWN = "same global batch", "batch grows with the devices"
 SHAPES = {KEPT: (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"), GROWN: (1, "M-4.5,-4.5H4.5V4.5H-4.5z")}
 
@@ -58,16 +58,46 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
     )  # fmt: skip
     told = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
     several = len({one.num_devices for one in steps}) > 1
+    curves = [RATE, MONEY] if all(one.many_usd is not None for one in steps) else [RATE]
+    drawn = "".join(drawing(steps, curve) for curve in curves) if several else ""
     return Section(
-        key="scaling",
-        heading="More and fewer devices",
-        html=(_drawing(steps) if several else "") + table(told, headings, rows),
+        key="scaling", heading="More and fewer devices", html=drawn + table(told, headings, rows)
     )
 
 
-def axes(steps: Sequence[ScaledStep]) -> tuple[Axis, Axis]:
-    """Devices to the right, tokens per second upwards, both by logarithms, so that linear is straight."""
-    devices, rates = [one.num_devices for one in steps], [one.tokens_per_s for one in steps]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """One quantity against devices: how it is called, read off a step, and shown."""
+
+    key: str
+    name: str
+    of: Callable[[ScaledStep], Number]
+    show: Callable[[Number], str]
+    logarithmic: bool
+    told: str
+
+
+RATE = Curve(
+    key="rate",
+    name="tokens/s",
+    of=lambda one: one.tokens_per_s,
+    show=lambda value: show(value, "tokens/s"),
+    logarithmic=True,
+    told="Tokens per second against devices, both by logarithms: a straight diagonal is perfect scaling.",
+)
+MONEY = Curve(
+    key="money",
+    name="1e12 tokens",
+    of=lambda one: one.many_usd or 0.0,
+    show=show_usd,
+    logarithmic=False,
+    told="Dollars for 1e12 tokens against devices.",
+)
+
+
+def axes(steps: Sequence[ScaledStep], curve: Curve) -> tuple[Axis, Axis]:
+    """Devices to the right, by logarithms, and the curve's quantity upwards."""
+    devices, values = [one.num_devices for one in steps], [curve.of(one) for one in steps]
     across = Axis(
         low=min(devices) / 1.15,
         high=max(devices) * 1.15,
@@ -76,35 +106,29 @@ def axes(steps: Sequence[ScaledStep]) -> tuple[Axis, Axis]:
         logarithmic=True,
         marked=tuple(sorted(set(devices))),
     )
-    up = Axis(low=min(rates) / 1.3, high=max(rates) * 1.3, start=BOTTOM, end=TOP, logarithmic=True)
-    return across, up
+    low, high = (min(values) / 1.3, max(values) * 1.3) if curve.logarithmic else (0.0, max(values) * 1.1)
+    return across, Axis(low=low, high=high, start=BOTTOM, end=TOP, logarithmic=curve.logarithmic)
 
 
-def _drawing(steps: Sequence[ScaledStep]) -> str:
+def drawing(steps: Sequence[ScaledStep], curve: Curve) -> str:
     """A line for each way to scale; hollow marks do not fit."""
-    across, up = axes(steps)
-    lines = [*grid(across, up, lambda value: f"{value:g}", lambda value: show(value, "tokens/s"))]
+    across, up = axes(steps, curve)
+    lines = [*grid(across, up, lambda value: f"{value:g}", curve.show)]
     for batch, (hue, shape) in SHAPES.items():
         mine = sorted((one for one in steps if one.batch == batch), key=lambda one: one.num_devices)
-        points = [(across.at(one.num_devices), up.at(one.tokens_per_s)) for one in mine]
+        points = [(across.at(one.num_devices), up.at(curve.of(one))) for one in mine]
         if len(points) > 1:
             corners = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
             lines.append(f'<path class="line-{hue}" d="M{corners}"/>')
         for one, (x, y) in zip(mine, points, strict=True):
-            told = (
-                f"{one.num_devices} devices, {batch}: {show(one.tokens_per_s, 'tokens/s')}"
-                f"{'' if one.fits else '; does not fit'}"
-            )
+            told = f"{one.num_devices} devices, {batch}: {curve.show(curve.of(one))}"
             kind = f"hue-{hue}" if one.fits else f"line-{hue}"
             lines.append(
-                f'<g><title>{escape(told)}</title><path class="{kind}" d="{shape}"'
-                f' transform="translate({x:.1f},{y:.1f})"/></g>'
+                f"<g><title>{escape(told)}{'' if one.fits else '; does not fit'}</title>"
+                f'<path class="{kind}" d="{shape}" transform="translate({x:.1f},{y:.1f})"/></g>'
             )
-    drawn = "".join(lines) + names(across, up, "devices", "tokens/s")
-    described = (
-        "Tokens per second against devices, both by logarithms: a straight diagonal is perfect scaling."
-    )
+    drawn = "".join(lines) + names(across, up, "devices", curve.name)
+    title = f"{curve.name.capitalize()} by devices"
     shown = [(hue, name) for name, (hue, _) in SHAPES.items() if any(one.batch == name for one in steps)]
-    return figure(
-        "scaling-drawing", "Rate by devices", described, HEIGHT, drawn, legend(shown) + escape(described)
-    )
+    below = f"{legend(shown)}<p>{curve.told} Hollow marks do not fit.</p>"
+    return figure(f"{curve.key}-drawing", title, curve.told, HEIGHT, drawn, below)
