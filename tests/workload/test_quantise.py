@@ -123,12 +123,33 @@ def test_a_cast_reads_16_bits_once_or_twice_and_writes_a_copy_for_each_layout(re
 
 
 @pytest.mark.parametrize(
-    ("recipe", "left"), [("fp8", 0.0), ("fp8_current", 2 + 2), ("mxfp8", 2 + 2 * 33 / 32)]
+    ("recipe", "left"),
+    [
+        ("fp8", 0.0),
+        ("fp8_current", 2 + 2),
+        ("mxfp8", 2 + 2 * 33 / 32),
+        ("nvfp4", 4 + 2 * 9 / 16),  # largest values are found after a transform that no norm makes
+    ],
 )
 def test_a_norm_that_does_part_of_a_cast_saves_passes_of_both(recipe, left):
     found = casts(block(recipe).forward)
 
     assert found.get("attention.qkv_cast", 0.0) == pytest.approx(LENGTH * HIDDEN * left)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_rows_and_transformed_columns_in_two_kernels_cost_one_more_read_of_all_but_weights(recipe):
+    """csrc/quantizer.cpp of Transformer Engine: up to 2.13 in two kernels, since 2.14 in one."""
+    stacks = BLACKWELL, stack_with(BLACKWELL, narrow={"fused_transform": False})
+    blocks = [block(recipe, stack=stack) for stack in stacks]
+    forward, backward = (
+        [casts(getattr(found, name)) for found in blocks] for name in ("forward", "backward")
+    )
+    more = LENGTH * HIDDEN * 2 if recipe == "nvfp4" else 0.0
+
+    for fused, apart, name in ((*forward, "out_cast"), (*backward, "out_gradient_cast.dgrad")):
+        assert apart[f"attention.{name}"] == fused[f"attention.{name}"] + more
+    assert forward[0]["attention.out_weight_cast"] == forward[1]["attention.out_weight_cast"]
 
 
 def test_a_norm_that_is_a_chain_of_kernels_writes_16_bits():

@@ -36,6 +36,10 @@ class Recipe:
     norm_passes : int
         Passes over the wide tensor that are saved where a norm makes it: both its write and the cast's read
         where the norm writes narrow elements itself, the first read where it finds the largest value.
+    transforms : bool
+        Whether columns of inputs and gradients go through a Hadamard transform before they are cast, which
+        a norm knows nothing of; one more read, unless the stack casts rows and columns together
+        (`fused_transform`). Weights are not transformed.
     agrees : str
         Which ranks agree on largest values: all of a "stage" once a pass (delayed scaling), those of one
         tensor ("tensor") where it is gathered, or none.
@@ -54,6 +58,7 @@ class Recipe:
     format: str
     reads: int
     norm_passes: int
+    transforms: bool = False
     agrees: Literal["stage", "tensor", ""]
     both_layouts: bool
     narrow_updates: bool
@@ -99,14 +104,15 @@ RECIPES: dict[str, Recipe] = {
         narrow_updates=False,
         source=f"arXiv:2506.08027, section 3; MXFP8BlockScaling: {TE}/tensor/mxfp8_tensor.py",
     ),
-    "nvfp4": Recipe(  # Hadamard transform and stochastic rounding happen inside the passes of the cast
+    "nvfp4": Recipe(  # stochastic rounding happens inside the passes of the cast
         format="nvfp4",
         reads=2,
-        norm_passes=1,
+        norm_passes=0,
+        transforms=True,
         agrees="tensor",
         both_layouts=True,
         narrow_updates=False,
-        source=f"arXiv:2509.25149, sections 2 and 4; NVFP4BlockScaling: {TE}/tensor/nvfp4_tensor.py",
+        source=f"arXiv:2509.25149, sections 2 and 4; NVFP4Quantizer: {TE}/csrc/quantizer.cpp",
     ),
 }
 
@@ -150,6 +156,9 @@ class NarrowProducts(Noun):
     block_scaled_norms : bool
         Whether norms write elements with block scales themselves: under MXFP8, where
         `NVTE_NORM_FWD_USE_CUDNN=1` has Transformer Engine use cuDNN's norms.
+    fused_transform : bool
+        Whether one kernel casts rows and transformed columns (`nvte_quantize_with_hadamard_transform`,
+        since Transformer Engine 2.14, pull request 2555), or two, each of which reads the wide tensor.
     transposes : bool
         Whether per-tensor scaled operands need a transposed copy of their own, as engines of Hopper do.
         A job sets it by its device; this is what holds where no device is known.
@@ -162,6 +171,7 @@ class NarrowProducts(Noun):
     narrow_gathers: bool = Field(default=True, description="tensor-parallel gathers of narrow elements")
     narrow_dispatch: bool = Field(default=False, description="tokens go to experts in narrow elements")
     block_scaled_norms: bool = Field(default=False, description="norms write MXFP8 themselves")
+    fused_transform: bool = Field(default=True, description="nvfp4: one kernel casts both layouts")
     transposes: bool = Field(default=True, description="set by the device of a job")
     wide_first_blocks: int = Field(default=0, ge=0, description="first blocks left in bf16")
     wide_last_blocks: int = Field(default=0, ge=0, description="last blocks left in bf16")

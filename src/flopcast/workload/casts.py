@@ -51,9 +51,14 @@ class Casts:
         writes_blocks = self.recipe.format == "mxfp8" and self.stack.block_scaled_norms
         return BOTH_PASSES if writes_blocks else self.recipe.norm_passes
 
+    def weight_bytes_of(self, wide_bytes: float) -> float:
+        """Bytes that the cast of one element of a weight moves, in each layout."""
+        return self.recipe.reads * wide_bytes + self.layouts * self.size_bytes
+
     def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
-        """Bytes that one element's cast moves, less those that its norm saves."""
-        passes = self.recipe.reads - (self.norm_passes if after_norm else 0)
+        """Bytes that the cast of an input or a gradient moves, an element, less those that its norm saves."""
+        apart = self.recipe.transforms and not self.stack.fused_transform
+        passes = self.recipe.reads + int(apart) - (self.norm_passes if after_norm else 0)
         return max(passes * wide_bytes + layouts * self.size_bytes, 0.0)
 
 
@@ -105,10 +110,9 @@ def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
     if not is_narrow(item) or not isinstance(work, Product):
         return
     groups = work.groups if isinstance(work, GroupedMatmul) else ONE
-    wide_bytes = ELEMENT_BYTES[work.dtype]
     yield Quantise(
         elements=groups * work.n * work.k,
-        each_bytes=cast.bytes_of(wide_bytes, cast.layouts),
+        each_bytes=cast.weight_bytes_of(ELEMENT_BYTES[work.dtype]),
         dtype=work.dtype,
     )
 
