@@ -56,7 +56,7 @@ class Casts:
         return self.recipe.reads * wide_bytes + self.layouts * self.size_bytes
 
     def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
-        """Bytes that the cast of an input or a gradient moves, an element, less those that its norm saves."""
+        """Bytes that an input's or gradient's cast moves, an element, less those that its norm saves."""
         apart = self.recipe.transforms and not self.stack.fused_transform
         passes = self.recipe.reads + int(apart) - (self.norm_passes if after_norm else 0)
         return max(passes * wide_bytes + layouts * self.size_bytes, 0.0)
