@@ -1,7 +1,7 @@
 """Is the screen right? Small spaces played whole, large ones as far as anybody will wait.
 
     .venv/bin/python -m benchmarks.screen_right [NAME ...]     each of 20 problems, or those that are named
-    .venv/bin/python -m benchmarks.screen_right --large        four large ones: the 2,000 that screen best
+    .venv/bin/python -m benchmarks.screen_right large          four large ones: the 2,000 that screen best
 
 Every feasible plan of a problem is screened and played exactly, and the same question is searched as a
 user would ask it. Printed are the place of the exact optimum in the order of the screen (a search plays the
@@ -174,8 +174,8 @@ def study(name: str, problem: Problem, most: int) -> str:
 
 
 if __name__ == "__main__":
-    large = "--large" in sys.argv
-    asked = [word for word in sys.argv[1:] if word != "--large"]
+    large = "large" in sys.argv
+    asked = [word for word in sys.argv[1:] if word != "large"]
     known = LARGE if large else PROBLEMS
     for name in asked or known:
         print(study(name, known[name], FIRST if large else ALL), flush=True)
