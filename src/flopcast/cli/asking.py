@@ -7,11 +7,15 @@ Elsewhere: which job these words stand for (io/asked.py).
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from functools import wraps
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from flopcast.cli.completion import names_of, of_jobs
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
@@ -20,15 +24,32 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 OPTIONS = (
-    click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML."),
+    click.option(
+        "--model",
+        help="A model of the catalogue, or a path: config.json, its folder, YAML.",
+        shell_complete=names_of("models", or_files=True),
+    ),
     click.option("--kind", "file_kind", help="The format of the file, where its keys do not tell it."),
-    click.option("--cluster", help="A cluster of the catalogue; NAME:NODES for a part of it."),
+    click.option(
+        "--cluster",
+        help="A cluster of the catalogue; NAME:NODES for a part of it.",
+        shell_complete=names_of("clusters"),
+    ),
     click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
     click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
-    click.option("--stack", "--framework", help="A training stack of the catalogue."),
+    click.option(
+        "--stack",
+        "--framework",
+        help="A training stack of the catalogue.",
+        shell_complete=names_of("stacks"),
+    ),
     click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence."),
     click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains."),
-    click.option("--price", help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.'),
+    click.option(
+        "--price",
+        help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.',
+        shell_complete=names_of("prices"),
+    ),
 )
 
 
@@ -40,7 +61,28 @@ def asks_for_job(command: Command) -> Command:
     for option in reversed(OPTIONS):
         command = option(command)
     command = click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")(command)
-    return click.argument("job", required=False, metavar="[JOB.yaml]")(command)
+    return click.argument("job", required=False, metavar="[JOB.yaml]", shell_complete=of_jobs)(command)
+
+
+def writes_document(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `-o FILE`: what a command prints is written there instead, once all of it is there.
+
+    Stands right above the function, so that options of the command are added to what it returns.
+    """
+
+    @wraps(command)
+    def written(*arguments: object, output: Path | None, **named: object) -> None:
+        check_writable("--output", output)
+        if output is None:
+            command(*arguments, **named)
+            return
+        with redirect_stdout(StringIO()) as printed:
+            command(*arguments, **named)
+        output.write_text(printed.getvalue(), encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)
+
+    place = click.Path(path_type=Path)
+    return click.option("-o", "--output", type=place, help="Write what is printed here instead.")(written)
 
 
 def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":

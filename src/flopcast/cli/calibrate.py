@@ -16,6 +16,10 @@ def command() -> None:
     Kernels and collectives are measured alone and become curves (fit). What only a whole training run
     shows becomes the level of a factor (constants), one constant of a stack (derate) or of a cluster
     (jitter), with its spread.
+
+    \b
+    flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
+    flopcast calibrate from-run job.yaml --observed-step 12.3 --out site.yaml
     """
 
 

@@ -2,12 +2,14 @@
 
 import click
 
-from flopcast.cli.asking import print_json
+from flopcast.cli.asking import print_json, writes_document
+from flopcast.cli.completion import kinds, names_of_kind
 
 
 @click.command("catalog")
-@click.argument("kind", required=False)
-@click.argument("name", required=False)
+@click.argument("kind", required=False, shell_complete=kinds)
+@click.argument("name", required=False, shell_complete=names_of_kind)
+@writes_document
 def command(kind: str | None, name: str | None) -> None:
     """List the catalogue, one kind of it, or show one entry with its sources.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import OPTIONS, print_json
+from flopcast.cli.asking import OPTIONS, print_json, writes_document
 from flopcast.errors import Problem, SpecError
 from flopcast.io.asked import job_from
 from flopcast.io.sources import exists
@@ -13,6 +13,7 @@ from flopcast.io.sources import exists
 @click.command("compare")
 @click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]...")
 @click.option("--json", "wants_json", is_flag=True, help="Print both reports and their ratio as JSON.")
+@writes_document
 def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
     """Compare two jobs: side by side, with the interval of their difference.
 

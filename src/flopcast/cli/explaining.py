@@ -2,13 +2,17 @@
 
 import click
 
-from flopcast.cli.asking import asks_for_job, print_json
+from flopcast.cli.asking import asks_for_job, print_json, writes_document
+from flopcast.cli.completion import words
+
+USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
 
 
 @click.command("explain")
-@click.argument("what", metavar="WHAT")
+@click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
 @asks_for_job
 @click.option("--json", "wants_json", is_flag=True, help="Print it as JSON.")
+@writes_document
 def command(
     what: str, job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object
 ) -> None:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.asking import asks_for_job, check_writable
+from flopcast.cli.completion import words
 
 if TYPE_CHECKING:
     from flopcast.io.exports.exported import Exported
 
+USUAL = ("megatron", "chakra", "perfetto", "chrome")
+
 
 @click.command("export")
-@click.argument("kind", metavar="KIND")
+@click.argument("kind", metavar="KIND", shell_complete=words(*USUAL))
 @asks_for_job
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here: a file, or a folder.")
 def command(

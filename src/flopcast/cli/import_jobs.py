@@ -6,6 +6,7 @@ import click
 
 from flopcast.io.sources import SCRIPT
 
+PATH = click.Path(path_type=Path)
 TOLD = "The job of {told}, as YAML.\n\n{more}"
 MORE = """What was assumed, and keys that are not known, are told on stderr. Nothing is executed, and no
 other file is opened. Without --cluster the job is written without one: name it when it is predicted.
@@ -48,7 +49,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
             click.Option(["--model"], help="In place of the file's: a name, a config.json, YAML."),
             click.Option(["--cluster"], help="A cluster of the catalogue; NAME:NODES for a part of it."),
             click.Option(["--gpus"], type=click.IntRange(min=1), help="Devices of the job."),
-            click.Option(["-o", "--out"], type=click.Path(path_type=Path), help="Write here."),
+            click.Option(["-o", "--out", "--output", "out"], type=PATH, help="Write here."),
             *([helper] if has_helper else []),
         ],
     )

@@ -7,10 +7,12 @@ import click
 
 from flopcast.io.yaml_text import Document
 
+PATH = click.Path(path_type=Path)
+
 
 @click.command("hf")
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.json")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the model here, not to stdout.")
+@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model here, not to stdout.")
 def hugging_face(config: Path, out: Path | None) -> None:
     """The model of a Hugging Face config.json, or of the folder that holds one, as YAML.
 
@@ -29,7 +31,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
 @click.option("--counts", is_flag=True, help="With --trace: print what was counted, as JSON, and no model.")
 @click.option("--sequences", default=2, show_default=True, type=click.IntRange(1), help="Of --counts.")
 @click.option("--length", default=512, show_default=True, type=click.IntRange(16), help="Of --counts.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the model here, not to stdout.")
+@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model here, not to stdout.")
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
     """A model of Hugging Face transformers as YAML: read from its config, or traced.
 

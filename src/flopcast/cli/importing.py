@@ -12,6 +12,10 @@ def command() -> None:
     """Make a job, a model, or measurements out of what others wrote.
 
     A description is imported, never code or weights. What was assumed or left out is told on stderr.
+
+    \b
+    flopcast import deepspeed ds_config.json --model llama-3-8b --gpus 16 -o job.yaml
+    flopcast import hf config.json -o model.yaml
     """
 
 

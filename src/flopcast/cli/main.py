@@ -10,10 +10,14 @@ import io
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 import flopcast
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {  # name → (module, one line of help)
     "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
@@ -30,9 +34,11 @@ COMMANDS = {  # name → (module, one line of help)
     "measure": ("measuring", "Measure a GPU: kernels, collectives, what it sustains."),
     "ui": ("ui", "Pages to ask by looking, served on this machine."),
     "catalog": ("catalog", "Devices, clusters, models and stacks that ship with flopcast."),
+    "completion": ("completing", "Let a shell complete commands, options and names."),
     "schema": ("schema", "The JSON Schema of job files."),
     "demo": ("demo", "Predict a real 128-GPU run, and compare with what was measured."),
 }
+COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG = 1, 2, 3
 
 
@@ -54,6 +60,14 @@ class LazyGroup(click.Group):
         module = import_module(f"flopcast.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        """Commands that begin so, with their line of help, none of them imported; then options."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
+        mine = [item for item in found if item.value.startswith(incomplete)]
+        return [*mine, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands without importing them."""
@@ -97,6 +111,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a bar is no reason to fail on an old terminal
+    if asked := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(group, {}, "flopcast", COMPLETE, asked))
     try:
         with group.make_context("flopcast", sys.argv[1:]) as context:
             group.invoke(context)

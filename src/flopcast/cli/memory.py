@@ -2,13 +2,14 @@
 
 import click
 
-from flopcast.cli.asking import asks_for_job, print_json
+from flopcast.cli.asking import asks_for_job, print_json, writes_document
 from flopcast.io.asked import job_from
 
 
 @click.command("memory")
 @asks_for_job
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@writes_document
 def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object) -> None:
     """What a job keeps on each device, and whether it fits. Needs no measured curves.
 

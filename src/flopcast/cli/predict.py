@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import asks_for_job, check_writable, print_json
+from flopcast.cli.asking import asks_for_job, check_writable, print_json, writes_document
 from flopcast.io.asked import job_from
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Write a trace for ui.perfetto.dev; FILE.json as Chrome's.",
 )
+@writes_document
 def command(
     job: str | None,
     changes: tuple[str, ...],

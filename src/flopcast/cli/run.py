@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import asks_for_job, print_json
+from flopcast.cli.asking import asks_for_job, print_json, writes_document
 from flopcast.io.asked import job_from
 
 
@@ -13,6 +13,7 @@ from flopcast.io.asked import job_from
 @click.option("--tokens", help="How much to train: 2e12, 2T or 300B.")
 @click.option("--phases", type=click.Path(path_type=Path), help="A file of phases, instead of --tokens.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
+@writes_document
 def command(
     job: str | None,
     changes: tuple[str, ...],

@@ -2,10 +2,11 @@
 
 import click
 
-from flopcast.cli.asking import print_json
+from flopcast.cli.asking import print_json, writes_document
 
 
 @click.command("schema")
+@writes_document
 def command() -> None:
     """Print the JSON Schema of job files, for editors that complete and check them.
 

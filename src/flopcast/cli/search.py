@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json
+from flopcast.cli.asking import check_writable, print_json, writes_document
 from flopcast.cli.crews import crew_and_ledger, takes_workers
 from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 
@@ -34,6 +34,7 @@ from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 @click.option("--csv", type=click.Path(path_type=Path), help="Write every played plan as a row.")
 @click.option("--parquet", type=click.Path(path_type=Path), help="As --csv; needs polars or pyarrow.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the front: FILE.html or FILE.svg.")
+@writes_document
 def command(
     job: str | None, changes: tuple[str, ...], pareto: bool, top: int, wants_json: bool, **named: object
 ) -> None:

@@ -30,6 +30,10 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     price, site) holds for all of them. Exit code 2: no scenario has a feasible plan.
 
     \b
+    flopcast sweep grid.yaml
+    flopcast sweep grid.yaml --workers 4 --ledger sweep.sqlite --csv answers.csv
+
+    \b
     model: [llama-3-8b, llama-3-70b]
     cluster: [dgx-a100, dgx-h100]
     gpus: 64..256

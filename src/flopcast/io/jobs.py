@@ -6,6 +6,7 @@ mapping with `base: NAME` is that entry with fields changed.
 """
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "cluster": ("clusters", Cluster),
 }
 
+PIPED = "-"
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]
 NODES = re.compile(r"[1-9][0-9]{0,8}")
@@ -65,11 +67,15 @@ def load_job(path: Path) -> Job:
 def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a file, at most one more than `most_bytes`: its reader refuses what is larger.
 
+    "-" is what is piped in.
+
     Raises
     ------
     SpecError
         It does not exist, is a folder, or may not be read.
     """
+    if str(path) == PIPED:
+        return sys.stdin.buffer.read(most_bytes + 1)
     try:
         with path.open("rb") as file:
             return file.read(most_bytes + 1)

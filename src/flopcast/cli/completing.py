@@ -1,0 +1,35 @@
+"""`flopcast completion`."""
+
+import click
+
+from flopcast.cli.asking import writes_document
+from flopcast.cli.completion import words
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", metavar="bash|zsh|fish", shell_complete=words(*SHELLS))
+@writes_document
+def command(shell: str) -> None:
+    """Print what makes a shell complete commands, options and names of the catalogue.
+
+    Source it where the shell starts.
+
+    \b
+    flopcast completion bash >> ~/.bashrc
+    flopcast completion zsh >> ~/.zshrc
+    flopcast completion fish -o ~/.config/fish/completions/flopcast.fish
+    """
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    from flopcast.cli.main import COMPLETE, group
+    from flopcast.errors import Problem, SpecError
+
+    kind = get_completion_class(shell) if shell in SHELLS else None
+    if kind is None:
+        because, fix = "click has these", "choose one of them"
+        allowed = ", ".join(SHELLS)
+        raise SpecError([Problem(field="SHELL", value=shell, allowed=allowed, because=because, fix=fix)])
+    made = kind(group, {}, "flopcast", COMPLETE)
+    click.echo(ShellComplete.source(made), nl=False)  # not its own, which runs the shell for its version
