@@ -13,7 +13,13 @@ OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
 
 
-@click.command("validate")
+EXAMPLES = """\b
+flopcast validate
+flopcast validate --suite paper --json
+flopcast validate --runs published_runs.csv --leave-one-source-out"""
+
+
+@click.command("validate", epilog=EXAMPLES)
 @click.option(
     "--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES), help="Default: all of them."
 )
@@ -64,11 +70,6 @@ def command(
     --decisions groups runs that are plans for one model on one machine, of --runs and of any --suite: how
     well are plans ordered, and what would it have cost to take the recommended one? It judges in all three
     ways where none is named.
-
-    \b
-    flopcast validate
-    flopcast validate --suite paper --json
-    flopcast validate --runs published_runs.csv --leave-one-source-out
     """
     from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
