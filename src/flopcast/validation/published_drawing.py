@@ -129,4 +129,4 @@ def _whole(key: str, drawn: Iterable[str], across: Axis, up: Axis, name_up: str)
     title = f"{name_up} against measured step".capitalize()
     described = "A mark a run; both axes are logarithmic. The tables below hold what sources add up to."
     inside = "".join(drawn) + names(across, up, "measured step", name_up)
-    return figure(f"{key}-drawing", title, described, up.start + 56, inside)
+    return figure(f"{key}-drawing", title, described, up.start + 56, inside, top=EDGE - 16)

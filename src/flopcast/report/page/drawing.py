@@ -95,18 +95,25 @@ def names(across: Axis, up: Axis, below: str, beside: str) -> str:
     )
 
 
-def described_svg(key: str, title: str, described: str, height: Number, drawn: str) -> str:
-    """A drawing with its name and what it shows in words, in ids that begin with `key`."""
+def described_svg(key: str, title: str, described: str, height: Number, drawn: str, top: Number = 0) -> str:
+    """A drawing with its name and what it shows in words, in ids that begin with `key`.
+
+    It is cut off above `top`. One without texts may be as narrow as the page.
+    """
+    bare = "" if "<text" in drawn else ' class="bare"'
     return (
-        f'<svg role="img" aria-labelledby="{key}-title {key}-desc" viewBox="0 0 {WIDTH} {height:.0f}">'
+        f'<svg role="img"{bare} aria-labelledby="{key}-title {key}-desc" viewBox="0 {top} {WIDTH}'
+        f' {height - top:.0f}">'
         f'<title id="{key}-title">{escape(title)}</title>'
         f'<desc id="{key}-desc">{escape(described)}</desc>{drawn}</svg>'
     )
 
 
-def figure(key: str, title: str, described: str, height: Number, drawn: str, below: str = "") -> str:
+def figure(
+    key: str, title: str, described: str, height: Number, drawn: str, below: str = "", top: Number = 0
+) -> str:
     """A drawing in a frame that scrolls where the page is narrow; `below` is HTML under it."""
-    svg = described_svg(key, title, described, height, drawn)
+    svg = described_svg(key, title, described, height, drawn, top)
     return f'<figure id="{key}"><div class="scroll">{svg}</div><figcaption>{below}</figcaption></figure>'
 
 

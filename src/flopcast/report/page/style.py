@@ -40,8 +40,8 @@ DRAWN = """svg{font:13px system-ui,sans-serif} svg text{fill:var(--ink)} svg .so
 LINED = "".join(f".line-{hue}{{fill:none;stroke:var(--hue-{hue});stroke-width:2}}" for hue in range(HUES))
 UNSCRIPTED = ".needs-script{display:none}"
 STYLE = f"""{COLOURS}{DRAWN}{LINED}
-html{{color-scheme:light dark;scroll-padding-top:1rem}}
-body{{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:0 auto;padding:1rem 1rem 4rem;
+html{{color-scheme:light dark;scroll-padding-top:1rem;font-size:94%}}
+body{{font:1rem/1.5 system-ui,sans-serif;max-width:72rem;margin:0 auto;padding:1rem 1rem 4rem;
  background:var(--paper);color:var(--ink)}}
 h1{{font-size:1.5rem;margin:.5rem 0}} h2{{font-size:1.15rem;margin:2.2rem 0 .5rem}}
 h3{{font-size:1rem;margin:1.2rem 0 .3rem}} a{{color:var(--link)}}
@@ -62,7 +62,7 @@ dd small{{display:block;font-size:.85rem;font-weight:400;color:var(--soft)}}
 .warning{{border-left:4px solid var(--warn);padding-left:.75rem}} .bad{{color:var(--warn)}}
 .answer{{font-size:1.3rem}}
 figure{{margin:1rem 0}} .scroll{{overflow-x:auto}}
-.scroll>svg{{display:block;width:100%;min-width:44rem;height:auto}}
+.scroll>svg{{display:block;width:100%;min-width:44rem;height:auto}} .scroll>svg.bare{{min-width:0}}
 svg.bar{{width:16rem;height:.7rem;display:block}}
 svg.mark{{width:.9rem;height:.9rem;vertical-align:-.1rem}}
 .legend span{{white-space:nowrap;margin-right:1rem}}
@@ -77,7 +77,7 @@ th button{{all:unset;cursor:pointer}} th button:focus-visible{{outline:3px solid
 .sorts thead th{{position:relative}} .sorts th[aria-sort]::after{{position:absolute;padding-left:.2rem}}
 .sorts th[aria-sort=ascending]::after{{content:"\\2191"}}
 .sorts th[aria-sort=descending]::after{{content:"\\2193"}}
-@media print{{body{{max-width:none;padding:0;font-size:10.5px}} nav,.needs-script{{display:none}}
+@media print{{html{{font-size:66%}} body{{max-width:none;padding:0}} nav,.needs-script{{display:none}}
  h2,h3,summary{{break-after:avoid}} tr,figure,.tiles>div{{break-inside:avoid}}
  .scroll{{overflow:visible}} .scroll>svg{{min-width:0}} pre{{white-space:pre-wrap}}
  details::details-content{{content-visibility:visible;block-size:auto}}}}
