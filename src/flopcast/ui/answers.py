@@ -191,7 +191,10 @@ def _fault(problem: Problem) -> str:
     told = problem.fault or f"= {problem.value!r:.80} is not allowed"
     pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
-    place = f"{problem.where}: " if problem.where else ""
+    known = problem.where and not problem.where.startswith(
+        "--"
+    )  # an option of the command line is no place
+    place = f"{problem.where}: " if known else ""
     return f"<p><strong>{escape(place + problem.field)}</strong> {escape(told)}</p><dl>{rows}</dl>"
 
 

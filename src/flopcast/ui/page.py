@@ -116,7 +116,7 @@ def upload_page(said: str = "") -> str:
         f'<form id="upload" action="/upload" method="post"><h1>Bring a file</h1>{told}'
         "<p>A model's config.json, a job file, a launch script, the configuration of another program."
         " Nothing in it is run. The address of the next page carries it.</p>"
-        '<p class="scripted"><label for="file">File</label> <input type="file" id="file"></p>'
+        '<p class="scripted" hidden><label for="file">File</label> <input type="file" id="file"></p>'
         '<p><label for="name">Its name</label>'
         '<input id="name" name="name" value="config.json" required maxlength="100"></p>'
         '<p><label for="text">Its text</label>'
@@ -246,5 +246,5 @@ def _files(words: Fields) -> str:
         if path != "/upload"
     )
     bring = f'<li><a href="/upload">{FILES["/upload"]}</a></li>'
-    log = '<p class="scripted"><label for="log">A log beside it</label> <input type="file" id="log"></p>'
+    log = '<p class="scripted" hidden><label for="log">A log beside it</label> <input type="file" id="log"></p>'
     return f'<nav aria-label="Files"><ul>{links}{bring}</ul></nav>{log}'

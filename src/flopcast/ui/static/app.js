@@ -6,6 +6,7 @@
   const told = document.getElementById('told');
   let asking = null, waiting = null, events = null;
 
+  for (const each of document.querySelectorAll('.scripted')) each.hidden = false;
   if (page === 'upload') { upload(); return; }
 
   function words(extra) {
