@@ -246,5 +246,6 @@ def _files(words: Fields) -> str:
         if path != "/upload"
     )
     bring = f'<li><a href="/upload">{FILES["/upload"]}</a></li>'
-    log = '<p class="scripted" hidden><label for="log">A log beside it</label> <input type="file" id="log"></p>'
-    return f'<nav aria-label="Files"><ul>{links}{bring}</ul></nav>{log}'
+    log = '<label for="log">A log beside it</label> <input type="file" id="log">'
+    files = f'<nav aria-label="Files"><ul>{links}{bring}</ul></nav>'
+    return f'{files}<p class="scripted" hidden>{log}</p>'
