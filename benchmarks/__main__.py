@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.search import PROBLEMS
-from flopcast.api import load_job, predict
+from flopcast import load_job, predict
 from flopcast.io.asked import job_from
 from flopcast.io.curves import load_book
 from flopcast.search.screen import screen_each

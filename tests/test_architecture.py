@@ -31,12 +31,13 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "tracing": {"layers"},
     "io": {"validation", "search", "calibration", "measure", "tracing"},
     "api": {"io"},
-    "__init__": {"api"},
+    "jobs": {"io"},
+    "__init__": {"api", "jobs"},
     "ui": {"api"},
     "cli": {"api", "ui"},
     "__main__": {"cli"},
 }
-PURE = [name for name in BELOW if name not in ("io", "api", "ui", "cli", "__init__", "__main__")]
+PURE = [name for name in BELOW if name not in ("io", "api", "jobs", "ui", "cli", "__init__", "__main__")]
 IMPURE = {"os", "sys", "time", "random", "socket", "subprocess", "urllib", "pathlib", "tempfile", "shutil"}
 UNITS = (
     "_s", "_bytes", "_flop", "_flop_per_s", "_bytes_per_s", "_tokens", "_sequences", "_w", "_j", "_usd",
@@ -45,7 +46,8 @@ UNITS = (
 )  # fmt: skip
 EXPORTS = {
     "Batch", "Cluster", "FlopcastError", "InfeasibleError", "Job", "Model", "Plan", "Problem", "Report",
-    "Site", "Space", "SpecError", "Stack", "load_job", "predict", "search_plans", "validate_suite",
+    "Site", "Space", "SpecError", "Stack", "compare", "dump_job", "export_job", "job", "load_job",
+    "predict", "predict_memory", "report_page", "search_plans", "validate_suite",
 }  # fmt: skip
 FILES = sorted(PACKAGE.rglob("*.py"))
 

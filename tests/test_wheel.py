@@ -79,6 +79,11 @@ def test_the_wheel_is_pure_python_and_holds_every_file_of_the_package(wheel):
     assert held == ours
 
 
+def test_the_wheel_says_that_it_is_typed(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        assert "flopcast/py.typed" in archive.namelist()  # PEP 561: type checkers read its annotations
+
+
 def test_the_wheel_answers_without_the_checkout(installed, tmp_path):
     told = run(installed / "bin" / "flopcast", "predict", *JOB, cwd=tmp_path)
 

@@ -1,7 +1,7 @@
 """flopcast: forecasts the training of large language models on GPU clusters, on a CPU.
 
-    from flopcast import load_job, predict
-    report = predict(load_job("job.yaml"))
+    from flopcast import job, predict
+    report = predict(job(model="llama-3-8b", cluster="dgx-h100", gpus=64))
     print(report.step_time_s, report.memory.fits)
 
 Everything is imported on first use, so that `import flopcast` costs nothing.
@@ -10,8 +10,9 @@ Everything is imported on first use, so that `import flopcast` costs nothing.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flopcast.api import load_job, predict, search_plans, validate_suite
+    from flopcast.api import compare, predict, predict_memory, report_page, search_plans, validate_suite
     from flopcast.errors import FlopcastError, InfeasibleError, Problem, SpecError
+    from flopcast.jobs import dump_job, export_job, job, load_job
     from flopcast.report.report import Report
     from flopcast.search.space import Space
     from flopcast.spec.batch import Batch
@@ -23,14 +24,20 @@ if TYPE_CHECKING:
     from flopcast.spec.stack import Stack
 
 _HOMES = {
-    "load_job": "flopcast.api",
+    "compare": "flopcast.api",
     "predict": "flopcast.api",
+    "predict_memory": "flopcast.api",
+    "report_page": "flopcast.api",
     "search_plans": "flopcast.api",
     "validate_suite": "flopcast.api",
     "FlopcastError": "flopcast.errors",
     "InfeasibleError": "flopcast.errors",
     "Problem": "flopcast.errors",
     "SpecError": "flopcast.errors",
+    "dump_job": "flopcast.jobs",
+    "export_job": "flopcast.jobs",
+    "job": "flopcast.jobs",
+    "load_job": "flopcast.jobs",
     "Report": "flopcast.report.report",
     "Space": "flopcast.search.space",
     "Batch": "flopcast.spec.batch",
@@ -56,8 +63,14 @@ __all__ = [
     "Space",
     "SpecError",
     "Stack",
+    "compare",
+    "dump_job",
+    "export_job",
+    "job",
     "load_job",
     "predict",
+    "predict_memory",
+    "report_page",
     "search_plans",
     "validate_suite",
 ]

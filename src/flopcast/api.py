@@ -1,7 +1,8 @@
 """The few functions that a program calls: they load what the pure core needs.
 
-Answers: how do I get from a file, or from nouns, to an answer?
-Elsewhere: the same without files (prediction.py, validation/compare.py).
+Answers: how do I get from a job to an answer?
+Elsewhere: jobs out of words and files (jobs.py); the same without files (prediction.py,
+validation/compare.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,21 +15,22 @@ from flopcast.cost.factors import Level
 from flopcast.errors import Problem, SpecError
 from flopcast.io.constants import shipped
 from flopcast.io.curves import load_book
-from flopcast.io.jobs import load_job as read_job
 from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
 from flopcast.io.runs.job import reproduce
 from flopcast.io.runs.known import judged_only
 from flopcast.io.runs.table import read_tables
 from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.html import as_html
-from flopcast.report.report import Report
+from flopcast.report.report import MemoryReport, Report
+from flopcast.report.versus import Versus, versus
 from flopcast.search.find import Found, Told, find
 from flopcast.search.question import Question
 from flopcast.search.scaled import scaled
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
 from flopcast.validation import fitting
-from flopcast.validation.compare import Comparison, compare
+from flopcast.validation.compare import Comparison
+from flopcast.validation.compare import compare as compare_suite
 from flopcast.validation.decisions import Sweep
 from flopcast.validation.memory import ComparedMemory, compare_memory
 from flopcast.validation.published import JUDGED, Constants, Published, compare_runs
@@ -36,24 +38,6 @@ from flopcast.validation.run import Run
 from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 
 Watched = Callable[[Sequence[Run]], Iterable[Run]]
-
-
-def load_job(path: str | Path) -> Job:
-    """Read and check a job file (YAML or JSON).
-
-    Raises
-    ------
-    SpecError
-        Every fault of the file, each with its line.
-
-    Examples
-    --------
-    >>> from flopcast.io.catalog import folder
-    >>> job = load_job(folder("jobs") / "paper" / "llemma-7b-vista-pp4-tp2-dp2.yaml")
-    >>> job.plan.short()
-    'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full partition_activations precision=fp16'
-    """
-    return read_job(Path(path))
 
 
 def predict(job: Job) -> Report:
@@ -72,6 +56,54 @@ def predict(job: Job) -> Report:
     True
     """
     return prediction.predict(job, load_book(job.cluster))
+
+
+def predict_memory(job: Job) -> MemoryReport:
+    """What the job keeps on each device, and whether it fits; for machines without curves too.
+
+    Returns
+    -------
+    MemoryReport
+        The same as `predict(job).memory`, in a fraction of the time.
+
+    Raises
+    ------
+    SpecError
+        As `predict`.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> predict_memory(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")).fits
+    True
+    """
+    return prediction.memory_of(job)
+
+
+def compare(first: Job | Report, second: Job | Report) -> Versus:
+    """Two jobs, or their reports, side by side; what both hang on cancels in their ratio.
+
+    Returns
+    -------
+    Versus
+        Ratios of seconds, dollars and joules per token, the second's over the first's, with intervals.
+
+    Raises
+    ------
+    SpecError
+        As `predict`.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import load_catalog_job
+    >>> job = load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")
+    >>> plan = job.plan.model_copy(update={"recompute": "none", "partition_activations": False})
+    >>> compared = compare(job, job.model_copy(update={"plan": plan}))
+    >>> compared.low_ratio < compared.time_ratio < compared.high_ratio < 1, compared.sure
+    (True, True)
+    """
+    one, other = (predict(each) if isinstance(each, Job) else each for each in (first, second))
+    return versus(one, other)
 
 
 def report_page(report: Report) -> str:
@@ -154,8 +186,14 @@ def validate_suite(name: str) -> Comparison:
     ------
     SpecError
         No suite of that name.
+
+    Examples
+    --------
+    >>> rows = validate_suite("korthikanti").rows
+    >>> max(abs(row.predicted_step_time_s / row.measured_step_time_s - 1) for row in rows) < 0.06
+    True
     """
-    return compare(load_suite(name), predict_unfitted)
+    return compare_suite(load_suite(name), predict_unfitted)
 
 
 def validate_memory(name: str) -> tuple[ComparedMemory, ...]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flopcast.api import load_job, predict
+from flopcast import load_job, predict
 from flopcast.errors import SpecError
 from flopcast.report.as_json import as_json
 from flopcast.report.events import events

@@ -39,17 +39,13 @@ def command(
     flopcast export megatron --model llama-3-8b --cluster dgx-h100:8 --plan "dp=64 gbs=512 zero=1"
     flopcast export chakra job.yaml plan.global_batch=64 -o traces/
     """
-    from flopcast.errors import Problem, SpecError
     from flopcast.io.asked import job_from
-    from flopcast.io.exports.kinds import KINDS
+    from flopcast.io.exports.kinds import kind_named
 
-    if kind not in KINDS:
-        because = "; ".join(f"{name} is {each.told}" for name, each in KINDS.items())
-        allowed, fix = ", ".join(KINDS), "choose one of them"
-        raise SpecError([Problem(field="KIND", value=kind, allowed=allowed, because=because, fix=fix)])
+    chosen = kind_named(kind)
     if output is not None and not output.is_dir():
         check_writable("--output", output)
-    made = KINDS[kind].export(job_from(job, changes, **named))
+    made = chosen.export(job_from(job, changes, **named))
     for note in made.notes:
         click.echo(f"note: {note}", err=True)
     _write(made, output)

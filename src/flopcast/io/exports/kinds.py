@@ -6,6 +6,7 @@ Answers: what can a job be exported to, and which function does it?
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flopcast.errors import Problem, SpecError
 from flopcast.io.exports.exported import Exported
 from flopcast.io.exports.megatron import export_megatron
 from flopcast.io.exports.traces import export_chakra, export_chrome, export_perfetto
@@ -26,3 +27,18 @@ KINDS: dict[str, Kind] = {
     "perfetto": Kind("a trace of the step for ui.perfetto.dev", export_perfetto),
     "chrome": Kind("the same as Chrome's trace events, in JSON", export_chrome),
 }
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of a name.
+
+    Raises
+    ------
+    SpecError
+        There is none.
+    """
+    if name in KINDS:
+        return KINDS[name]
+    because = "; ".join(f"{known} is {kind.told}" for known, kind in KINDS.items())
+    allowed, fix = ", ".join(KINDS), "choose one of them"
+    raise SpecError([Problem(field="KIND", value=name, allowed=allowed, because=because, fix=fix)])

@@ -1,0 +1,137 @@
+"""Jobs for a program: out of words or files, and into files again.
+
+Answers: how do I get a job without writing a file, and how do I keep one?
+Elsewhere: what becomes of a job (api.py), what words mean (io/asked.py), kinds of exports (io/exports/).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flopcast.io.asked import job_from
+from flopcast.io.exports.exported import Exported
+from flopcast.io.exports.kinds import kind_named
+from flopcast.io.jobs import load_job as read_job
+from flopcast.spec.job import Job
+from flopcast.spec.job_text import job_text
+
+Part = str | Mapping[str, object]
+
+
+def job(
+    file: str | Path | None = None,
+    *,
+    model: Part | Path | None = None,
+    cluster: Part | None = None,
+    gpus: int | None = None,
+    plan: Part | None = None,
+    stack: Part | None = None,
+    seq: int | None = None,
+    site: str | Path | None = None,
+    price: str | None = None,
+    kind: str | None = None,
+    changes: Sequence[str] = (),
+) -> Job:
+    """A job from the words of the command line; what is left out is chosen, and told in `job.assumptions`.
+
+    Parameters
+    ----------
+    file : path
+        Whatever the commands read: a job file, a launch script, a configuration of another program.
+        What follows takes the place of what the file says.
+    model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
+    cluster : name; NAME:NODES for a part of it
+    gpus : devices of the cluster to use
+    plan : str
+        As "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without one, a plan is chosen as `flopcast predict` does.
+    stack : name, by default megatron-core
+    seq : int
+        Tokens of a sequence, by default as the model was trained.
+    site : path of what this machine sustains
+    price : of a device: "2.10 USD/h", or a name of the catalogue
+    kind : the format of the file, where its keys do not tell it
+    changes : "KEY=VALUE" by the names of a job file, applied in order
+
+    Raises
+    ------
+    SpecError
+        Every fault of the file and the words.
+    InfeasibleError
+        No plan was given, and none fits.
+
+    Examples
+    --------
+    >>> asked = job(model="llama-3-8b", cluster="dgx-h100", gpus=64, plan="dp=32 tp=2 gbs=512 sp zero=1")
+    >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
+    (64, 2, ('stack megatron-core', 'sequence_length 8192'))
+    """
+    return job_from(
+        None if file is None else str(file),
+        tuple(changes),
+        model=str(model) if isinstance(model, Path) else model,
+        cluster=cluster,
+        gpus=gpus,
+        plan=plan,
+        stack=stack,
+        seq=seq,
+        site=None if site is None else Path(site),
+        price=price,
+        file_kind=kind,
+    )
+
+
+def load_job(path: str | Path) -> Job:
+    """Read and check a job file (YAML or JSON).
+
+    Raises
+    ------
+    SpecError
+        Every fault of the file, each with its line.
+
+    Examples
+    --------
+    >>> from flopcast.io.catalog import folder
+    >>> loaded = load_job(folder("jobs") / "paper" / "llemma-7b-vista-pp4-tp2-dp2.yaml")
+    >>> loaded.plan.short()
+    'dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full partition_activations precision=fp16'
+    """
+    return read_job(Path(path))
+
+
+def dump_job(job: Job) -> str:
+    """The job as the YAML of a file that holds all of it: `load_job` reads the very same job.
+
+    Examples
+    --------
+    >>> asked = job(model="llama-3-8b", cluster="dgx-h100:1", plan="dp=8 gbs=64")
+    >>> "plan: " in dump_job(asked)
+    True
+    """
+    return job_text(job)
+
+
+def export_job(job: Job, kind: str) -> Exported:
+    """The job in the words of other software, or its predicted step as a trace, as `flopcast export`.
+
+    Parameters
+    ----------
+    kind : str
+        One of `flopcast export -h`, such as "megatron" or "perfetto".
+
+    Returns
+    -------
+    Exported
+        `files`: pairs of a name and its bytes; `notes`: what the format does not say.
+
+    Raises
+    ------
+    SpecError
+        No such kind, or the format has no word for something of the job.
+
+    Examples
+    --------
+    >>> asked = job(model="llama-3-8b", cluster="dgx-h100:1", plan="tp=8 gbs=64 sp")
+    >>> (name, script), = export_job(asked, "megatron").files
+    >>> b"--tensor-model-parallel-size 8" in script
+    True
+    """
+    return kind_named(kind).export(job)

@@ -1,0 +1,161 @@
+"""The public functions: the words of the command line in Python, and jobs that are kept."""
+
+import ast
+import doctest
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+from conftest import PACKAGE
+from pages import output_of
+
+import flopcast
+from flopcast.report.as_json import as_json
+
+PLAN = "dp=32 tp=2 mbs=1 gbs=512 sp zero=1"
+WORDS = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 64, "plan": PLAN}
+FUNCTIONS = [name for name in flopcast.__all__ if inspect.isfunction(getattr(flopcast, name))]
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return flopcast.job(**WORDS)
+
+
+def told(command, **words):
+    """What a command prints as data, of words that it has as options."""
+    options = " ".join(f'--{name} "{value}"' for name, value in words.items())
+    printed, code = output_of(f"flopcast {command} {options} --json")
+    assert code == 0, printed
+    return json.loads(printed)
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (WORDS, ()),
+        (WORDS | {"seq": 4096, "stack": "megatron-core-2026"}, ()),
+        (WORDS | {"price": "2.10 USD/h"}, ("plan.recompute=full", "model.num_layers=16")),
+        (WORDS | {"plan": "auto tp=8 mbs=1 gbs=512"}, ()),
+    ],
+    ids=["names", "other stack", "changes", "chosen"],
+)
+def test_words_in_python_are_those_of_the_command_line(words, changes):
+    report = flopcast.predict(flopcast.job(**words, changes=changes))
+
+    assert as_json(report) == told(f"predict {' '.join(changes)}", **words)
+
+
+def test_memory_and_comparison_are_those_of_the_command_line(asked):
+    other = flopcast.job(**WORDS, changes=["plan.recompute=full"])
+
+    compared = flopcast.compare(asked, other)
+
+    wanted = told("compare plan.recompute=full", **WORDS)
+    assert compared.time_ratio == pytest.approx(wanted["time_per_token_ratio"])
+    assert compared.sure == wanted["settled"]
+    wanted = told("memory", **WORDS)["memory"]
+    assert flopcast.predict_memory(asked).device_used_bytes == pytest.approx(wanted["device_used_bytes"])
+
+
+def test_reports_compare_as_their_jobs(asked):
+    other = flopcast.job(**WORDS, changes=["plan.recompute=full"])
+
+    by_job, by_report = (
+        flopcast.compare(asked, other),
+        flopcast.compare(flopcast.predict(asked), flopcast.predict(other)),
+    )
+
+    assert (by_job.low_ratio, by_job.high_ratio) == (by_report.low_ratio, by_report.high_ratio)
+
+
+def test_a_model_may_be_described_or_be_a_file(tmp_path, asked):
+    described = flopcast.job(**WORDS | {"model": {"base": "llama-3-8b", "num_layers": 16}})
+    model = tmp_path / "model.yaml"
+    model.write_text("{base: llama-3-8b, num_layers: 16}", encoding="utf-8")
+
+    assert flopcast.job(**WORDS | {"model": model}).model == described.model
+    assert 2 * described.model.blocks[0].count == asked.model.blocks[0].count
+
+
+def test_where_no_plan_is_given_one_is_chosen_and_said():
+    chosen = flopcast.job(model="llama-3-8b", cluster="dgx-h100", gpus=8)
+
+    assert flopcast.predict_memory(chosen).fits
+    assert any(text.startswith("plan chosen") for text in chosen.assumptions)
+
+
+def test_where_no_plan_fits_the_error_says_so():
+    with pytest.raises(flopcast.InfeasibleError, match="no plan fits"):
+        flopcast.job(model="llama-2-70b", cluster="dgx-h100", gpus=8)
+
+
+def test_every_fault_of_the_words_is_told_at_once():
+    with pytest.raises(flopcast.SpecError) as caught:
+        flopcast.job(**WORDS | {"plan": "dp=31 tp=3 gbs=512"}, changes=["batch.sequence_length=0"])
+
+    assert {problem.field for problem in caught.value.problems} >= {"batch.sequence_length"}
+    assert all(problem.fix for problem in caught.value.problems)
+
+
+def test_a_job_that_is_kept_comes_back(tmp_path, asked):
+    kept = tmp_path / "kept.yaml"
+
+    kept.write_text(flopcast.dump_job(asked), encoding="utf-8")
+
+    assert flopcast.load_job(kept) == asked
+
+
+def test_an_exported_script_is_read_back_as_the_same_job(tmp_path, asked):
+    ((name, script),) = flopcast.export_job(asked, "megatron").files
+    (tmp_path / name).write_bytes(script)
+
+    again = flopcast.job(tmp_path / name, cluster="dgx-h100")
+
+    assert again.cluster.num_devices == 64
+    assert again.plan == asked.plan
+
+
+def test_an_unknown_kind_of_export_is_refused_with_those_that_there_are(asked):
+    with pytest.raises(flopcast.SpecError, match="megatron"):
+        flopcast.export_job(asked, "slides")
+
+
+def test_type_checkers_see_the_same_names_as_programs():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    seen = next(node.body for node in tree.body if isinstance(node, ast.If))
+
+    found = {alias.name: node.module for node in seen for alias in node.names}
+
+    assert found == flopcast._HOMES
+    assert sorted(found) == sorted(flopcast.__all__)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_public_function_is_annotated_and_shows_how_it_is_called(name):
+    function = getattr(flopcast, name)
+    signature = inspect.signature(function)
+
+    (found,) = doctest.DocTestFinder(recurse=False).find(function, name)
+
+    assert found.examples
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(each.annotation is not inspect.Parameter.empty for each in signature.parameters.values())
+
+
+def test_importing_flopcast_loads_neither_numpy_nor_pydantic():
+    import subprocess
+    import sys
+
+    program = "import sys, flopcast; print(sorted({'numpy', 'pydantic'} & set(sys.modules)))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(PACKAGE).parent,
+    )
+
+    assert done.stdout == "[]\n"
