@@ -10,8 +10,13 @@ from flopcast.io import catalog
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import peak_memory
 from flopcast.prediction import predict
-from flopcast.report.events import events
+from flopcast.report.events import events, memory_by_category
 from flopcast.report.html import as_html
+from flopcast.report.page.limits import by_limit
+from flopcast.report.page.memory import thinned
+from flopcast.report.page.pipeline import busy_by_column, end_of
+from flopcast.report.page.roofline import kernels
+from flopcast.report.page.where import parts
 from flopcast.report.text import as_text
 
 MIXED = {  # a model, a division of sixteen devices, modes, a stack
@@ -183,3 +188,60 @@ def test_weights_in_4_bits_take_the_bits_of_their_paper():
     linears = 8 * (256 * (256 + 2 * 128) + 256 * 256 + 3 * 256 * 1024)
     saved_bits = 8 * (wide_bytes - narrow_bytes) / linears
     assert 16 - saved_bits == pytest.approx(4.127, abs=5e-4)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_operators_and_limits_add_up_to_the_step(name):
+    shown = report(name)
+
+    inside = parts(shown)
+
+    for component, found in inside.items():
+        total_s = sum(part.path_s for part in found)
+        assert not found or total_s == pytest.approx(shown.breakdown[component], rel=1e-9)
+    assert {component for component, found in inside.items() if not found} <= {"pipeline_bubble", "jitter"}
+    assert sum(by_limit(shown).values()) == pytest.approx(shown.step_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_every_kernel_on_the_busiest_stage_has_a_roof_and_stays_below_it(name):
+    shown = report(name)
+
+    found = kernels(shown)
+
+    spent_s = sum(one.path_s for one in found)
+    engine_and_memory_s = [*by_limit(shown).values()][:2]
+    assert spent_s == pytest.approx(sum(engine_and_memory_s), rel=1e-9)
+    assert len({(one.name, one.phase) for one in found}) == len(found)
+    for one in found:
+        assert 0 < one.bound_share < 1.1  # levels that runs taught may be a little below one
+        assert one.flop >= 0
+        assert one.moved_bytes > 0
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_columns_of_a_pipeline_keep_the_seconds_of_its_tasks(name):
+    shown = report(name)
+    timeline = shown.timeline
+
+    for stage in range(len(timeline.update_s)):
+        busy = busy_by_column(shown, stage, 37)
+        mine = timeline.stage == stage
+        spent_s = (timeline.end_s - timeline.start_s)[mine].sum()
+        assert busy[:-1].sum() == pytest.approx(spent_s, rel=1e-9)
+        assert busy.min() >= 0
+        assert busy.sum(axis=0).max() <= end_of(shown) / 37 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_memory_by_category_is_that_of_the_stage_and_thinning_keeps_its_peak(name):
+    shown = report(name)
+
+    for stage in shown.memory.per_stage:
+        moments, levels = memory_by_category(shown, stage.stage)
+        few, kept = thinned(moments, levels, end_of(shown), 11)
+        assert len(few) <= 11 or few is moments
+        for found in (levels, kept):
+            peak = np.sum(list(found.values()), axis=0).max()
+            assert peak == pytest.approx(stage.allocated_bytes, rel=1e-9)
+        assert sum(stage.by_category.values()) == pytest.approx(stage.allocated_bytes, rel=1e-9)

@@ -12,7 +12,7 @@ from sample_reports import PARTS, sample_report
 from flopcast.report.html import as_html
 from flopcast.report.page.drawing import Axis, spanning
 from flopcast.report.page.shell import Section, document
-from flopcast.report.page.table import Markup, Quantity, table
+from flopcast.report.page.table import Markup, Quantity, bar, markup, rate, seconds, share, size, table
 
 LAWS = settings(max_examples=60)
 POSITIVE = st.floats(1e-3, 1e3)
@@ -101,6 +101,76 @@ def test_columns_of_quantities_stand_to_the_right_and_rows_are_named():
     scopes = [(found["scope"], found.get("class")) for found in page.of("th")]
     assert scopes == [("col", None), ("col", "number"), ("col", None), ("row", None), ("row", None)]
     assert page.table("told") == (["name", "time", "more"], [["a<b", 1.5, "–"], ["c", 2.0, "x"]])
+
+
+@pytest.mark.parametrize(
+    ("cell", "html"),
+    [
+        (seconds(0.25), '<data value="0.25">250 ms</data>'),
+        (share(1 / 3), '<data value="0.333333333">33.3%</data>'),
+        (size(80e9), '<data value="8e+10">80.0 GB</data>'),
+        (rate(1.5e6, "tokens/s"), '<data value="1500000">1.50 Mtokens/s</data>'),
+        (Quantity(2.0, "<2>"), '<data value="2">&lt;2&gt;</data>'),
+        ("a & b", "a &amp; b"),
+        (Markup("<b>x</b>"), "<b>x</b>"),
+    ],
+)
+def test_a_cell_is_a_number_for_programs_and_a_text_for_people(cell, html):
+    assert markup(cell) == html
+
+
+@pytest.mark.parametrize(
+    ("fraction", "width"), [(-1.0, 0), (0.0, 0), (0.123456, 12.35), (1.0, 100), (7.0, 100)]
+)
+def test_a_bar_is_as_long_as_its_share_and_hidden_from_readers_of_text(fraction, width):
+    page = Page(bar(fraction, 3).html)
+
+    (box,) = page.of("rect")
+    assert float(box["width"]) == width
+    assert box["class"] == "hue-3"
+    assert page.of("svg")[0]["aria-hidden"] == "true"
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 9])
+def test_tables_worth_sorting_can_be_sorted(rows):
+    html = table("told", ("name", "time"), [(f"row {n}", seconds(float(n))) for n in range(rows)])
+
+    assert ('class="sorts"' in html) == (rows >= 4)
+    assert html.count("<tr>") == rows + 1
+
+
+def test_texts_of_a_table_are_escaped_wherever_they_stand():
+    evil = '<i>&"'
+
+    page = Page(table(evil, (evil, evil), [(evil, evil)]))
+
+    assert page.of("i") == []
+    assert page.wrong == []
+    assert page.tables == {evil: [[evil, evil], [evil, evil]]}
+
+
+def test_what_is_said_to_be_numeric_stands_to_the_right_whatever_it_holds():
+    page = Page(table("", ("a", "b"), [("x", "1.5 s")], (False, True)))
+
+    assert page.of("td") == [{"class": "number"}]
+    assert page.of("caption") == []
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "a\u2028b", "模型"])
+def test_data_of_a_page_are_json_that_ends_no_element(text):
+    page = document("t", [], data={"told": text}, script="1;")
+
+    assert Page(page).data == {"told": text}
+    assert page.count("</script>") == 2
+
+
+def test_a_page_may_run_the_script_it_was_given_and_no_other():
+    one, other = document("t", [], script="1;"), document("t", [], script="2;")
+
+    policies = [re.search(r"script-src '(sha256-[^']+)'", page)[1] for page in (one, other)]
+    assert policies[0] != policies[1]
+    assert "script-src" not in document("t", [])
+    assert "<noscript>" not in document("t", [])
 
 
 def test_a_page_of_one_section_has_no_list_of_them():

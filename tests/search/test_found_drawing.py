@@ -1,6 +1,7 @@
 """The drawing of a search: every mark stands at its plan's numbers, and the front is joined."""
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 from made_plans import JOB, factor, found, played
@@ -124,3 +125,45 @@ def test_a_page_holds_the_drawing_and_the_text():
     assert "<style>" not in page[page.index("</head>") :]  # its own rules allow none there
     assert "every plan: mbs=1" in page
     assert page.startswith("<!doctype html>")
+
+
+def test_a_drawing_alone_is_an_xml_document_with_its_own_colours_for_both_schemes():
+    tree = ElementTree.fromstring(as_svg(found(*PLANS)))
+
+    space = "{http://www.w3.org/2000/svg}"
+    style = tree.findtext(f"{space}style")
+    assert tree.tag == f"{space}svg"
+    assert "prefers-color-scheme:dark" in style
+    used = {circle.get("class") for circle in tree.iter(f"{space}circle")}
+    assert all(f".{hue}{{fill:var(--{hue})}}" in style for hue in used)
+
+
+def test_a_drawing_is_told_in_words():
+    tree = ElementTree.fromstring(as_svg(found(*PLANS)))
+
+    first, _, second = list(tree)[:3]
+    assert (tree.get("role"), tree.get("aria-labelledby")) == (
+        "img",
+        f"{first.get('id')} {second.get('id')}",
+    )
+    assert first.text == "step time against memory of 4 plans"
+    assert "orange the recommended one" in second.text
+
+
+def test_names_of_both_axes_stand_beside_their_ticks():
+    tree = ElementTree.fromstring(as_svg(found(*PLANS)))
+
+    texts = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[-2:] == ["step time", "memory"]
+    assert {"10.0 s", "12.0 s", "20.0 s"} <= set(texts)
+    assert any(text.endswith(" GB") for text in texts)
+
+
+def test_the_page_of_a_search_allows_its_style_alone():
+    page = as_html(found(*PLANS), "text")
+
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert "script-src" not in policy
+    assert "<script" not in page
+    assert page.count("<style>") == 1
+    assert re.findall(r'href="([^"]+)"', page) == ["#front", "#answer"]

@@ -1,6 +1,9 @@
 """The page of published runs: one file, every run a mark where it belongs, every text escaped."""
 
 import re
+from base64 import b64encode
+from hashlib import sha256
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -108,3 +111,39 @@ def test_a_page_of_rows_that_are_all_left_out_says_why():
 
     assert "it is not built" in page
     assert drawings(page) == []
+
+
+def test_the_page_names_its_only_style_by_its_hash_and_forbids_everything_else():
+    page = runs_as_html(judged([run("a")]))
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.S)
+
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+
+    assert policy.startswith("default-src 'none'; style-src ")
+    assert f"'sha256-{digest}'" in policy
+    assert "script-src" not in policy
+    assert "style=" not in page
+
+
+def test_headings_and_rows_of_the_page_say_what_they_are_of():
+    page = runs_as_html(judged([run("a"), run("b", job=SpecError([problem()]))]))
+
+    levels = [int(level) for level in re.findall(r"<h(\d)", page)]
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert levels[:2] == [1, 2]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert len(ids) == len(set(ids))
+    assert page.count("<th") == page.count('<th scope="') + page.count("<thead")
+    for words in re.findall(r'aria-labelledby="([^"]+)"', page):
+        assert set(words.split()) <= set(ids)
+
+
+def test_columns_of_numbers_stand_to_the_right():
+    page = runs_as_html(judged([run("a"), run("b", step_time_s=0.5)]))
+
+    table = page[page.index("<table") : page.index("</table>")]
+    headings = re.findall(r'<th scope="col"([^>]*)>([^<]+)', table)
+    numeric = {name for kind, name in headings if "number" in kind}
+    assert {"median", "mean", "p90", "bias"} <= numeric
+    assert "source" not in numeric

@@ -74,7 +74,7 @@ def kernels(report: Report) -> tuple[Kernel, ...]:
     """
     spent_s: dict[tuple[str, str], float] = {}
     for each in report.timeline.bottleneck_shares:
-        if each.item is not None:
+        if each.item is not None and isinstance(each.item.work, AbstractOperator):
             key = (each.item.name, each.item.phase)
             spent_s[key] = spent_s.get(key, 0.0) + each.path_s
     found: dict[tuple[str, str], Kernel] = {}
