@@ -3,7 +3,7 @@
 import pytest
 from foreign_cases import FOREIGN, faults_in, replaced, rows
 
-SAID = {"deepspeed": {"model": "llama-2-7b"}}
+SAID = {"deepspeed": {"model": "llama-2-7b"}, "maxtext": {"cluster": "dgx-h100:2"}}
 BROKEN = {  # a right file → what stands there -> what is put there instead -> the field that is blamed
     "deepspeed/zero3_bf16.json": """
 "train_batch_size": 128 -> "train_batch_size": 127 -> train_batch_size
@@ -93,6 +93,61 @@ bf16: true -> bf16: half -> bf16
 bf16: true -> flash_attn: fa9 -> flash_attn
 disable_gradient_checkpointing: true -> disable_gradient_checkpointing: 2 -> disable_gradient_checkpointing
 disable_gradient_checkpointing: true -> use_badam: true -> use_badam
+""",
+    "nanotron/tiny_llama.yaml": """
+dtype: bfloat16 -> dtype: float8 -> model.dtype
+ddp_bucket_cap_mb: 25 -> ddp_bucket_cap_mb: 0 -> model.ddp_bucket_cap_mb
+hidden_size: 2048 -> hidden_size: -2048 -> hidden_size
+hidden_size: 2048 -> hidden_size: wide -> hidden_size
+num_attention_heads: 32 -> num_attention_heads: 0 -> num_attention_heads
+num_hidden_layers: 16 -> num_hidden_layers: 1.5 -> num_hidden_layers
+num_key_value_heads: 8 -> num_key_value_heads: 5 -> num_key_value_heads
+hidden_act: silu -> hidden_act: swirl -> hidden_act
+vocab_size: 49152 -> vocab_size: -5 -> vocab_size
+accumulate_grad_in_fp32: true -> accumulate_grad_in_fp32: 32 -> optimizer.accumulate_grad_in_fp32
+zero_stage: 0 -> zero_stage: 3 -> optimizer.zero_stage
+zero_stage: 0 -> zero_stage: one -> optimizer.zero_stage
+name: adamW -> name: lamb -> optimizer.optimizer_factory.name
+dp: 2 -> dp: 0 -> parallelism.dp
+dp: 2 -> dp: 2.5 -> parallelism.dp
+tp: 2 -> tp: ${TP} -> parallelism.tp
+tp_mode: REDUCE_SCATTER -> tp_mode: BROADCAST -> parallelism.tp_mode
+pp_engine: 1f1b -> pp_engine: zb -> parallelism.pp_engine
+pp_engine: 1f1b -> pp_engnie: 1f1b -> parallelism.pp_engnie
+micro_batch_size: 2 -> micro_batch_size: -1 -> tokens.micro_batch_size
+micro_batch_size: 2 -> micro_batch_size: !!int 2 -> tag
+_replica: 4 -> _replica: four -> tokens.batch_accumulation_per_replica
+sequence_length: 4096 -> sequence_length: 4k -> tokens.sequence_length
+sequence_length: 4096 -> sequence_length: *n -> anchor
+profiler: null -> profiler: } -> text
+""",
+    "maxtext/llama2_7b_gpu.yml": """
+per_device_batch_size: 4 -> per_device_batch_size: 0 -> per_device_batch_size
+per_device_batch_size: 4 -> per_device_batch_size: 0.3 -> per_device_batch_size
+per_device_batch_size: 4 -> per_device_batch_size: four -> per_device_batch_size
+per_device_batch_size: 4 -> per_device_batch_sise: 4 -> per_device_batch_sise
+max_target_length: 4096 -> max_target_length: -1 -> max_target_length
+max_target_length: 4096 -> max_target_length: 4096; -> max_target_length
+max_target_length: 4096 -> max_target_length: [4096] -> max_target_length
+model_name: "llama2-7b" -> model_name: "llama9-7b" -> model_name
+model_name: "llama2-7b" -> model_name: 7 -> model_name
+model_name: "llama2-7b" -> model_name: "llama2-7b" 7 -> text
+attention: "cudnn_flash_te" -> attention: "ring" -> attention
+ici_fsdp_parallelism: 8 -> ici_fsdp_parallelism: 0 -> ici_fsdp_parallelism
+ici_fsdp_parallelism: 8 -> ici_fsdp_parallelism: -3 -> ici_fsdp_parallelism
+ici_fsdp_parallelism: 8 -> ici_fsdp_parallelism: all -> ici_fsdp_parallelism
+ici_tensor_parallelism: 1 -> ici_tensor_parallelism: 3 -> ici_tensor_parallelism
+ici_tensor_parallelism: 1 -> ici_tensor_paralelism: 1 -> ici_tensor_paralelism
+ici_tensor_parallelism: 1 -> ici_fsdp_transpose_parallelism: 2 -> ici_fsdp_transpose_parallelism
+dcn_fsdp_parallelism: 1 -> quantization: "int2" -> quantization
+dcn_fsdp_parallelism: 1 -> dtype: "float32" -> dtype
+dcn_fsdp_parallelism: 1 -> opt_type: "lion" -> opt_type
+dcn_fsdp_parallelism: 1 -> use_dpo: True -> use_dpo
+dcn_fsdp_parallelism: 1 -> optimizer_memory_host_offload: True -> plan.offload
+remat_policy: "minimal_flash" -> remat_policy: "minimal_offloaded" -> remat_policy
+remat_policy: "minimal_flash" -> remat_policy: "some" -> remat_policy
+steps: 30 -> steps: !!python/name:os.system -> tag
+steps: 30 -> gradient_accumulation_steps: 0 -> gradient_accumulation_steps
 """,
 }
 CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]

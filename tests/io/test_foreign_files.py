@@ -19,6 +19,15 @@ PLANS = {
     "deepspeed/zero1_fp16_tabs.json": "dp=8 mbs=2 gbs=256 zero=1 precision=fp16",
     "deepspeed/zero2_auto.json": "dp=8 mbs=8 gbs=64 zero=2",
     "deepspeed/zero3_bf16.json": "dp=8 mbs=4 gbs=128 zero=3",
+    "maxtext/custom_pipeline.yml": "dp=2 tp=8 pp=4 mbs=8 gbs=256 recompute=full",
+    "maxtext/gpu_smoke.yml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
+    "maxtext/llama2_7b_gpu.yml": "dp=16 dp_shard=8 mbs=4 gbs=64 zero=3",
+    "maxtext/llama31_70b_fp8.yml": "dp=32 mbs=1 gbs=64 zero=3 recompute=full precision=fp8_current",
+    "maxtext/mixtral_named.yml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
+    "nanotron/llama_8b_afab.yaml": "dp=4 tp=4 pp=4 mbs=1 gbs=64 sp zero=1 schedule=gpipe",
+    "nanotron/qwen2_windows.yaml": "dp=4 tp=2 mbs=3 gbs=12 recompute=full",
+    "nanotron/smollm_1b7_zero1.yaml": "dp=16 mbs=8 gbs=256 zero=1",
+    "nanotron/tiny_llama.yaml": "dp=2 tp=2 pp=2 mbs=2 gbs=16 sp schedule=1f1b",
     "torchtitan/llama2_7b_ddp.toml": "tp=8 mbs=1 gbs=1 sp recompute=full:every:2",
     "torchtitan/llama3_405b_2024.toml": "dp=16 tp=8 mbs=2 gbs=32 sp zero=3 recompute=full"
     " precision=fp8_current",
@@ -41,6 +50,11 @@ PLANS = {
     "llama-factory/qwen25_full_ds3.yaml": "dp=8 mbs=2 gbs=32 zero=3 recompute=full",
 }
 OWN = {
+    "maxtext/custom_pipeline.yml": {"cluster": "dgx-h100:8"},
+    "maxtext/llama2_7b_gpu.yml": {"cluster": "dgx-h100:2"},
+    "maxtext/llama31_70b_fp8.yml": {"cluster": "dgx-h100:4"},
+    "nanotron/llama_8b_afab.yaml": {"cluster": "dgx-h100"},
+    "nanotron/smollm_1b7_zero1.yaml": {"cluster": "dgx-h100"},
     "axolotl/llama3_70b_zero3_inline.yaml": {"cluster": "dgx-h100:4"},
     "axolotl/qwen3_8b_tp_cp.yaml": {"cluster": "dgx-h100:4"},
     "torchtitan/llama3_405b_2024.toml": {"cluster": "dgx-h100:16"},
@@ -50,6 +64,17 @@ OWN = {
     "torchtitan/deepseek_dualpipe.toml": {"cluster": "dgx-h100:16"},
 }  # what is said beside one file alone
 REFUSED = {
+    "maxtext/tpu_offload.yml": [
+        (5, "per_device_batch_size"),
+        (7, "remat_policy"),
+        (9, "ici_sequence_parallelism"),
+        (10, "use_grpo"),
+    ],
+    "nanotron/qwen_moe.yaml": [
+        (3, "model.dtype"),
+        (10, "model.model_config.moe_config"),
+        (17, "optimizer.zero_stage"),
+    ],
     "deepspeed/zero3_offload.json": [(7, "plan.offload")],
     "deepspeed/zeropp_curriculum.json": [
         (7, "zero_optimization.zero_quantized_weights"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.foreign import axolotl, deepspeed, llama_factory, torchtitan
+from flopcast.io.foreign import axolotl, deepspeed, llama_factory, maxtext, nanotron, torchtitan
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.foreign.toml_text import read_toml
 from flopcast.io.yaml_text import Document, read_yaml
@@ -59,6 +59,18 @@ KINDS: Mapping[str, Kind] = {
         read=llama_factory.read,
         signs="""model_name_or_path stage finetuning_type cutoff_len template per_device_train_batch_size
         dataset lora_target""",
+    ),
+    "nanotron": Kind(
+        told="a configuration of nanotron, YAML",
+        read=nanotron.read,
+        signs="""model.model_config tokens.micro_batch_size tokens.sequence_length parallelism.dp
+        parallelism.tp parallelism.pp_engine optimizer.zero_stage tokens.batch_accumulation_per_replica""",
+    ),
+    "maxtext": Kind(
+        told="a configuration of MaxText, YAML",
+        read=maxtext.read,
+        signs="""base_config per_device_batch_size max_target_length base_emb_dim base_num_decoder_layers
+        ici_fsdp_parallelism dcn_data_parallelism ici_tensor_parallelism remat_policy run_name hardware""",
     ),
 }
 

@@ -185,17 +185,17 @@ class Sheet:
 
     def fault(self, key: str, allowed: str, because: str, fix: str, told: str = "") -> None:
         """Remember a fault of a key; `told` says what is wrong where that is not its value."""
-        self.problems.append(
-            Problem(
-                where=self.where(key),
-                field=key,
-                value=self._values[key][1] if key in self._values else None,
-                allowed=allowed,
-                because=because,
-                fix=fix,
-                fault=told,
-            )
+        problem = Problem(
+            where=self.where(key),
+            field=key,
+            value=self._values[key][1] if key in self._values else None,
+            allowed=allowed,
+            because=because,
+            fix=fix,
+            fault=told,
         )
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """A key that asks for what is not built."""

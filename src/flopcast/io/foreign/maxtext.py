@@ -1,0 +1,224 @@
+"""MaxText's YAML as a job: JAX programs on GPUs.
+
+Answers: which model, plan and stack does a file of MaxText ask for?
+Elsewhere: its keys (tables/maxtext.yaml). A file changes base.yml, whose values hold where it is silent.
+
+`per_device_batch_size` counts the sequences that a device takes in a step: of a device that shares its
+sequences with others, only its part.
+
+References
+----------
+AI-Hypercomputer/maxtext: configs/base.yml (names and defaults), pyconfig.py (batch),
+layers/decoders.py (remat policies).
+"""
+
+from math import prod
+from pathlib import PurePath
+
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.names import catalogue_name, read_model
+from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.yaml_text import Document
+
+AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too where it is named so
+    "data": "data_parallel",
+    "fsdp": "data_shard",
+    "tensor": "tensor_parallel",
+    "tensor_sequence": "tensor_parallel",
+    "pipeline": "pipeline_parallel",
+    "context": "context_parallel",
+    "expert": "expert_parallel",
+}
+ICI, DCN = "ici_{}_parallelism", "dcn_{}_parallelism"
+POLICIES = {
+    "full": ("full", ()),
+    "minimal": ("none", ()),
+    "minimal_with_context": ("none", ()),
+    "save_dot_with_context_except_mlp": ("selective", ("mlp",)),
+    "save_dot_except_mlp": ("selective", ("core_attention", "mlp")),
+    "save_dot_except_mlpwi": ("selective", ("core_attention", "mlp")),
+    "minimal_flash": ("none", ()),
+}
+ATTENTION = {
+    "autoselected": "flash",
+    "flash": "flash",
+    "cudnn_flash_te": "flash",
+    "dot_product": "materialised",
+}
+ATTENTION |= {"cudnn_flash_jax": "flash"}
+QUANTISED = {"": "", "fp8": "fp8_current", "nanoo_fp8": "fp8_current", "te_fp8_delayedscaling": "fp8"}
+QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_full": "fp8_current"}
+TYPES = {"bfloat16": "bf16", "float16": "fp16"}
+OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd"}
+GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a file of MaxText.
+
+    Examples
+    --------
+    >>> job = read(Document("gpu.yml", {"base_config": "base.yml",
+    ...     "model_name": "llama2-7b",
+    ...     "per_device_batch_size": 4, "ici_fsdp_parallelism": 8}, {}), Asked())
+    >>> job.data["model"], job.data["plan"]["zero"], job.data["plan"]["global_batch"]
+    ({'base': 'llama-2-7b'}, 3, 32)
+    """
+    sheet = Sheet(document, keys_of("maxtext"), asked)
+    if sheet.text("hardware").startswith(("tpu", "cpu")):
+        sheet.assume("devices are those of the cluster; the file is for another kind", "hardware")
+    _model(sheet)
+    length = sheet.count("max_target_length", 2048)
+    sheet.put(("batch", "sequence_length"), length, "max_target_length")
+    ranks = _degrees(sheet)
+    _batch(sheet, ranks)
+    _modes(sheet)
+    kernel = sheet.choice("attention", ATTENTION, "flash")
+    changes = {"attention_kernel": kernel} if kernel != "materialised" else {}
+    sheet.put(("stack",), {"base": "xla"} | changes, "attention")
+    return sheet.made()
+
+
+def _sizes(sheet: Sheet, known: int | None) -> dict[str, int]:
+    """The product of both meshes' degrees by axis; the one that is -1 takes what is left of the devices."""
+    sizes: dict[str, int] = {}
+    left: list[str] = []
+    for axis in AXES:
+        sizes[axis] = 1
+        for pattern, usual in ((ICI, -1 if axis == "fsdp" else 1), (DCN, -1 if axis == "data" else 1)):
+            key = pattern.format(axis)
+            degree = sheet.count(key, usual, least=-1)
+            if degree == 0:
+                sheet.fault(key, "-1 (what is left), or 1 and more", "a degree is never 0", "write 1")
+            sizes[axis] *= max(degree, 1)
+            left += [axis] if degree == -1 and sheet.has(key) else []
+    named = left or ["fsdp"]
+    rest = (known or prod(sizes.values())) // prod(sizes.values())
+    if rest > 1 and (left or not sheet.has(ICI.format("fsdp"))):
+        sizes[named[0]] *= rest
+    elif rest > 1:
+        sizes["data"] *= rest
+    return sizes
+
+
+def _degrees(sheet: Sheet) -> int:
+    """Degrees of the plan; the devices that they make."""
+    known = sheet.asked.devices
+    sizes = _sizes(sheet, known)
+    open_axes = any(sheet.raw(pattern.format(axis)) == -1 for axis in AXES for pattern in (ICI, DCN))
+    is_open = open_axes or not sheet.has(*(ICI.format(axis) for axis in AXES))
+    stated = None if is_open else prod(sizes.values())
+    if known is None and stated is None and sheet.asked.whole:
+        sizes = _sizes(sheet, sheet.asked.whole)
+    share = sizes["tensor"] * sizes["tensor_sequence"] * sizes["pipeline"] * sizes["context"]
+    cutting = ("tensor", "tensor_sequence", "pipeline", "context")
+    wide = next((axis for axis in cutting if sizes[axis] > 1), "fsdp")
+    key = sheet.first(ICI.format(wide), DCN.format(wide))
+    ranks = sheet.ranks(stated, share=share, shared=key)
+    replicas = max(ranks // share, 1)
+    sheet.put(("plan", "data_parallel"), replicas, ICI.format("fsdp"), DCN.format("data"))
+    for axes in (("tensor", "tensor_sequence"), ("pipeline",), ("context",), ("expert",)):
+        degree = prod(sizes[axis] for axis in axes)
+        if degree > 1:
+            keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
+            sheet.put(("plan", AXES[axes[0]]), degree, *keys)
+    if sizes["tensor_sequence"] > 1:
+        sheet.put(("plan", "sequence_parallel"), True, ICI.format("tensor_sequence"))
+    shards = sizes["fsdp"] * sizes["expert"]
+    sheet.put(("plan", "zero"), 3 if shards > 1 else 0, ICI.format("fsdp"))
+    if 1 < shards < replicas:
+        sheet.put(("plan", "data_shard"), shards, ICI.format("fsdp"))
+    return ranks
+
+
+def _batch(sheet: Sheet, ranks: int) -> None:
+    """Sequences of a step and of a micro-batch, out of those of a device."""
+    key, steps_key = "per_device_batch_size", "gradient_accumulation_steps"
+    value, steps = sheet.raw(key), sheet.count(steps_key, 1)
+    plan = sheet.data["plan"] if isinstance(sheet.data["plan"], dict) else {}
+    replicas, stages = int(plan["data_parallel"]), int(plan.get("pipeline_parallel", 1))
+    each = 12.0 if value is None else value  # base.yml
+    if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
+        sheet.fault(key, "a number above 0", "it counts sequences of a device", "write 1")
+        return
+    total = each * ranks
+    pieces_key = "num_pipeline_microbatches"
+    pieces = sheet.count(pieces_key, stages, least=-1) if stages > 1 else 1
+    pieces = stages if pieces < 1 else pieces
+    whole = replicas * pieces
+    if total != int(total) or int(total) % whole:
+        because = f"{ranks} devices are {replicas} replicas, of {pieces} micro-batches each"
+        sheet.fault(key, f"a multiple of {whole / ranks:g}", because, f"write {whole / ranks:g}")
+        return
+    sheet.put(("plan", "micro_batch"), int(total) // whole, key)
+    sheet.put(("plan", "global_batch"), int(total) * steps, steps_key, key)
+
+
+def _modes(sheet: Sheet) -> None:
+    """Recompute, precision, optimizer, offload."""
+    policy = sheet.text("remat_policy") or "full"
+    if "offload" in policy:
+        sheet.refuse("remat_policy", "offload of activations", "write remat_policy: full")
+    else:
+        known = {name: name for name in POLICIES}
+        mode, modules = POLICIES[sheet.choice("remat_policy", known, "full")]
+        if mode != "none":
+            sheet.put(("plan", "recompute"), mode, "remat_policy")
+        if modules:
+            sheet.put(("plan", "recompute_modules"), list(modules), "remat_policy")
+    narrow = sheet.choice("quantization", QUANTISED, "")
+    dtype = sheet.choice("dtype", TYPES, "bf16")
+    sheet.put(("plan", "precision"), narrow or dtype, "quantization" if narrow else "dtype")
+    optimizer = sheet.choice("opt_type", OPTIMIZERS, "adamw")
+    if optimizer != "adamw":
+        sheet.put(("plan", "optimizer"), optimizer, "opt_type")
+    offloaded = ("optimizer_memory_host_offload", "parameter_memory_host_offload")
+    moved = [key for key in offloaded if sheet.flag(key)]
+    if moved:
+        sheet.put(("plan", "offload"), True, *moved)
+
+
+def _model(sheet: Sheet) -> None:
+    """The model that is named, or the one whose sizes are given."""
+    if sheet.asked.model:
+        return
+    name = sheet.text("model_name")
+    if name not in ("", "default"):
+        read_model(sheet, "model_name", catalogue_name(name.replace("llama", "llama-")) or name)
+        return
+    if sheet.count("num_experts", 1) > 1:
+        sheet.refuse("num_experts", "a mixture of experts that has no name", "write model_name, or --model")
+    scale = sheet.count("global_parameter_scale", 1)
+    if scale > 1:
+        sheet.refuse("global_parameter_scale", "a scale of all sizes", "write the sizes themselves")
+    heads, head = sheet.count("base_num_query_heads", 16), sheet.count("head_dim", 128)
+    hidden = sheet.count("base_emb_dim", 2048)
+    words = [word.lower() for word in sheet.texts("mlp_activations")] or ["silu", "linear"]
+    gated = "linear" in words
+    activation = GATES.get(words[0], "") if gated else {"gelu": "gelu", "relu": "relu"}.get(words[0], "")
+    if not activation:
+        sheet.fault(
+            "mlp_activations",
+            "[silu, linear], [gelu, linear], [gelu] or [relu]",
+            "no other is built",
+            "choose one",
+        )
+    block = ("model", "blocks", 0)
+    sheet.put(("model", "name"), PurePath(sheet.document.name).stem)
+    sheet.put(("model", "hidden"), hidden, "base_emb_dim")
+    sheet.put(("model", "vocabulary"), sheet.count("vocab_size", 32000), "vocab_size")
+    sheet.put(("model", "vocabulary_multiple"), 1)
+    sheet.put(("model", "tied_embeddings"), sheet.flag("logits_via_embedding"), "logits_via_embedding")
+    sheet.put((*block, "count"), sheet.count("base_num_decoder_layers", 16), "base_num_decoder_layers")
+    sheet.put((*block, "norm"), "rmsnorm")
+    sheet.put((*block, "mixer", "heads"), heads, "base_num_query_heads")
+    sheet.put((*block, "mixer", "kv_heads"), sheet.count("base_num_kv_heads", 16), "base_num_kv_heads")
+    sheet.put((*block, "mixer", "head_size"), head, "head_dim")
+    sheet.put((*block, "feed_forward", "ffn_hidden"), sheet.count("base_mlp_dim", 7168), "base_mlp_dim")
+    sheet.put((*block, "feed_forward", "activation"), activation or "swiglu", "mlp_activations")
+    if sheet.text("decoder_block") not in ("", "llama2", "llama", "default", "mistral"):
+        sheet.refuse(
+            "decoder_block",
+            f"the block {sheet.text('decoder_block')} without a name of its model",
+            "write model_name",
+        )

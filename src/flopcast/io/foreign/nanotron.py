@@ -1,0 +1,153 @@
+"""nanotron's YAML as a job.
+
+Answers: which model, plan and stack does a file of nanotron ask for?
+Elsewhere: its keys (tables/nanotron.yaml), the model, which has the names of transformers and is read as a
+config.json is (hugging_face/config.py).
+
+References
+----------
+huggingface/nanotron: src/nanotron/config (names and defaults), models/llama.py (sequence parallelism where
+tp_mode is REDUCE_SCATTER), optim/gradient_accumulator.py.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from flopcast.errors import SpecError
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.hugging_face.config import model_from_config
+from flopcast.io.yaml_text import Document
+
+CONFIG = ("model", "model_config")
+FAMILIES = {"is_llama_config": "llama", "is_qwen2_config": "qwen2", "is_starcoder_config": "starcoder2"}
+OWN = {  # what no config of transformers has: it changes no step
+    "_attn_implementation", "_fused_rotary_emb", "_fused_rms_norm", "_use_qkv_packed", "_use_doc_masking",
+    "interleaved_rotary", "rope_interleaved", "z_loss_coefficient", "z_loss_enabled", "moe_config",
+    "no_rope_layer",
+    "log_attn_probs", "ring_attn_heads_k_stride", "sliding_window_size", *FAMILIES,
+}  # fmt: skip
+DEGREES = {
+    "data_parallel": "parallelism.dp",
+    "tensor_parallel": "parallelism.tp",
+    "pipeline_parallel": "parallelism.pp",
+    "context_parallel": "parallelism.context_parallel_size",
+    "expert_parallel": "parallelism.expert_parallel_size",
+}
+ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
+TYPES = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "sgd": "sgd"}
+MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"
+BUCKET_MB = 25  # ddp_bucket_cap_mb
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a file of nanotron."""
+    sheet = Sheet(document, keys_of("nanotron"), asked)
+    sizes = _degrees(sheet)
+    micro, steps = (sheet.required(MICRO), sheet.count(STEPS))
+    length = sheet.required("tokens.sequence_length")
+    sheet.put(("batch", "sequence_length"), length, "tokens.sequence_length")
+    sheet.put(("plan", "micro_batch"), micro, MICRO)
+    total = micro * steps * sizes["data_parallel"]
+    sheet.put(("plan", "global_batch"), total, STEPS, MICRO)
+    _modes(sheet, sizes)
+    if not asked.model:
+        _model(sheet)
+    sheet.put(("stack",), _stack(sheet))
+    return sheet.made()
+
+
+def _degrees(sheet: Sheet) -> dict[str, int]:
+    """Degrees; the data-parallel one follows from the devices where these are told."""
+    required = [DEGREES[name] for name in ("data_parallel", "tensor_parallel", "pipeline_parallel")]
+    sizes = {
+        field: sheet.required(key) if key in required else sheet.count(key)
+        for field, key in DEGREES.items()
+    }
+    share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
+    ranks = sheet.ranks(sizes["data_parallel"] * share, share=share, shared=DEGREES["tensor_parallel"])
+    sizes["data_parallel"] = max(ranks // share, 1)
+    for field, key in DEGREES.items():
+        if sizes[field] > 1 or field == "data_parallel":
+            sheet.put(("plan", field), sizes[field], key)
+    return sizes
+
+
+def _modes(sheet: Sheet, sizes: Mapping[str, int]) -> None:
+    """Schedule, sequence parallelism, sharding, recompute, precision, optimizer."""
+    modes = {"reduce_scatter": "sp", "all_reduce": ""}
+    mode = sheet.choice("parallelism.tp_mode", modes, "")
+    if mode and sizes["tensor_parallel"] > 1:
+        sheet.put(("plan", "sequence_parallel"), True, "parallelism.tp_mode")
+    engine = sheet.choice("parallelism.pp_engine", ENGINES, "gpipe")
+    if sizes["pipeline_parallel"] > 1:
+        sheet.put(("plan", "schedule"), engine, "parallelism.pp_engine")
+    stage = sheet.count("optimizer.zero_stage", 0, least=0)
+    sheet.put(("plan", "zero"), stage, "optimizer.zero_stage")
+    if stage > 1:
+        because = "nanotron shards the optimizer's states alone"
+        sheet.fault("optimizer.zero_stage", "0 or 1", because, "write 1")
+    older = "parallelism.recompute_granularity"
+    granularity = sheet.choice(older, {"full": "full", "selective": "selective"}, "")
+    recompute = "full" if sheet.flag("parallelism.recompute_layer") else granularity
+    if recompute:
+        sheet.put(("plan", "recompute"), recompute, "parallelism.recompute_layer", older)
+    sheet.put(("plan", "precision"), sheet.choice("model.dtype", TYPES, "bf16"), "model.dtype")
+    optimizer = sheet.choice("optimizer.optimizer_factory.name", OPTIMIZERS, "adamw")
+    if optimizer != "adamw":
+        sheet.put(("plan", "optimizer"), optimizer, "optimizer.optimizer_factory.name")
+
+
+def _model(sheet: Sheet) -> None:
+    """The model, whose config is one of transformers but for the word that names its family."""
+    whole = sheet.document.data
+    part = whole.get("model") if isinstance(whole, dict) else None
+    config = part.get("model_config") if isinstance(part, dict) else None
+    key = ".".join(CONFIG)
+    if not isinstance(config, dict):
+        because = "a prediction needs a model"
+        sheet.fault(key, "the sizes of a model", because, "add model_config:", "is missing")
+        return
+    family = next((name for flag, name in FAMILIES.items() if config.get(flag)), None)
+    if family is None or config.get("moe_config"):
+        experts = bool(config.get("moe_config"))
+        what = "a mixture of experts of nanotron" if experts else "a model of another family"
+        sheet.refuse(f"{key}.moe_config" if experts else key, what, "use a Llama or Qwen2 config")
+        return
+    told = {name: value for name, value in config.items() if name not in OWN}
+    biased = bool(told.pop("attention_bias", False))
+    window = config.get("sliding_window_size") if family == "qwen2" else None
+    lines = {path[2:]: line for path, line in sheet.document.lines.items() if path[:2] == CONFIG}
+
+    try:
+        mapping, notes = model_from_config(
+            Document(sheet.document.name, told | {"model_type": family}, lines)
+        )
+    except SpecError as error:
+        sheet.problems += error.problems
+        return
+    for block in mapping["blocks"] if isinstance(mapping["blocks"], list) else ():
+        block["mixer"] |= {"qkv_bias": biased} | ({"window": window} if window else {})
+    mapping["name"] = PurePath(sheet.document.name).stem
+    multiple = sheet.count("model.make_vocab_size_divisible_by", 1)
+    sheet.put(("model",), mapping | {"vocabulary_multiple": multiple}, key)
+    sheet.lines |= {("model", "vocabulary"): lines[("vocab_size",)]} if ("vocab_size",) in lines else {}
+    sheet.assumptions += notes
+
+
+def _stack(sheet: Sheet) -> object:
+    """Eager PyTorch with buckets of DDP; gradients accumulate in fp32 or in the weights' type."""
+    bucket = sheet.count("model.ddp_bucket_cap_mb", BUCKET_MB)
+    wide = sheet.flag("optimizer.accumulate_grad_in_fp32", True)
+    elements = bucket * 2**20 // (4 if wide else 2)
+    gradients = {"dtype": "fp32" if wide else "bf16", "bucket_elements": elements}
+    stage = sheet.raw("optimizer.zero_stage")
+    collective = {"collective": "reduce_scatter"} if stage == 1 else {}
+    sheet.assume("stack pytorch-ddp, the nearest: blocks are eager, attention and norms fused")
+    changes: dict[str, object] = {
+        "rewrites": ["fused_layernorm", "unfused_rope", "unfused_gate"],
+        "gradients": gradients | collective,
+        "sharding": {"zero_stages": [0, 1]},
+    }
+    return {"base": "pytorch-ddp"} | changes
