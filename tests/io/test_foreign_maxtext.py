@@ -38,11 +38,11 @@ def plan_of(devices=32, **changes):
         ({"ici_fsdp_parallelism": 8, "dcn_data_parallelism": 4}, {"zero": 3, "data_shard": 8}),
         ({"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 4}, {"zero": 3, "data_shard": None}),
         ({"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 32}, {"data_parallel": 32, "zero": 0}),
-        ({"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": -1}, {"tensor_parallel": 8, "data_parallel": 4}),
+        ({"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": -1}, {"data_parallel": 4}),
         ({"ici_tensor_sequence_parallelism": 8}, {"tensor_parallel": 8, "sequence_parallel": True}),
         ({"ici_context_parallelism": 4}, {"context_parallel": 4, "data_parallel": 8}),
         ({"ici_expert_parallelism": 8, "model_name": "mixtral-8x7b"}, {"expert_parallel": 8}),
-        ({"dcn_pipeline_parallelism": 4, "ici_fsdp_parallelism": 8}, {"pipeline_parallel": 4, "data_parallel": 8}),
+        ({"dcn_pipeline_parallelism": 4, "ici_fsdp_parallelism": 8}, {"pipeline_parallel": 4}),
     ],
 )  # fmt: skip
 def test_both_meshes_together_make_the_degrees(given, wanted):
