@@ -10,12 +10,13 @@ from shutil import which
 
 import numpy as np
 import pytest
-from sample_reports import sample_report
+from conftest import make_job
+from sample_reports import report_of, sample_report
 
 from flopcast.report.html import as_html
 from flopcast.report.page.drawing import WIDTH
 from flopcast.report.page.over_time import LEFT, RIGHT, TIME_UNITS
-from flopcast.report.page.pipeline import end_of
+from flopcast.report.page.pipeline import MOST_TASKS, end_of
 from flopcast.units import show_seconds
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
@@ -113,6 +114,21 @@ def test_keys_zoom_and_move_both_drawings_over_time(opened):
     assert view(page) == view(page, "memory") == (0.0, 1.0)
 
 
+def test_what_is_shown_is_told_to_those_who_do_not_see_it(opened):
+    page = opened()
+    end_s = end_of(sample_report(NAME))
+    drawing, told = page.locator("#pipeline-drawing .time"), page.locator("#pipeline-drawing .told")
+    hint = told.text_content()
+
+    drawing.press("+")
+    shown = told.text_content().removeprefix("Shows ").removesuffix(".").split(" to ")
+    assert told.get_attribute("role") == "status"
+    starts = [float(text.split()[0]) for text in shown]
+    assert starts == pytest.approx([end_s * 250, end_s * 750], rel=2e-3)  # in ms
+    drawing.press("0")
+    assert told.text_content() == hint
+
+
 def test_zoom_stays_inside_the_step(opened):
     page = opened()
     drawing = page.locator("#memory-drawing .time")
@@ -181,6 +197,24 @@ def test_the_task_under_the_pointer_is_told(opened):
         assert told.startswith(f"Stage {stage} at ")
         assert f"{kind} of micro-batch {int(timeline.micro_batch[task])}" in told
         assert (f"chunk {int(timeline.chunk[task])}" in told) == (timeline.chunk[task] > 0)
+
+
+def test_a_pipeline_of_columns_tells_stage_and_moment(browser, tmp_path):
+    report = report_of(make_job(plan=f"pp=8 gbs={MOST_TASKS // 16 + 8} precision=fp16"))
+    path = tmp_path / "large.html"
+    path.write_text(as_html(report), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1200, "height": 1800})
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(path.as_uri())
+
+    page.locator("#pipeline-drawing .time").press("+")
+    page.mouse.move(*place(page, 0.5, 7.5 / 8))
+    told = page.locator("#pipeline-drawing .told").text_content()
+    page.close()
+
+    assert re.fullmatch(r"Stage 7 at [\d.]+ m?s", told)
+    assert faults == []
 
 
 def test_a_table_is_sorted_by_the_heading_that_is_pressed(opened):

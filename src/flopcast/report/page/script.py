@@ -13,6 +13,7 @@ SCRIPT = r"""'use strict';
   const data = JSON.parse(document.getElementById('data').textContent);
   const groups = Array.from(document.querySelectorAll('.time'));
   const UNITS = data.time_units, PASSES = ['forward', 'backward', 'weight gradients'];
+  const HINT = groups.length ? line(groups[0]).textContent : '';
   let from = 0, to = 1;
 
   function seconds(value) {
@@ -35,7 +36,13 @@ SCRIPT = r"""'use strict';
       const box = plot.viewBox.baseVal;
       plot.setAttribute('viewBox', [from * UNITS, 0, span * UNITS, box.height].join(' '));
       drawTicks(group, plot, Number(group.dataset.end));
+      line(group).textContent = resting(group);
     }
+  }
+  function line(group) { return group.parentElement.querySelector('.told'); }
+  function resting(group) {
+    const end = Number(group.dataset.end);
+    return to - from === 1 ? HINT : 'Shows ' + seconds(from * end) + ' to ' + seconds(to * end) + '.';
   }
   function drawTicks(group, plot, end) {
     const ticks = group.querySelector('.ticks');
@@ -86,7 +93,6 @@ SCRIPT = r"""'use strict';
   }
 
   for (const group of groups) {
-    const line = group.parentElement.querySelector('.told'), rest = line.textContent;
     group.addEventListener('keydown', (event) => {
       const action = event.ctrlKey || event.metaKey || event.altKey ? null : ACTIONS[event.key];
       if (action) { action(); event.preventDefault(); }
@@ -97,9 +103,9 @@ SCRIPT = r"""'use strict';
     }, {passive: false});
     group.addEventListener('pointermove', (event) => {
       const at = place(group, event);
-      line.textContent = at ? told(group, at) : rest;
+      line(group).textContent = at ? told(group, at) : resting(group);
     });
-    group.addEventListener('pointerleave', () => { line.textContent = rest; });
+    group.addEventListener('pointerleave', () => { line(group).textContent = resting(group); });
   }
   for (const button of document.querySelectorAll('button[data-key]')) {
     button.disabled = false;
