@@ -25,12 +25,19 @@ MAX_NUMBER = 10**18
 _PARAMETER = re.compile(
     r"(?P<name>[A-Za-z_]\w*|[0-9]+|[@*])(?:\[(?P<index>[^\]]*)\])?(?P<how>:?[-=+?])?(?P<word>.*)", re.DOTALL
 )
+
+
+def _quotient(a: int, b: int) -> int:
+    """The shell divides as C does: towards zero, so that a remainder has the sign of what is divided."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
 _ARITHMETIC: Mapping[type[ast.AST], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: lambda a, b: int(a / b) if abs(a) < 2**53 else a // b,  # the shell rounds towards zero
-    ast.Mod: operator.mod,
+    ast.Div: _quotient,
+    ast.Mod: lambda a, b: a - b * _quotient(a, b),
 }
 _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
