@@ -11,6 +11,7 @@ from command_line import PLAN, WORDS, Ended, environment, flopcast, process
 from flopcast.cli.completion import CATALOG
 from flopcast.cli.main import COMMANDS, COMPLETE, group
 from flopcast.io import catalog
+from flopcast.io.exports.kinds import KINDS
 
 JOB = (*WORDS, "--gpus", "8", "--plan", PLAN)
 SHELLS = ("bash", "zsh", "fish")
@@ -91,6 +92,7 @@ def test_a_model_that_no_name_begins_is_a_file():
 
 def test_what_is_explained_and_exported_completes():
     assert completed("explain", "me") == ["memory"]
+    assert completed("export", "") == list(KINDS)
     assert completed("export", "ch") == ["chakra", "chrome"]
 
 

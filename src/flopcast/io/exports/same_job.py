@@ -33,10 +33,11 @@ MANY = 8  # differences of a stack that are told one by one
 Difference = tuple[str, object, object]
 
 
-def read_back(document: Document, job: Job) -> Job:
+def read_back(document: Document, job: Job, left_open: tuple[str, ...] = ()) -> Job:
     """The job that a reader's document describes, on the cluster of the job that was written.
 
-    A part that the document leaves out is the job's own: DeepSpeed's file knows no model.
+    A part that the document leaves out is the job's own: DeepSpeed's file knows no model. So are the fields
+    of the plan in `left_open`, which the format leaves to the program that reads it.
 
     Raises
     ------
@@ -44,17 +45,25 @@ def read_back(document: Document, job: Job) -> Job:
         A noun of the document is not valid by itself.
     """
     data = document.data if isinstance(document.data, dict) else {}
-    nouns: dict[str, type[Model] | type[Plan] | type[Batch]] = {
-        "model": Model,
-        "plan": Plan,
-        "batch": Batch,
-    }
+    nouns: dict[str, type[Plan] | type[Batch]] = {"plan": Plan, "batch": Batch}
     update: dict[str, object] = {
         key: build(noun, document, data[key], (key,)) for key, noun in nouns.items() if key in data
     }
+    if "model" in data:
+        update["model"] = _model(document, data["model"])
+    if isinstance(plan := update.get("plan"), Plan):
+        update["plan"] = plan.model_copy(update={name: getattr(job.plan, name) for name in left_open})
     if "stack" in data:
         update["stack"] = _stack(document, data["stack"])
     return job.model_copy(update=update)
+
+
+def _model(document: Document, data: object) -> Model:
+    """A model that is described, or named by its entry in the catalogue."""
+    if isinstance(data, dict) and "base" in data:
+        base = catalog.document("models", str(data["base"])).data
+        data = merged(base, {key: value for key, value in data.items() if key != "base"})
+    return build(Model, document, data, ("model",))
 
 
 def _stack(document: Document, data: object) -> Stack:
@@ -249,7 +258,9 @@ def has_experts(model: Model) -> bool:
 Reader = Callable[[bytes, int], Document]
 
 
-def checked(job: Job, text: bytes, read: Reader, target: str) -> tuple[str, ...]:
+def checked(
+    job: Job, text: bytes, read: Reader, target: str, left_open: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """Read what was written, and compare; what to tell beside it.
 
     Raises
@@ -258,4 +269,4 @@ def checked(job: Job, text: bytes, read: Reader, target: str) -> tuple[str, ...]
         The file would say another job.
     """
     document = read(text, job.cluster.num_devices)
-    return check_same(job, read_back(document, job), target)
+    return check_same(job, read_back(document, job, left_open), target)

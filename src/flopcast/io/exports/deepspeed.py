@@ -1,0 +1,120 @@
+"""A job as a configuration of DeepSpeed.
+
+Answers: which JSON gives DeepSpeed's engine this batch, sharding, precision and optimizer?
+Elsewhere: what its keys mean (io/foreign/deepspeed.py), which reads back what is written here.
+
+The file is for the engine alone. Model, sequences, pipeline and recompute are the program's that calls it;
+they are told, as KEY=VALUE, and stand beside the file when it is read.
+"""
+
+import json
+
+from flopcast.errors import SpecError
+from flopcast.io.exports.exported import Exported, text_file, unsaid
+from flopcast.io.exports.same_job import checked
+from flopcast.io.foreign.kinds import parsed, read_kind
+from flopcast.io.foreign.sheet import Asked
+from flopcast.io.yaml_text import Document
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+
+NAME, TARGET = "ds_config.json", "DeepSpeed's JSON"
+RECOMPUTE = ("recompute_method", "recompute_layers", "recompute_modules")  # told in one word
+LEFT_OPEN = (
+    "recompute",
+    *RECOMPUTE,
+    "recompute_blocks",
+    "partition_activations",
+    "sequence_parallel",
+    "rank_order",
+    "expert_parallel",
+    "expert_tensor_parallel",
+)
+OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "Adam8bit", "sgd_momentum": "SGD", "adafactor": "Adafactor"}
+FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
+
+
+def export_deepspeed(job: Job) -> Exported:
+    """The configuration that DeepSpeed's engine takes.
+
+    Raises
+    ------
+    SpecError
+        A field of the plan is another in DeepSpeed: each of them.
+
+    Examples
+    --------
+    >>> from flopcast.io.jobs import job_of
+    >>> made = export_deepspeed(job_of(Document("job", {
+    ...     "model": "llama-3-8b", "cluster": "dgx-h100:2", "stack": "deepspeed-zero",
+    ...     "batch": {"seq": 4096}, "plan": "dp=16 gbs=64 zero=3"}, {})))
+    >>> json.loads(made.files[0][1])["train_batch_size"]
+    64
+    """
+    if (stages := job.plan.pipeline_parallel) > 1:  # the engine would take its ranks for replicas
+        edit = "add plan.pipeline_parallel=1"
+        raise SpecError([unsaid("plan.pipeline_parallel", stages, "1", TARGET, edit)])
+    text = json.dumps(_settings(job), indent=2)
+    lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
+    foreign = f"the stack {job.stack.label} is not DeepSpeed: the engine behaves as deepspeed-zero"
+    notes = [
+        f"it names no model, sequence and cluster: read it back with --model {job.model.name}"
+        f" --seq {job.batch.sequence_length} --cluster {job.cluster.name}",
+        *_beside(job.plan),
+        *([] if job.stack.name in FAMILY else [foreign]),
+        *lost,
+    ]
+    return text_file(NAME, [text], notes)
+
+
+def _beside(plan: Plan) -> list[str]:
+    """What the program decides, in words that a command takes."""
+    usual = Plan()
+    said = []
+    for name in LEFT_OPEN:
+        value = getattr(plan, name)
+        if name not in RECOMPUTE and value != getattr(usual, name):
+            told = plan.recompute_word if name == "recompute" else json.dumps(value).strip('"')
+            said.append(f"plan.{name}={told}")
+    words = " ".join(said)
+    return [f"the program that calls the engine decides the rest: beside it give {words}"] if said else []
+
+
+def _read(text: bytes, devices: int) -> Document:
+    """What the reader makes of it."""
+    return read_kind(parsed(text, NAME), "deepspeed", Asked(devices=devices, model=True))
+
+
+def _settings(job: Job) -> dict[str, object]:
+    """Plain data, in the order of DeepSpeed's documentation."""
+    plan, gradients = job.plan, job.stack.gradients
+    settings: dict[str, object] = {
+        "train_batch_size": plan.global_batch,
+        "train_micro_batch_size_per_gpu": plan.micro_batch,
+        "gradient_accumulation_steps": plan.num_micro_batches,
+        "optimizer": {"type": OPTIMIZERS.get(plan.optimizer, "AdamW")},
+        "fp16" if plan.precision == "fp16" else "bf16": {"enabled": True},
+        "communication_data_type": gradients.dtype,
+        "zero_optimization": _sharding(job),
+    }
+    if plan.tensor_parallel > 1:
+        settings["tensor_parallel"] = {"autotp_size": plan.tensor_parallel}
+    if plan.context_parallel > 1:
+        settings["sequence_parallel_size"] = plan.context_parallel
+    return settings
+
+
+def _sharding(job: Job) -> dict[str, object]:
+    """What replicas shard, in which buckets, and what overlaps."""
+    plan, gradients = job.plan, job.stack.gradients
+    sharding: dict[str, object] = {
+        "stage": plan.zero,
+        "overlap_comm": gradients.overlap,
+        "reduce_scatter": gradients.collective == "reduce_scatter",
+        "reduce_bucket_size": gradients.bucket_elements,
+    }
+    if plan.zero == 3 and job.stack.sharding.prefetch_units == 0:
+        sharding["stage3_prefetch_bucket_size"] = 0
+    if plan.zero and 0 < plan.data_shard < plan.data_parallel:
+        sharding["mics_shard_size"] = plan.data_shard * plan.context_parallel
+    return sharding
