@@ -51,7 +51,8 @@ def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> s
     svg = described_svg(key, title, described, plot.height + 28, _inside(plot))
     return (
         f'<figure id="{key}"><div class="needs-script"><div class="tools">{buttons}</div>'
-        f'<p class="told soft" role="status">{HINT}</p></div><div class="scroll time" tabindex="0" role="group"'
+        f'<p class="told soft" role="status">{HINT}</p></div>'
+        '<div class="scroll time" tabindex="0" role="group"'
         f' data-end="{plot.end_s:.9g}" aria-label="{named}">{svg}</div>'
         f"<figcaption>{below}</figcaption></figure>"
     )
