@@ -20,6 +20,7 @@ from flopcast.io.foreign.torchtitan import RECIPES, ROTATIONS
 from flopcast.io.yaml_text import Document
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.spec.stack import Stack
 
 NAME, TARGET = "train.toml", "torchtitan's settings"
 SCHEDULES = {
@@ -123,7 +124,8 @@ def _parallelism(job: Job) -> dict[str, object]:
     }
     if plan.context_parallel > 1:
         found["context_parallel_degree"] = plan.context_parallel
-        found["context_parallel_rotate_method"] = word_of(ROTATIONS, plan.context_exchange)
+        if plan.context_exchange in ROTATIONS.values():
+            found["context_parallel_rotate_method"] = word_of(ROTATIONS, plan.context_exchange)
         if plan.context_order == "contiguous":
             found["context_parallel_load_balancer"] = "none"
     if has_experts(job.model):
@@ -131,6 +133,18 @@ def _parallelism(job: Job) -> dict[str, object]:
         found["expert_tensor_parallel_degree"] = plan.expert_tensor_parallel
     if plan.pipeline_parallel > 1:
         found |= _stages(job)
+    return found | _software(job.stack)
+
+
+def _software(stack: Stack) -> dict[str, object]:
+    """Where the stack differs from torchtitan's usual: overlap of messages, when parameters are freed."""
+    found: dict[str, object] = {}
+    if stack.tensor_overlap == "chunks":
+        found["enable_async_tensor_parallel"] = True
+    if stack.name in FAMILY and stack.sharding.gathers == "every_micro_batch":
+        found["fsdp_reshard_after_forward"] = "never"
+    elif stack.name in FAMILY and not stack.sharding.holds_in_pipeline:
+        found["fsdp_reshard_after_forward"] = "always"
     return found
 
 
