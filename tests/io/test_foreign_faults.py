@@ -149,6 +149,35 @@ remat_policy: "minimal_flash" -> remat_policy: "some" -> remat_policy
 steps: 30 -> steps: !!python/name:os.system -> tag
 steps: 30 -> gradient_accumulation_steps: 0 -> gradient_accumulation_steps
 """,
+    "megatron-bridge/llama31_8b_pretrain.yaml": r"""
+mixed_precision: bf16_mixed -> mixed_precision: bf9_mixed -> mixed_precision
+_target_: torch.nn.functional.silu -> _target_: torch.nn.functional.mish -> model.activation_func._target_
+attention_dropout: 0.0 -> attention_dropout: 3 -> model.attention_dropout
+attention_dropout: 0.0 -> attention_dropout: high -> model.attention_dropout
+context_parallel_size: 2 -> context_parallel_size: 0 -> model.context_parallel_size
+ffn_hidden_size: 14336 -> ffn_hidden_size: -1 -> model.ffn_hidden_size
+gated_linear_unit: true -> gated_linear_unit: 1 -> model.gated_linear_unit
+hidden_size: 4096\n -> hidden_size: wide\n -> model.hidden_size
+hidden_size: 4096\n -> hidden_size: 40.5\n -> model.hidden_size
+normalization: RMSNorm -> normalization: BatchNorm -> model.normalization
+num_attention_heads: 32 -> num_attention_heads: 0 -> model.num_attention_heads
+num_layers: 32 -> num_layers: ${layers} -> model.num_layers
+num_layers: 32 -> num_layers: &l 32 -> anchor
+num_query_groups: 8 -> num_query_groups: eight -> model.num_query_groups
+position_embedding_type: rope -> position_embedding_type: spiral -> model.position_embedding_type
+recompute_granularity: null -> recompute_granularity: half -> model.recompute_granularity
+rotary_percent: 1.0 -> rotary_percent: 50 -> model.rotary_percent
+sequence_parallel: false -> sequence_parallel: maybe -> model.sequence_parallel
+  tensor_model_parallel_size: 1 -> tensor_model_parallel_size: 3 -> model.tensor_model_parallel_size
+window_size: null -> window_size: [127, 0] -> model.window_size
+seq_length: 8192\n -> seq_length: -8\n -> model.seq_length
+global_batch_size: 512 -> global_batch_size: 0 -> train.global_batch_size
+micro_batch_size: 1 -> micro_batch_size: 1.5 -> train.micro_batch_size
+average_in_collective: true -> average_in_collective: 7 -> ddp.average_in_collective
+train_iters: 100 -> train_iters: !!python/object/apply:os.system [ls] -> tag
+scale_factor: 8.0 -> is_hybrid_model: true -> model.is_hybrid_model
+bucket_size: null -> bucket_size: huge -> ddp.bucket_size
+""",
 }
 CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]
 

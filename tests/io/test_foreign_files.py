@@ -24,6 +24,11 @@ PLANS = {
     "maxtext/llama2_7b_gpu.yml": "dp=16 dp_shard=8 mbs=4 gbs=64 zero=3",
     "maxtext/llama31_70b_fp8.yml": "dp=32 mbs=1 gbs=64 zero=3 recompute=full precision=fp8_current",
     "maxtext/mixtral_named.yml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
+    "megatron-bridge/llama31_8b_lora.yaml": "dp=8 mbs=1 gbs=32",
+    "megatron-bridge/llama31_8b_pretrain.yaml": "dp=4 cp=2 mbs=1 gbs=512 zero=1",
+    "megatron-bridge/llama3_70b_fp8.yaml": "dp=2 tp=4 pp=4 vpp=5 mbs=1 gbs=128 sp zero=1 recompute=full"
+    " precision=fp8_current",
+    "megatron-bridge/mixtral_ep8.yaml": "dp=8 ep=8 mbs=1 gbs=256 zero=1",
     "nanotron/llama_8b_afab.yaml": "dp=4 tp=4 pp=4 mbs=1 gbs=64 sp zero=1 schedule=gpipe",
     "nanotron/qwen2_windows.yaml": "dp=4 tp=2 mbs=3 gbs=12 recompute=full",
     "nanotron/smollm_1b7_zero1.yaml": "dp=16 mbs=8 gbs=256 zero=1",
@@ -50,6 +55,7 @@ PLANS = {
     "llama-factory/qwen25_full_ds3.yaml": "dp=8 mbs=2 gbs=32 zero=3 recompute=full",
 }
 OWN = {
+    "megatron-bridge/llama3_70b_fp8.yaml": {"cluster": "dgx-h100:4"},
     "maxtext/custom_pipeline.yml": {"cluster": "dgx-h100:8"},
     "maxtext/llama2_7b_gpu.yml": {"cluster": "dgx-h100:2"},
     "maxtext/llama31_70b_fp8.yml": {"cluster": "dgx-h100:4"},
@@ -64,6 +70,7 @@ OWN = {
     "torchtitan/deepseek_dualpipe.toml": {"cluster": "dgx-h100:16"},
 }  # what is said beside one file alone
 REFUSED = {
+    "megatron-bridge/windows_hybrid.yaml": [(61, "model.is_hybrid_model"), (78, "model.window_size")],
     "maxtext/tpu_offload.yml": [
         (5, "per_device_batch_size"),
         (7, "remat_policy"),

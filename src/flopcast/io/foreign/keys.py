@@ -50,6 +50,9 @@ class Keys:
         Key → what is counted in spite of it: told, where it asks for something.
     refused : mapping
         Key → what it asks for that is not built.
+    listed : str
+        Sections of which a dump has all fields: those that are not read and ask for something are told in
+        one line.
     fine : mapping
         Key → further values that ask for nothing, beside `NOTHING`.
     """
@@ -59,6 +62,7 @@ class Keys:
     free: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    listed: str = ""
     fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def asks_for_nothing(self, key: str, value: object) -> bool:

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.foreign import axolotl, deepspeed, llama_factory, maxtext, nanotron, torchtitan
+from flopcast.io.foreign import (
+    axolotl,
+    deepspeed,
+    llama_factory,
+    maxtext,
+    megatron_bridge,
+    nanotron,
+    torchtitan,
+)
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.foreign.toml_text import read_toml
 from flopcast.io.yaml_text import Document, read_yaml
@@ -71,6 +79,13 @@ KINDS: Mapping[str, Kind] = {
         read=maxtext.read,
         signs="""base_config per_device_batch_size max_target_length base_emb_dim base_num_decoder_layers
         ici_fsdp_parallelism dcn_data_parallelism ici_tensor_parallelism remat_policy run_name hardware""",
+    ),
+    "megatron-bridge": Kind(
+        told="a dump of a Megatron-Bridge configuration, YAML",
+        read=megatron_bridge.read,
+        signs="""_target_=megatron.bridge model.num_layers model.hidden_size model.seq_length
+        train.micro_batch_size train.global_batch_size ddp.use_distributed_optimizer
+        model.tensor_model_parallel_size""",
     ),
 }
 

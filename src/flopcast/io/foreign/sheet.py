@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from flopcast.errors import Problem, SpecError
-from flopcast.io.foreign.keys import Keys
+from flopcast.io.foreign.keys import Keys, covered
 from flopcast.io.yaml_text import Document, Path
 
 AUTO = "auto"
@@ -58,8 +58,12 @@ class Sheet:
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {}
         self._values: dict[str, tuple[Path, object]] = dict(_flattened(document.data, ()))
+        self._unread: list[str] = []
         for key, (_, value) in self._values.items():
             self._sort(key, value)
+        if self._unread:
+            few = ", ".join(self._unread[:8]) + (", …" if len(self._unread) > 8 else "")
+            self.assume(f"{len(self._unread)} further fields are not read: {few}")
 
     def has(self, *keys: str) -> bool:
         """Whether any of these keys is given, and not as null."""
@@ -281,7 +285,7 @@ class Sheet:
     def _sort(self, key: str, value: object) -> None:
         """Tell a key that is not counted, not built or not known."""
         keys = self.keys
-        if keys.sets(key) or keys.costs_nothing(key):
+        if keys.sets(key):
             return
         refused, left_out = keys.named_in(key, keys.refused), keys.named_in(key, keys.left_out)
         if refused or left_out:
@@ -290,6 +294,11 @@ class Sheet:
                     self.refuse(key, keys.refused[refused])
                 else:
                     self.assume(f"{key}: {keys.left_out[str(left_out)]}", key)
+            return
+        if keys.costs_nothing(key):
+            return
+        if covered(key, keys.listed.split()):
+            self._unread += [] if keys.asks_for_nothing(key, value) else [key]
             return
         near, slip = keys.near(key)
         if slip and near not in self._values:
