@@ -19,7 +19,6 @@ from flopcast.io.logs.reading import read_log
 from flopcast.prediction import memory_of
 from flopcast.report import measured, versus
 from flopcast.report.as_json import FORMAT_VERSION, as_json, memory_as_json
-from flopcast.report.html import as_html
 from flopcast.report.page.answer import answer
 from flopcast.report.page.evidence import costs, evidence
 from flopcast.report.page.limits import limits
@@ -145,7 +144,7 @@ def job_file(words: Words, _: Told) -> Made:
 
 def report_file(words: Words, _: Told) -> Made:
     """The whole report as a page of its own."""
-    return HTML, as_html(api.predict(job_from(words)))
+    return HTML, api.report_page(api.predict(job_from(words)))
 
 
 TASKS: Mapping[str, Callable[[Words, Told], Made]] = {
