@@ -19,9 +19,9 @@ _TUNED = re.compile(
 _OWN = {  # what a publisher calls a model, plain → its name here
     "metallama38b": "llama-3-8b",
     "metallama370b": "llama-3-70b",
-    "metallama318b": "llama-3.1-8b",
-    "metallama3170b": "llama-3.1-70b",
-    "metallama31405b": "llama-3.1-405b",
+    "metallama3.18b": "llama-3.1-8b",
+    "metallama3.170b": "llama-3.1-70b",
+    "metallama3.1405b": "llama-3.1-405b",
     "tinystarcoder": "",
     "deepseekv3base": "deepseek-v3",
     "gemma3text1b": "gemma-3-1b",
@@ -43,13 +43,13 @@ FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
 
 @cache
 def _plain_names() -> dict[str, str]:
-    """Names of the catalogue by their letters and figures alone."""
+    """Names of the catalogue by their letters and numbers alone."""
     return {_plain(name): name for name in catalog.names("models")}
 
 
 def _plain(name: str) -> str:
-    """Letters and figures of a name."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Letters and numbers of a name: 1.3 is not 13."""
+    return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
 
 
 def catalogue_name(told: str) -> str | None:
