@@ -120,6 +120,26 @@ def test_fsdp_shards_what_its_word_says(small, given, zero, group):
     assert data["stack"] == "torch-fsdp2"
 
 
+@pytest.mark.parametrize(
+    ("given", "group"),
+    [
+        ({"dp_replicate_size": 2}, 4),
+        ({"dp_replicate_size": 4, "dp_shard_size": 2}, 2),
+        ({"dp_replicate_size": 1}, None),
+        ({"dp_shard_size": 8}, None),
+    ],
+)
+def test_sets_of_shards_and_their_ranks_are_the_data_parallel_ranks(given, group):
+    data = read(AXOLOTL, fsdp_config={"reshard_after_forward": True}, **given)
+
+    assert (data["plan"]["zero"], data["plan"].get("data_shard")) == (3, group)
+
+
+@pytest.mark.parametrize("given", [{"dp_replicate_size": 3}, {"dp_replicate_size": 4, "dp_shard_size": 4}])
+def test_sets_of_shards_that_leave_ranks_over_are_told(given):
+    assert faults(AXOLOTL, fsdp_config={"reshard_after_forward": True}, **given) == ["dp_replicate_size"]
+
+
 def test_fsdp_that_keeps_what_it_gathered_shards_gradients_alone():
     data = read(AXOLOTL, fsdp_config={"reshard_after_forward": False})
 

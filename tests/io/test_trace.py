@@ -41,10 +41,13 @@ def test_every_stage_is_a_named_process_with_a_memory_counter(written):
     assert names == owners == {f"pipeline stage {stage}" for stage in range(4)}
 
 
-def test_every_counter_has_a_point_for_each_forward_and_two_for_each_backward_of_its_stage(written):
+def test_every_counter_begins_with_the_step_and_has_a_point_a_forward_and_two_a_backward(written):
     points = Trace(written).values()
 
-    assert [len(found) for found in points.values()] == [3 * 8] * 4  # a backward's layer at work, its end
+    assert [len(found) for found in points.values()] == [
+        1 + 3 * 8
+    ] * 4  # a backward's layer at work, its end
+    assert [found[0][0] for found in points.values()] == [0] * 4
 
 
 def test_counters_hold_bytes_of_the_size_of_the_device(report, written):

@@ -189,7 +189,7 @@ def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> None:
     strategy = sheet.first("fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy")
     named = next((STRATEGIES[word] for word in words if word in STRATEGIES), "3")
     zero = sheet.choice(strategy, STRATEGIES, named)
-    group = sheet.count("dp_shard_size", 0) if sheet.has("dp_shard_size") else 0
+    group = _shard_group(sheet, replicas)
     if zero == "hybrid":
         zero, group = "3", group or 8
         sheet.assume(f"hybrid_shard: groups of {group} devices, a node's", strategy)
@@ -201,6 +201,17 @@ def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> None:
         sheet.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
     if sheet.flag(offload) or "offload" in words:
         sheet.put(("plan", "offload"), True, offload, "fsdp")
+
+
+def _shard_group(sheet: Sheet, replicas: int) -> int:
+    """Ranks that share one set of shards, 0 where neither their number nor that of the sets is said."""
+    sets, said = sheet.count("dp_replicate_size", 1), sheet.has("dp_shard_size")
+    group = sheet.count("dp_shard_size", 1) if said else replicas // sets if sets > 1 else 0
+    if sets > 1 and sets * group != replicas:
+        because = "every data-parallel rank belongs to one set of shards"
+        allowed = f"sets · ranks of each = {replicas} data-parallel ranks"
+        sheet.fault("dp_replicate_size", allowed, because, f"write {max(replicas // (group or 1), 1)}")
+    return group
 
 
 def _deepspeed(sheet: Sheet, micro: int, precision: str) -> object:
