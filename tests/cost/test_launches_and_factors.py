@@ -1,0 +1,215 @@
+"""What a host spends on launches, experts that are alone, and how factors are kept: in closed form."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from alone import site_with
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flopcast.cost.factors import SHARED_DERATE, FactorBook, Level, unexplained, unexplained_on
+from flopcast.cost.host import ROUTER, graphed, launch_seconds
+from flopcast.cost.single_groups import single_groups, to_price
+from flopcast.dtypes import constant
+from flopcast.io import catalog
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import host_work, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.spec.site import Site, SiteFactor
+
+LAWS = settings(max_examples=60)
+STACKS = catalog.names("stacks")
+sigma = st.floats(0.0, 1.0)
+ratio = st.floats(0.2, 5.0)
+
+
+def product(name="mlp.up", phase="forward"):
+    work = Matmul(m=constant(8), n=constant(8), k=constant(8), dtype="bf16")
+    return replace(kernel(name, work, component="mlp"), phase=phase)
+
+
+def experts(groups, *, separate=False, layout="forward"):
+    groups = np.atleast_2d(np.asarray(groups, dtype=float)).T
+    work = GroupedMatmul(
+        groups=groups, rows=constant(1024), n=constant(512), k=constant(256), imbalance=constant(1),
+        dtype="bf16", layout=layout, separate=separate,
+    )  # fmt: skip
+    return kernel("experts.up", work, component="experts")
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("phase", ["forward", "recompute", "backward", "step"])
+def test_a_launch_costs_what_the_stack_says_of_its_pass_and_nothing_inside_a_whole_graph(name, phase):
+    stack = catalog.stack(name)
+    host = stack.host
+    expected = host.forward_item_s if phase in ("forward", "recompute") else host.backward_item_s
+
+    found = launch_seconds(product(phase=phase), constant(1e-5), stack)
+
+    assert found.item() == (0.0 if "iteration" in host.graphs else expected)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@LAWS
+@given(groups=st.integers(1, 256))
+def test_separate_products_are_launched_one_by_one(name, groups):
+    stack = catalog.stack(name)
+    if "iteration" in stack.host.graphs:
+        return
+    one = launch_seconds(experts(groups, separate=True), constant(1e-5), stack)
+
+    assert one.item() == max(stack.host.forward_item_s, stack.experts.product_host_s * groups)
+    assert launch_seconds(experts(groups), constant(1e-5), stack).item() == stack.host.forward_item_s
+
+
+def test_nothing_is_launched_where_there_is_nothing_to_do():
+    stack = catalog.stack("megatron-2022")
+    alone_s = np.array([[0.0], [1e-6], [0.0]])
+
+    launched_s = launch_seconds(product(), alone_s, stack)
+
+    assert launched_s.ravel().tolist() == [0.0, stack.host.forward_item_s, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("item", "graphs", "replayed"),
+    [
+        ("mlp.up", (), False),
+        ("mlp.up", ("iteration",), True),
+        ("mlp.up", ("attention", "router"), False),
+        ("attention.q", ("attention",), True),
+        ("attention.q", ("router",), False),
+        ("attention_norm", ("attention",), False),
+        ("experts.up", ("router",), False),
+        *((f"experts.{part}", ("router",), True) for part in ROUTER),
+        *((f"experts.{part}.dgrad", ("router",), True) for part in ROUTER),
+        *((f"experts.{part}", ("attention",), False) for part in ROUTER),
+    ],
+)
+def test_a_graph_replays_the_parts_that_it_was_made_of(item, graphs, replayed):
+    assert graphed(product(item), graphs) is replayed
+
+
+def test_the_hosts_own_work_is_part_of_whole_graphs_alone():
+    item = host_work("step", "step")
+
+    assert [graphed(item, (name,)) for name in ("iteration", "attention", "router")] == [True, False, False]
+
+
+@LAWS
+@given(groups=st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_experts_are_alone_in_the_plans_that_give_a_rank_one_of_them(groups):
+    item = experts(groups)
+
+    found = single_groups([product(), item])
+
+    alone = [number == 1 for number in groups]
+    assert [single.where.ravel().tolist() for single in found] == ([alone] if any(alone) else [])
+    assert all(single.item is item for single in found)
+
+
+@pytest.mark.parametrize("layout", ["forward", "input_gradient", "weight_gradient"])
+def test_the_dense_product_of_one_expert_needs_the_same_work(layout):
+    item = experts(1, layout=layout)
+
+    (single,) = single_groups([item])
+
+    dense, grouped = single.dense.work.work(), item.work.work()
+    assert dense.flop.item() == grouped.flop.item()
+    assert dense.moved_bytes.item() == grouped.moved_bytes.item()
+    assert (single.dense.name, single.dense.component) == (item.name, item.component)
+
+
+@LAWS
+@given(groups=st.lists(st.integers(1, 3), min_size=1, max_size=4))
+def test_whatever_runs_has_a_price_and_groups_that_never_do_have_none(groups):
+    dense, item = product(), experts(groups)
+    singles = single_groups([dense, item])
+
+    priced = to_price([dense, item], singles)
+
+    assert priced[0] is dense
+    assert any(one is item for one in priced) is any(number > 1 for number in groups)
+    assert any(one.name == "experts.up" and isinstance(one.work, Matmul) for one in priced) is (1 in groups)
+
+
+@LAWS
+@given(own=sigma, said=ratio, level=st.tuples(ratio, sigma), site=st.tuples(ratio, sigma))
+def test_what_runs_taught_and_what_a_site_measured_multiply_and_the_nearest_sigma_holds(
+    own, said, level, site
+):
+    taught = {"gemm_level[a]": Level(ratio=level[0], log_sigma_factor=level[1])}
+    here = Site(
+        name="here", factors=(SiteFactor(name="gemm_level[a]", ratio=site[0], log_sigma_factor=site[1]),)
+    )
+
+    bare, with_level = FactorBook(Site()), FactorBook(Site(), taught)
+    with_both = FactorBook(here, taught)
+
+    assert bare.get("gemm_level[a]", own, said).ratio == said
+    assert with_level.get("gemm_level[a]", own, said).ratio == said * level[0]
+    assert with_both.get("gemm_level[a]", own, said).ratio == pytest.approx(said * level[0] * site[0])
+    assert [book.found["gemm_level[a]"].log_sigma_factor for book in (bare, with_level, with_both)] == [
+        own, level[1], site[1]
+    ]  # fmt: skip
+
+
+@LAWS
+@given(sigmas=st.lists(sigma, min_size=1, max_size=6), chance=st.randoms(use_true_random=False))
+def test_the_order_of_asking_changes_no_factor(sigmas, chance):
+    shuffled = chance.sample(sigmas, len(sigmas))
+    books = [FactorBook(Site()), FactorBook(Site())]
+    for book, order in zip(books, (sigmas, shuffled), strict=True):
+        for each in order:
+            book.get("host", each, 1.5)
+
+    assert books[0].all() == books[1].all()
+    assert books[0].all()["host"].log_sigma_factor == max(sigmas)
+    assert books[0].all()["host"].ratio == 1.5
+
+
+def test_only_factors_that_were_asked_for_are_told():
+    book = FactorBook(
+        site_with(**{"host": 2.0, "nvlink": 3.0}), {"gemm_level[a]": Level(ratio=2.0, log_sigma_factor=0.1)}
+    )
+    book.get("host", 0.3)
+    copied = book.all()
+    book.get("other", 0.1)
+
+    assert list(copied) == ["host"]
+    assert (copied["host"].ratio, copied["host"].log_sigma_factor) == (2.0, 0.3)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_derate_is_the_stacks_own_and_what_stacks_share_where_no_run_taught_of_it(name):
+    stack = catalog.stack(name)
+    common = Level(ratio=1.1, log_sigma_factor=0.04)
+    own = f"{SHARED_DERATE}[{stack.label}]"
+
+    alone = FactorBook(Site()).derate(stack)
+    shared = FactorBook(Site(), {SHARED_DERATE: common}).derate(stack)
+    taught = FactorBook(
+        Site(), {SHARED_DERATE: common, own: Level(ratio=1.3, log_sigma_factor=0.01)}
+    ).derate(stack)
+
+    assert {alone.name, shared.name, taught.name} == {own}
+    assert (alone.ratio, alone.log_sigma_factor) == (stack.derate.ratio, stack.derate.log_sigma_factor)
+    assert taught.ratio == pytest.approx(1.3 * stack.derate.ratio)
+    if not stack.derate.own:
+        assert shared.ratio == pytest.approx(1.1 * stack.derate.ratio)
+        assert shared.log_sigma_factor == pytest.approx(math.hypot(stack.derate.log_sigma_factor, 0.04))
+    else:
+        assert shared == alone
+
+
+def test_what_nothing_explains_is_named_by_family_stack_and_machine():
+    stack, cluster = catalog.stack("megatron-core"), catalog.cluster("dgx-a100", 1)
+    book = FactorBook(Site(), {unexplained("dense"): Level(ratio=1.0, log_sigma_factor=0.07)})
+    book.ask_unexplained(stack, cluster)
+
+    (factor,) = book.all().values()
+
+    assert factor.name == unexplained_on("dense", stack, cluster)
+    assert (factor.ratio, factor.log_sigma_factor) == (1.0, 0.07)
