@@ -58,7 +58,7 @@ def slurm_options(text: str) -> dict[str, Word]:
         found["gpus-per-node"] = found["gres"]
     for key in ("gpus-per-node", "gpus", "ntasks-per-node"):  # "gpu:a100:8", "a100:4", "8(x4)"
         if key in found:
-            count = found[key].text.split(":")[-1].partition("(")[0]
+            count = found[key].text.partition("(")[0].split(":")[-1]
             found[key] = Word(count, found[key].line)
     return found
 
