@@ -46,7 +46,7 @@ class Desk:
         """Nothing was asked yet."""
         self.pool = pool
         self._kept: OrderedDict[str, Answer] = OrderedDict()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
 
     async def ask(
         self, task: str, words: Mapping[str, object], told: Callable[[str], None] = lambda _: None
@@ -80,10 +80,10 @@ class Desk:
         if size > MOST_KEPT_BYTES // 8 or key in self._kept:
             return
         self._kept[key] = answer
-        self._kept_bytes += size
-        while self._kept_bytes > MOST_KEPT_BYTES:
+        self.kept_bytes += size
+        while self.kept_bytes > MOST_KEPT_BYTES:
             old, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= len(old) + len(dropped.body)
+            self.kept_bytes -= len(old) + len(dropped.body)
 
 
 def _failure(task: str, status: int, said: str) -> Answer:

@@ -1,0 +1,213 @@
+"""What is kept of answers, how a server ends and begins, and headers that never end."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from server_at_hand import LIMIT_S, asked
+
+from flopcast.cli.main import main
+from flopcast.ui import app, server
+from flopcast.ui.app import MOST_KEPT_BYTES, Desk
+from flopcast.ui.pool import Answer, BrokenError, BusyError, TooLongError
+
+
+class Counting:
+    """A pool that counts what it is asked, and answers or fails as it is told."""
+
+    def __init__(self, *outcomes):
+        self.calls, self.outcomes = [], list(outcomes)
+
+    async def ask(self, task, words, limit_s, *, long=False, told=lambda _: None):
+        self.calls.append((task, dict(words), limit_s, long))
+        outcome = self.outcomes[min(len(self.calls), len(self.outcomes)) - 1]
+        if isinstance(outcome, Exception):
+            raise outcome
+        told("half of it")
+        return outcome
+
+
+def answer(status=200, body="{}"):
+    return Answer(status=status, media="application/json", body=body)
+
+
+def every(desk, *asks):
+    """The answers to several questions, one after the other."""
+
+    async def all_of_them():
+        return [await desk.ask(task, words) for task, words in asks]
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("status", [200, 400, 422])
+def test_the_same_words_are_asked_once(status):
+    pool = Counting(answer(status, "first"), answer(status, "second"))
+
+    told = every(Desk(pool), ("api.memory", {"a": "1", "b": "2"}), ("api.memory", {"b": "2", "a": "1"}))
+
+    assert [each.body for each in told] == ["first", "first"]
+    assert len(pool.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("api.memory", {"a": "1"}), ("api.memory", {"a": "2"})),
+        (("api.memory", {"a": "1"}), ("api.predict", {"a": "1"})),
+        (("api.memory", {"a": "1"}), ("api.memory", {"a": 1})),
+        (("api.memory", {"a": "1"}), ("api.memory", {"a": "1", "b": ""})),
+    ],
+)
+def test_other_words_and_other_tasks_are_asked_anew(one, other):
+    pool = Counting(answer())
+
+    every(Desk(pool), one, other)
+
+    assert len(pool.calls) == 2
+
+
+def test_failures_of_the_server_are_not_kept():
+    pool = Counting(BrokenError(), TooLongError(), answer(500), answer(200, "at last"))
+
+    told = every(Desk(pool), *[("api.memory", {"a": "1"})] * 5)
+
+    assert [each.status for each in told] == [500, 422, 500, 200, 200]
+    assert len(pool.calls) == 4
+
+
+@pytest.mark.parametrize(("task", "html"), [("page.predict", True), ("api.predict", False)])
+def test_a_failure_has_the_form_of_what_was_asked(task, html):
+    ((told),) = every(Desk(Counting(BrokenError())), (task, {}))
+
+    assert told.status == 500
+    assert ("html" in json.loads(told.body)) is html
+    assert ("problems" in json.loads(told.body)) is not html
+
+
+def test_that_too_many_wait_is_for_the_caller_to_say():
+    with pytest.raises(BusyError):
+        every(Desk(Counting(BusyError())), ("api.memory", {}))
+
+
+def test_what_is_kept_is_bounded_and_the_oldest_goes():
+    large = answer(body="x" * (MOST_KEPT_BYTES // 9))
+    pool = Counting(large)
+    asks = [("api.memory", {"a": str(number)}) for number in range(12)]
+
+    desk = Desk(pool)
+    every(desk, *asks, asks[-1], asks[0])
+
+    assert len(pool.calls) == 13  # the last was kept, the first was not
+    assert desk.kept_bytes <= MOST_KEPT_BYTES
+
+
+def test_one_answer_may_not_push_out_all_others():
+    pool = Counting(answer(body="x" * MOST_KEPT_BYTES))
+
+    every(Desk(pool), *[("api.memory", {})] * 2)
+
+    assert len(pool.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "long"), [("page.search", True), ("api.search", True), ("page.predict", False)]
+)
+def test_searches_may_take_longer_and_leave_a_process_to_others(task, long):
+    pool = Counting(answer())
+
+    every(Desk(pool), (task, {}))
+
+    ((_, _, limit_s, was_long),) = pool.calls
+    assert was_long is long
+    assert limit_s == (app.LONG_LIMIT_S if long else app.LIMIT_S)
+
+
+def test_a_header_that_never_ends_is_cut_off(monkeypatch):
+    monkeypatch.setattr(server, "HEADER_LIMIT_S", 0.2)
+
+    async def slow():
+        loop = asyncio.get_running_loop()
+        config = server.uvicorn.Config(_never, lifespan="off", log_level="critical")
+        config.load()
+        state = server.uvicorn.server.ServerState()
+        listening = await loop.create_server(
+            lambda: server.TimedProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        )
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        try:
+            return await asyncio.wait_for(reader.read(), LIMIT_S)
+        finally:
+            writer.close()
+            listening.close()
+
+    assert asyncio.run(slow()) == b""
+
+
+async def _never(scope, receive, send):
+    """An application that is not reached."""
+    raise AssertionError(scope["path"])
+
+
+def test_an_address_that_is_taken_is_told(monkeypatch, capsys):
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = str(taken.getsockname()[1])
+        monkeypatch.setattr(sys, "argv", ["flopcast", "ui", "--port", port])
+        with pytest.raises(SystemExit) as ended:
+            main()
+
+    assert ended.value.code == 1
+    assert f"127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_an_installation_without_the_server_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "flopcast.ui.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setattr(sys, "argv", ["flopcast", "ui", "--port", "0"])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 1
+    assert 'pip install "flopcast[ui]"' in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_server_and_its_processes():
+    command = [sys.executable, "-m", "flopcast", "ui", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        port = int(line.rsplit(":", 1)[1])
+        assert asked(("127.0.0.1", port), "/")[0] == 200
+        children = [int(each) for each in _children(process.pid)]
+
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=LIMIT_S)[1]
+
+    assert children
+    assert not any(_runs(child) for child in children)
+    assert "Traceback" not in said
+
+
+def _children(pid):
+    """Processes that a process started; none where the system does not tell."""
+    path = f"/proc/{pid}/task/{pid}/children"
+    if not os.path.exists(path):
+        pytest.skip("this system does not tell the children of a process")
+    with open(path, encoding="ascii") as told:
+        return told.read().split()
+
+
+def _runs(pid):
+    """Whether a process is alive."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

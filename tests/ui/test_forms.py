@@ -1,0 +1,186 @@
+"""Forms and addresses: fields of every word, links that take the job along, plans that become fields."""
+
+from html import escape
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_pages import Outline
+
+from flopcast.errors import Problem
+from flopcast.io import catalog
+from flopcast.io.edits import plan_words
+from flopcast.spec.plan import Plan
+from flopcast.ui import page
+from flopcast.ui.answers import faults_as_html, faults_as_json, fields_of
+from flopcast.ui.openapi import described
+from flopcast.ui.page import PAGES, START, known_fields
+from flopcast.ui.words import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
+
+JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}
+
+
+def links(name, words):
+    """Where the list of pages leads, by the path of each."""
+    outline = Outline(page.page(name, words, ""))
+    found = [
+        urlsplit(link) for link in outline.links if urlsplit(link).path in {to for to, _ in PAGES.values()}
+    ]
+    return {each.path: dict(parse_qsl(each.query)) for each in found[: len(PAGES)]}
+
+
+def test_every_word_has_a_field_and_every_field_a_word():
+    assert set(known_fields()) == {*OF_JOB, *OF_PLAN, *OF_SEARCH, "plan", "changes"}
+
+
+@pytest.mark.parametrize("name", ["predict", "search"])
+def test_a_form_holds_its_words(name):
+    outline = Outline(page.page(name, JOB, ""))
+
+    assert {word: outline.values[word] for word in JOB} == JOB
+
+
+def test_a_form_of_two_holds_both():
+    words = {f"a.{word}": value for word, value in JOB.items()} | {"b.model": "llama-3-8b", "b.tp": "2"}
+
+    outline = Outline(page.page("compare", words, ""))
+
+    assert {word: outline.values[word] for word in words} == words
+
+
+@pytest.mark.parametrize("there", ["predict", "search"])
+@pytest.mark.parametrize("here", ["predict", "search"])
+def test_a_job_goes_along_to_another_page(here, there):
+    assert links(here, JOB)[PAGES[there][0]] == JOB
+
+
+def test_a_comparison_begins_with_the_job_twice_and_leaves_the_first():
+    sides = links("predict", JOB)["/compare"]
+    back = links("compare", sides | {"b.tp": "4"})
+
+    assert sides == {f"{side}.{word}": value for side in ("a", "b") for word, value in JOB.items()}
+    assert back["/"] == JOB
+    assert back["/search"] == JOB
+
+
+@pytest.mark.parametrize(
+    "left", [{"objectives": "cost"}, {"tokens": "2T"}, {"deadline": "30 d"}, {"budget": "1M"}]
+)
+def test_what_only_a_search_asks_stays_there(left):
+    assert links("search", JOB | left)["/"] == JOB
+    assert links("search", JOB | left)["/search"] == JOB | left
+
+
+@pytest.mark.parametrize("several", [{"tp": "4,8"}, {"gpus": "64..256"}, {"mbs": "1,2"}])
+def test_several_values_stay_with_the_search(several):
+    kept = {word: value for word, value in JOB.items() if word not in several}
+
+    assert links("search", JOB | several)["/"] == kept
+
+
+@pytest.mark.parametrize("word", ["model", "stack", "precision", "recompute"])
+def test_a_value_that_a_list_does_not_offer_is_kept(word):
+    outline = Outline(page.page("predict", JOB | {word: "my-own<>"}, ""))
+
+    assert outline.values[word] == "my-own<>"
+
+
+def test_a_file_that_was_brought_stays_in_the_form_and_in_the_links():
+    brought = packed("job.yaml\nmodel: llama-3-8b\n")
+
+    text = page.page("predict", JOB | {"job": brought}, "")
+
+    assert Outline(text).values["job"] == brought
+    assert f"job={brought}" in next(link for link in Outline(text).links if link.startswith("/report.html"))
+
+
+@given(st.text(min_size=1, max_size=400))
+@settings(max_examples=50)
+def test_a_document_comes_out_of_an_address_as_it_went_in(text):
+    word = packed(text)
+
+    assert unpacked(word) == text
+    assert set(word) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+PLANS = st.builds(
+    Plan,
+    data_parallel=st.sampled_from([1, 2, 16]),
+    tensor_parallel=st.sampled_from([1, 2, 8]),
+    pipeline_parallel=st.sampled_from([1, 4]),
+    virtual_stages=st.sampled_from([1, 2]),
+    context_parallel=st.sampled_from([1, 2]),
+    micro_batch=st.sampled_from([1, 4]),
+    global_batch=st.sampled_from([64, 512]),
+    zero=st.sampled_from([0, 1, 2, 3]),
+    recompute=st.sampled_from(["none", "full", "selective"]),
+    precision=st.sampled_from(["bf16", "fp16"]),
+    sequence_parallel=st.booleans(),
+    optimizer=st.sampled_from(["adamw", "sgd"]),
+)
+
+
+@given(PLANS)
+@settings(max_examples=80)
+def test_fields_say_all_of_a_plan_but_its_replicas(plan):
+    fields = fields_of(plan)
+    words = [f"{name}={fields[name]}" for name in OF_PLAN if fields.get(name)]
+
+    again = Plan(**plan_words(" ".join([f"dp={plan.data_parallel}", *words, fields["plan"]])))
+
+    assert again == plan
+    assert fields["dp"] == ""
+
+
+FAULT = Problem(
+    field="plan.tp<b>", value="<i>", allowed="1 & 2", because="a < b", fix='write "2"', where="job.yaml:3"
+)
+
+
+def test_faults_are_told_whole_and_as_text():
+    html = faults_as_html((FAULT,), "")
+    told = faults_as_json((FAULT,), "")
+
+    for part in (FAULT.field, FAULT.allowed, FAULT.because, FAULT.fix, FAULT.where):
+        assert escape(part) in html.replace('\\"', '"')
+    assert "<b>" not in html
+    assert '"because": "a < b"' in told
+    assert '"where": "job.yaml:3"' in told
+
+
+def test_the_place_of_a_fault_is_none_of_the_command_line():
+    own = Problem(field="plan.tp", value=3, allowed="1", because="b", fix="f", where="--plan")
+
+    assert "--plan" not in faults_as_html((own,), "")
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_faults_are_counted(count):
+    html = faults_as_html((FAULT,) * count, "")
+
+    assert f"{count} fault{'s' if count > 1 else ''} in the input" in html
+    assert html.count("<li>") == count
+
+
+def test_the_first_page_asks_what_the_catalogue_has():
+    assert START["model"] in catalog.names("models")
+    assert START["cluster"] in catalog.names("clusters")
+    assert START["gpus"].isdecimal()
+
+
+@pytest.mark.parametrize("body", ["Job", "Question"])
+def test_the_description_of_a_word_says_what_it_may_hold(body):
+    words = described()["components"]["schemas"][body]["properties"]
+
+    assert words["zero"]["description"].startswith("ZeRO")
+    assert words["gpus"]["type"] == ("integer" if body == "Job" else ["string", "integer"])
+    assert words["job"]["type"] == "object"
+    assert set(OF_SEARCH) <= set(words) or body == "Job"
+
+
+def test_every_answer_that_the_description_promises_is_one_of_http():
+    for told in described()["paths"].values():
+        answers = told["post"]["responses"]
+        assert set(answers) == {"200", "400", "413", "422", "503"}
+        assert all(each["description"] for each in answers.values())
