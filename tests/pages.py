@@ -2,7 +2,8 @@
 
 A fenced block says by its first word what becomes of it:
 
-console        every line behind "$ " is run in this process; what follows it must be printed
+console        every line behind "$ " is run in this process; what follows it must be printed. `flopcast` is
+               run, and `curl -s URL -d BODY` asks a server that runs as long as it takes (`flopcast ui`)
 python         is run; a `text output` block right behind it must be what it prints
 yaml json ...  with `title=NAME`, or a first line "# NAME.yaml", becomes a file beside the others
 
@@ -26,6 +27,9 @@ from io import StringIO
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "tests/ui"))
+from server_at_hand import asked, served  # noqa: E402
+
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 NOT_RUN = ("git clone", "./dev")  # they set up what is already there
@@ -149,6 +153,8 @@ def output_of(command: str) -> tuple[str, int]:
     from flopcast.cli.main import main
 
     program, *arguments = shlex.split(command)
+    if program == "curl":
+        return _answer_of(*arguments), 0
     if os.path.basename(program) != "flopcast":
         return f"not a command of flopcast: {program}", -1
     before, codes = sys.argv, [0]
@@ -164,6 +170,15 @@ def output_of(command: str) -> tuple[str, int]:
         return _printed(ended), codes[0]
     finally:
         sys.argv = before
+
+
+def _answer_of(silent: str, url: str, data: str, body: str) -> str:
+    """What a server of our own answers to `curl -s URL -d BODY`."""
+    place = url.removeprefix("http://127.0.0.1:8000")
+    if (silent, data) != ("-s", "-d") or place == url:
+        return f"not a request that a page may show: {url}"
+    with served() as server:
+        return asked(server, place, "POST", body)[2] + "\n"
 
 
 def _printed(run: Callable[[], None]) -> str:
