@@ -48,8 +48,7 @@ def _name(item: Item) -> str:
 
 def _is_attention(item: Item) -> bool:
     """The mixer with its messages: neither its norms nor what adds its result to the residual stream."""
-    outside = item.component == "norm" or _name(item) in ("attention.residual", "attention.dropout")
-    return _name(item).startswith("attention.") and not outside
+    return _name(item).startswith("attention.") and item.component not in ("norm", "residual")
 
 
 def _is_mlp(item: Item) -> bool:
