@@ -28,6 +28,7 @@ from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
 
 NEARLY_RATIO = 1.01
+USUAL_ORDER = Plan().rank_order
 ASKED = 64  # plans of an impossible space that are asked which rules they break
 
 
@@ -181,6 +182,7 @@ def _refined(question: Question, sieve: Sieve, book_of: Callable[[Cluster], Curv
     asked = Refining(
         stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
         recompute=space.refine and len(space.recompute) > 1 and "full" in space.recompute,
+        orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
         headroom_fraction=space.headroom_fraction,
     )
     best, lacking = ([one.job for one in part] for part in (sieve.best, sieve.lacking))

@@ -33,6 +33,7 @@ OPTIONS = (
     "context_exchange",
     "context_order",
     "offload",
+    "rank_order",
 )  # of a plan, each simpler at its default
 
 

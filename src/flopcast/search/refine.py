@@ -1,22 +1,26 @@
-"""Good plans made better in what a space has one value of: blocks of each stage, blocks that run again.
+"""Good plans made better in what a space has one value of: blocks of stages, recompute, order of ranks.
 
 Answers: which plans near these are worth an exact play too?
 Elsewhere: the best division of one plan (uneven.py), which plans are kept (sieve.py).
 
-Screening deals blocks out evenly and recomputes all of them or none. Of the plans that are best so, and of
-those that would be better but lack memory, two variants follow:
+Screening deals blocks out evenly, recomputes all of them or none, and numbers ranks in one order. Of the
+plans that are best so, and of those that would be better but lack memory, variants follow:
 
 - stages levelled: the division whose slowest stage is fastest, inside the memory;
 - the least recompute that fits: the first N blocks of every chunk run again ("full:block:N"). More of them
-  never need more memory, so N is found by bisection; then stages are levelled too.
+  never need more memory, so N is found by bisection; then stages are levelled too;
+- ranks in another order that a switch of the stack gives, where it takes hops into a scale-up domain, and
+  replicas out of it. Which is faster, exact play says: the closed form takes hops for too long.
 
 Every variant keeps every rule; none is taken on trust: all are played.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.placement import crossings
 from flopcast.memory.peak import peak_memory
 from flopcast.search.room import leaves_room
 from flopcast.search.uneven import levelled
@@ -29,14 +33,17 @@ from flopcast.workload.realise import realise
 
 LEVELLED = 32  # plans whose stages are levelled
 AGAIN = 8  # plans whose recompute is lessened
+REORDERED = 8  # plans, and variants of plans, whose ranks are put in another order
+SHARED_STATES = 1  # the last ZeRO stage of which switches of the order are known to be possible
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refining:
-    """What may be made better: blocks of stages, recompute; inside which part of the memory."""
+    """What may be made better: blocks of stages, recompute, order of ranks; in which part of the memory."""
 
     stages: bool = True
     recompute: bool = True
+    orders: bool = True
     headroom_fraction: float = 1.0
 
 
@@ -66,6 +73,10 @@ def refined(
         piped = [job for job in best if job.plan.pipeline_parallel > 1][:LEVELLED]
         for job in (*piped, *lacking, *found):
             found += _levelled(job, book_of(job.cluster), asked.headroom_fraction)
+    if asked.orders:
+        for jobs in (best, found):
+            others = chain.from_iterable(map(_reordered, jobs))
+            found = [*found, *islice(others, REORDERED)]
     known = {(job.cluster, job.plan) for job in (*best, *lacking)}
     distinct = {(job.cluster, job.plan): job for job in found}
     return tuple(job for key, job in distinct.items() if key not in known)
@@ -111,6 +122,26 @@ def partly_recomputed(plan: Plan, blocks: int) -> Plan:
             "recompute_modules": (),
         }
     )
+
+
+def _reordered(job: Job) -> Iterator[Job]:
+    """The job with its ranks in other orders that its stack can run and that take hops into a domain.
+
+    Megatron-Bridge rules out shared sequences, experts (so do our rules) and FSDP.
+    """
+    plan = job.plan
+    if plan.context_parallel > 1 or plan.zero > SHARED_STATES:
+        return
+    for order in job.stack.rank_orders:
+        for other in _possible(job, {"rank_order": order}):
+            if _hops_across(other) < _hops_across(job):
+                yield other
+
+
+def _hops_across(job: Job) -> int:
+    """How many hops between stages leave a scale-up domain."""
+    devices = job.cluster.scale_up_devices
+    return int(crossings(one_plan(job.plan), 0, job.plan.pipeline_parallel, devices).sum())
 
 
 def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:

@@ -69,8 +69,7 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> tuple
 
 def _in_stages(job: Job, book: CurveBook, headroom_fraction: float) -> Integers | None:
     """The blocks of every stage, (stages, 1)."""
-    dealt = _by_cuts(job.model.num_blocks)
-    busy_s = _busy(job, book, dealt, headroom_fraction)
+    busy_s = busy_seconds(job, book, headroom_fraction)
     cuts = best_cuts(busy_s, job.plan.num_micro_batches)
     return None if cuts is None else np.diff(cuts)[:, None]
 
@@ -95,6 +94,24 @@ def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float) -> Integers 
     if found is not None and not room.holds(found):
         found = best_chunks(chunks, plan.num_micro_batches, room.fits)
     return None if found is None else found.held
+
+
+def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> Floats:
+    """What one micro-batch takes on every stage with every slice that it may hold, as `best_cuts` reads it.
+
+    Returns
+    -------
+    array of shape (stages, cuts, cuts)
+        Seconds; infinite where a slice does not fit on the stage, or none stands between two cuts.
+    """
+    dealt = _by_cuts(job.model.num_blocks)
+    programs = _programs(job, dealt.slices)
+    slice_s = _seconds(programs, job, book)
+    busy = []
+    for stage, role in enumerate(_roles(job.plan.pipeline_parallel)):
+        fits = _fits(programs, stage, job, headroom_fraction)
+        busy.append(np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]])
+    return np.stack(busy)
 
 
 def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
@@ -252,17 +269,6 @@ def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
     slice_s: Floats = micro_batch_seconds(priced)[0, programs.stages.of(0).stage_class]
     return slice_s
-
-
-def _busy(job: Job, book: CurveBook, dealt: _Dealt, headroom_fraction: float) -> Floats:
-    """What every stage takes with every slice, as `best_cuts` reads it."""
-    programs = _programs(job, dealt.slices)
-    slice_s = _seconds(programs, job, book)
-    busy = []
-    for stage, role in enumerate(_roles(job.plan.pipeline_parallel)):
-        fits = _fits(programs, stage, job, headroom_fraction)
-        busy.append(np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]])
-    return np.stack(busy)
 
 
 def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float) -> Flags:

@@ -15,6 +15,7 @@ from pydantic import Field
 from flopcast.nouns import Noun
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.model import Source
+from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
 
 
@@ -293,6 +294,10 @@ class Stack(Noun):
     tensor_overlap : str
         "chunks": gathers and scatters of tensor parallelism run beside the products of blocks that they
         belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
+    rank_orders : tuple of str
+        Orders of ranks besides tp-cp-dp-pp that a switch of the launcher gives, as far as ranks share no
+        sequence and no replica shards more than optimizer states. A search may recommend these; a plan may
+        say any.
     selective_groups : tuple of str
         Modules that `recompute: selective` runs again where the plan names none (layers/modules.py).
     recompute_until : str
@@ -315,6 +320,9 @@ class Stack(Noun):
     rewrites: tuple[str, ...] = Field(default=(), description="in order; see workload/rewrites")
     synchronise_each_layer: bool = Field(
         default=False, description="the device is drained around every recomputed layer"
+    )
+    rank_orders: tuple[RankOrder, ...] = Field(
+        default=(), description="besides tp-cp-dp-pp; what a search may recommend"
     )
     selective_groups: tuple[str, ...] = ("core_attention",)
     recompute_until: Literal["end", "kept", "read"] = Field(
