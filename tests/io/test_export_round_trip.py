@@ -16,7 +16,12 @@ from flopcast.io.sources import Said, source_of
 PAIRS = ("deepspeed", "torchtitan")
 CLUSTERS = {"llama3_405b_2024.toml": "dgx-h100:64", "llama3_70b_float8_tp.toml": "dgx-h100:32"}
 SCRIPTS = [name for name in EXPECTED if name not in REFUSED_BY_RULES]
-NAMES = {"megatron": "run.sh", "deepspeed": "ds_config.json", "torchtitan": "train.toml"}
+NAMES = {
+    "megatron": "run.sh",
+    "deepspeed": "ds_config.json",
+    "torchtitan": "train.toml",
+    "megatron-bridge": "overrides.yaml",
+}
 
 
 @cache
@@ -109,7 +114,7 @@ def refusals(kind, job):
 def test_one_format_into_another_keeps_model_plan_and_batch_or_is_refused(kind):
     kept = 0
     for name, job in found_jobs().items():
-        for other in {*PAIRS, "megatron"} - {kind} if name.startswith(kind) else ():
+        for other in {*NAMES} - {kind} if name.startswith(kind) else ():
             told = refusals(other, job)
             kept += not told
             assert all("cannot be exported" in problem for problem in told)

@@ -12,7 +12,7 @@ from flopcast.cli.completion import words
 if TYPE_CHECKING:
     from flopcast.io.exports.exported import Exported
 
-USUAL = ("megatron", "deepspeed", "torchtitan", "chakra", "perfetto", "chrome")
+USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "perfetto", "chrome")
 
 
 @click.command("export")
@@ -29,12 +29,13 @@ def command(
     stderr. KIND is one of:
 
     \b
-    megatron    a launch script with Megatron-LM's flags
-    deepspeed   a configuration of DeepSpeed's engine, JSON
-    torchtitan  settings of torchtitan, TOML with its flags
-    chakra      a Chakra execution trace for each rank (ASTRA-sim)
-    perfetto    a trace of the step for ui.perfetto.dev
-    chrome      the same as Chrome's trace events, in JSON
+    megatron         a launch script with Megatron-LM's flags
+    deepspeed        a configuration of DeepSpeed's engine, JSON
+    torchtitan       settings of torchtitan, TOML with its flags
+    megatron-bridge  overrides of a recipe of Megatron-Bridge, YAML
+    chakra           a Chakra execution trace for each rank (ASTRA-sim)
+    perfetto         a trace of the step for ui.perfetto.dev
+    chrome           the same as Chrome's trace events, in JSON
 
     \b
     flopcast export megatron job.yaml -o run.sh

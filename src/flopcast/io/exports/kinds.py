@@ -10,6 +10,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io.exports.deepspeed import export_deepspeed
 from flopcast.io.exports.exported import Exported
 from flopcast.io.exports.megatron import export_megatron
+from flopcast.io.exports.megatron_bridge import export_megatron_bridge
 from flopcast.io.exports.torchtitan import export_torchtitan
 from flopcast.io.exports.traces import export_chakra, export_chrome, export_perfetto
 from flopcast.spec.job import Job
@@ -27,6 +28,7 @@ KINDS: dict[str, Kind] = {
     "megatron": Kind("a launch script with Megatron-LM's flags", export_megatron),
     "deepspeed": Kind("a configuration of DeepSpeed's engine, JSON", export_deepspeed),
     "torchtitan": Kind("settings of torchtitan, TOML with its flags", export_torchtitan),
+    "megatron-bridge": Kind("overrides of a recipe of Megatron-Bridge, YAML", export_megatron_bridge),
     "chakra": Kind("a Chakra execution trace for each rank (ASTRA-sim)", export_chakra),
     "perfetto": Kind("a trace of the step for ui.perfetto.dev", export_perfetto),
     "chrome": Kind("the same as Chrome's trace events, in JSON", export_chrome),

@@ -81,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
         ici_fsdp_parallelism dcn_data_parallelism ici_tensor_parallelism remat_policy run_name hardware""",
     ),
     "megatron-bridge": Kind(
-        told="a dump of a Megatron-Bridge configuration, YAML",
+        told="a dump of a Megatron-Bridge configuration, or overrides of one, YAML",
         read=megatron_bridge.read,
         signs="""_target_=megatron.bridge model.num_layers model.hidden_size model.seq_length
         train.micro_batch_size train.global_batch_size ddp.use_distributed_optimizer

@@ -1,4 +1,4 @@
-"""Dumps of Megatron-Bridge's ConfigContainer as jobs.
+"""Dumps of Megatron-Bridge's ConfigContainer, and overrides of one, as jobs.
 
 Answers: which model, plan and stack does a dump describe?
 Elsewhere: fields that Megatron-Core's flags fill too (megatron_words.py), keys that cost nothing
@@ -18,7 +18,7 @@ from flopcast.io.yaml_text import Document
 BASE = "megatron-bridge"
 GATED = {"silu": "--swiglu", "swish": "--swiglu", "quick_gelu": "--quick-geglu"}
 PLAIN = {"squared_relu": "--squared-relu", "gelu": "", "fast_gelu": "", "openai_gelu": ""}
-ACTIVATION = "model.activation_func._target_"
+ACTIVATION = "model.activation_func"  # a name in overrides, a function in dumps
 RECIPES = {  # a name of mixed_precision.py → whether products are in 8 bits, and by which recipe
     "bf16_mixed": None, "bf16_with_fp8_delayed_scaling_mixed": "delayed", "bf16_with_mxfp8_mixed": "mxfp8",
     "bf16_with_fp8_current_scaling_mixed": "tensorwise",
@@ -43,7 +43,8 @@ def read(document: Document, asked: Asked) -> Document:
         said.say("--num-query-groups", "model.num_query_groups", sheet.raw("model.num_query_groups"))
     if sheet.has("model.recompute_modules"):
         said.say("--recompute-modules", "model.recompute_modules", sheet.raw("model.recompute_modules"))
-    activate(sheet, said, ACTIVATION, "model.gated_linear_unit")
+    dumped = sheet.below(ACTIVATION)
+    activate(sheet, said, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
     _precision(sheet, said)
     _peft(sheet)
     said.read(sheet.asked.devices or sheet.asked.whole or _nobody(sheet))
@@ -84,7 +85,10 @@ def _precision(sheet: Sheet, said: Translation) -> None:
     """bf16, fp16 or 8 bits: by the name of a recipe, or by the recipe's fields."""
     key = "mixed_precision"
     if isinstance(sheet.raw(key), str):
-        words = {name: recipe or "none" for name, recipe in RECIPES.items()} | {"16-mixed": "half"}
+        words = {name: recipe or "none" for name, recipe in RECIPES.items()} | {
+            "16-mixed": "half",
+            "fp16_mixed": "half",
+        }
         recipe = sheet.choice(key, words, "none")
         said.say("--fp16" if recipe == "half" else "--bf16", key)
         if recipe not in ("none", "half"):
