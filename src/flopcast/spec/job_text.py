@@ -9,6 +9,7 @@ Fields that have their default are left out. Quantities carry their unit, as a f
 import json
 from collections.abc import Mapping
 
+from flopcast.errors import InternalError
 from flopcast.spec.job import Job
 from flopcast.units import exactly, units_of
 
@@ -29,7 +30,7 @@ def job_document(job: Job) -> dict[str, object]:
     """
     told = _with_units(job.model_dump(mode="json", exclude_defaults=True), ())
     if not isinstance(told, dict):
-        raise TypeError(type(told))
+        raise InternalError(f"a job is told as a mapping, not as {type(told)}")
     return told
 
 
