@@ -4,6 +4,7 @@ import pytest
 from foreign_cases import FOREIGN, faults_in, replaced, rows
 
 SAID = {"deepspeed": {"model": "llama-2-7b"}, "maxtext": {"cluster": "dgx-h100:2"}}
+SAID["nemo"] = {"cluster": "dgx-h100:4"}
 BROKEN = {  # a right file → what stands there -> what is put there instead -> the field that is blamed
     "deepspeed/zero3_bf16.json": """
 "train_batch_size": 128 -> "train_batch_size": 127 -> train_batch_size
@@ -177,6 +178,50 @@ average_in_collective: true -> average_in_collective: 7 -> ddp.average_in_collec
 train_iters: 100 -> train_iters: !!python/object/apply:os.system [ls] -> tag
 scale_factor: 8.0 -> is_hybrid_model: true -> model.is_hybrid_model
 bucket_size: null -> bucket_size: huge -> ddp.bucket_size
+""",
+    "nemo/llama2_70b.yaml": r"""
+num_nodes: 4 -> num_nodes: 0 -> trainer.num_nodes
+devices: 8 -> devices: -1 -> trainer.devices
+devices: 8 -> devices: ${oc.env:GPUS} -> trainer.devices
+accelerator: gpu -> accelerator: tpu -> trainer.accelerator
+precision: bf16-mixed -> precision: 32 -> trainer.precision
+precision: bf16-mixed -> precision: bf61 -> trainer.precision
+micro_batch_size: 1 -> micro_batch_size: 1.5 -> model.micro_batch_size
+micro_batch_size: 1 -> micro_batch_sise: 1 -> model.micro_batch_sise
+global_batch_size: 128 -> global_batch_size: 0 -> model.global_batch_size
+global_batch_size: 128 -> global_batch_size: 127 -> plan.global_batch
+  tensor_model_parallel_size: 4 -> tensor_model_parallel_size: 3 -> model.tensor_model_parallel_size
+  pipeline_model_parallel_size: 4 -> pipeline_model_parallel_size: x -> model.pipeline_model_parallel_size
+context_parallel_size: 1 -> context_parallel_size: 0 -> model.context_parallel_size
+encoder_seq_length: 4096 -> encoder_seq_length: long -> model.encoder_seq_length
+max_position_embeddings: 4096 -> max_position_embeddings: 1024 -> model.max_position_embeddings
+num_layers: 80 -> num_layers: ${layers} -> model.num_layers
+num_layers: 80 -> num_layers: &l 80 -> anchor
+num_layers: 80 -> num_layers: !!int "80" -> tag
+  hidden_size: 8192 -> hidden_size: wide -> model.hidden_size
+ffn_hidden_size: 28672 -> ffn_hidden_size: ${multiply:4, ${.depth}} -> model.ffn_hidden_size
+ffn_hidden_size: 28672 -> ffn_hidden_size: ${eval:os.system} -> model.ffn_hidden_size
+num_query_groups: 8 -> num_query_groups: eight -> model.num_query_groups
+attention_dropout: 0.0 -> attention_dropout: 3 -> model.attention_dropout
+normalization: rmsnorm -> normalization: batchnorm -> model.normalization
+bias: false -> bias: perhaps -> model.bias
+activation: fast-swiglu -> activation: reglu -> model.activation
+headscale: false -> headscale: true -> model.headscale
+transformer_block_type: pre_ln -> transformer_block_type: normformer -> model.transformer_block_type
+position_embedding_type: rope -> position_embedding_type: sandwich -> model.position_embedding_type
+rotary_percentage: 1.0 -> rotary_percentage: 50 -> model.rotary_percentage
+attention_type: multihead -> attention_type: sparse -> model.attention_type
+checkpoint_granularity: full -> checkpoint_granularity: half -> model.activations_checkpoint_granularity
+checkpoint_method: block -> checkpoint_method: ring -> model.activations_checkpoint_method
+checkpoint_num_layers: 1 -> checkpoint_num_layers: -1 -> model.activations_checkpoint_num_layers
+  sequence_parallel: true -> sequence_parallel: maybe -> model.sequence_parallel
+  fp8: true -> fp8: sure -> model.fp8
+name: mcore_distributed_optim -> name: novograd -> model.optim.name
+grad_sync_dtype: bf16 -> grad_sync_dtype: int8 -> model.optim.grad_sync_dtype
+bucket_cap_mb: 125 -> bucket_cap_mb: big -> model.optim.bucket_cap_mb
+ub_tp_comm_overlap: false -> fsdp: true -> model.fsdp
+ub_tp_comm_overlap: false -> cpu_offloading: true -> model.cpu_offloading
+ub_tp_comm_overlap: false -> use_emha: true -> model.use_emha
 """,
 }
 CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]

@@ -33,6 +33,11 @@ PLANS = {
     "nanotron/qwen2_windows.yaml": "dp=4 tp=2 mbs=3 gbs=12 recompute=full",
     "nanotron/smollm_1b7_zero1.yaml": "dp=16 mbs=8 gbs=256 zero=1",
     "nanotron/tiny_llama.yaml": "dp=2 tp=2 pp=2 mbs=2 gbs=16 sp schedule=1f1b",
+    "nemo/gpt3_126m_samples.yaml": "dp=8 mbs=4 gbs=256 precision=fp16",
+    "nemo/gpt3_175b.yaml": "dp=4 tp=4 pp=8 vpp=12 mbs=1 gbs=2048 sp zero=1 recompute=selective",
+    "nemo/llama2_70b.yaml": "dp=2 tp=4 pp=4 vpp=20 mbs=1 gbs=128 sp zero=1 recompute=full:block:1"
+    " precision=fp8",
+    "nemo/nemotron_8b.yaml": "dp=4 tp=2 cp=2 mbs=2 gbs=64 sp zero=1 recompute=full",
     "torchtitan/llama2_7b_ddp.toml": "tp=8 mbs=1 gbs=1 sp recompute=full:every:2",
     "torchtitan/llama3_405b_2024.toml": "dp=16 tp=8 mbs=2 gbs=32 sp zero=3 recompute=full"
     " precision=fp8_current",
@@ -55,6 +60,9 @@ PLANS = {
     "llama-factory/qwen25_full_ds3.yaml": "dp=8 mbs=2 gbs=32 zero=3 recompute=full",
 }
 OWN = {
+    "nemo/gpt3_175b.yaml": {"cluster": "dgx-h100:16"},
+    "nemo/llama2_70b.yaml": {"cluster": "dgx-h100:4"},
+    "nemo/nemotron_8b.yaml": {"cluster": "dgx-h100:2"},
     "megatron-bridge/llama3_70b_fp8.yaml": {"cluster": "dgx-h100:4"},
     "maxtext/custom_pipeline.yml": {"cluster": "dgx-h100:8"},
     "maxtext/llama2_7b_gpu.yml": {"cluster": "dgx-h100:2"},
@@ -70,6 +78,12 @@ OWN = {
     "torchtitan/deepseek_dualpipe.toml": {"cluster": "dgx-h100:16"},
 }  # what is said beside one file alone
 REFUSED = {
+    "nemo/gpt3_70b_fsdp.yaml": [
+        (5, "trainer.accumulate_grad_batches"),
+        (15, "model.num_micro_batches_with_partial_activation_checkpoints"),
+        (17, "model.fsdp"),
+        (20, "model.peft.peft_scheme"),
+    ],
     "megatron-bridge/windows_hybrid.yaml": [(61, "model.is_hybrid_model"), (78, "model.window_size")],
     "maxtext/tpu_offload.yml": [
         (5, "per_device_batch_size"),

@@ -18,6 +18,7 @@ from flopcast.io.foreign import (
     maxtext,
     megatron_bridge,
     nanotron,
+    nemo,
     torchtitan,
 )
 from flopcast.io.foreign.sheet import Asked
@@ -86,6 +87,13 @@ KINDS: Mapping[str, Kind] = {
         signs="""_target_=megatron.bridge model.num_layers model.hidden_size model.seq_length
         train.micro_batch_size train.global_batch_size ddp.use_distributed_optimizer
         model.tensor_model_parallel_size""",
+    ),
+    "nemo": Kind(
+        told="a configuration of NeMo 1.x for GPT-like models, YAML",
+        read=nemo.read,
+        signs="""trainer.devices trainer.num_nodes trainer.precision model.encoder_seq_length
+        model.megatron_amp_O2 model.optim.name model.num_layers model.hidden_size model.micro_batch_size
+        model.tensor_model_parallel_size model.activations_checkpoint_granularity""",
     ),
 }
 

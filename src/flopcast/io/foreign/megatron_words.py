@@ -112,6 +112,10 @@ class Translation:
             if one is not None:
                 self._words.append(Word(str(one), line))
 
+    def name(self, flag: str, key: str) -> None:
+        """Call a flag by a key, whether it is said or not."""
+        self._keys.setdefault(flag, key)
+
     def read(self, ranks: int | None) -> None:
         """The job of all flags into the sheet.
 

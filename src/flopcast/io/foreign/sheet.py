@@ -77,6 +77,15 @@ class Sheet:
         """Whether any key of a section is given."""
         return any(key.startswith(f"{section}.") for key in self._values)
 
+    def section(self, name: str) -> dict[str, object]:
+        """Keys of a section as the file has them: references are not followed."""
+        prefix = f"{name}."
+        return {
+            key.removeprefix(prefix): value
+            for key, (_, value) in self._values.items()
+            if key.startswith(prefix)
+        }
+
     def where(self, key: str) -> str:
         """ "file:line" of a key's value, or of the section that it would stand in."""
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))

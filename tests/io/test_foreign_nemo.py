@@ -1,0 +1,193 @@
+"""NeMo's configurations as jobs: models of the catalogue, defaults of NeMo's code, faults by its keys."""
+
+import pytest
+from foreign_cases import FOREIGN, data_of, job_in, replaced, told
+
+from flopcast.io import catalog
+
+NEMO = FOREIGN / "nemo"
+GPT = (NEMO / "gpt3_175b.yaml").read_text(encoding="utf-8")
+LLAMA = (NEMO / "llama2_70b.yaml").read_text(encoding="utf-8")
+SMALL = (NEMO / "gpt3_126m_samples.yaml").read_text(encoding="utf-8")
+
+
+def read(text, *changes, devices=None):
+    """What a text says with some of its lines changed."""
+    for old, new in changes:
+        text, _ = replaced(text, old, new)
+    return data_of(text, "nemo.yaml", devices)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "nodes"),
+    [
+        ("gpt3_126m_samples", "gpt3-125m", 1),
+        ("llama2_70b", "llama-2-70b", 4),
+        ("nemotron_8b", "nemotron-3-8b", 2),
+    ],
+)
+def test_a_model_of_nemo_has_the_parameters_of_its_namesake(name, model, nodes):
+    job = job_in(NEMO / f"{name}.yaml", f"dgx-h100:{nodes}")
+
+    assert job.model.parameters() == catalog.model(model).parameters()
+    assert job.model.forward_flop(2048) == catalog.model(model).forward_flop(2048)
+
+
+def test_a_vocabulary_that_is_told_wins_over_the_tokenizers(tmp_path):
+    spoken = tmp_path / "gpt.yaml"
+    spoken.write_text(GPT.replace("  kv_channels: null", "  override_vocab_size: 51200"), encoding="utf-8")
+
+    assert job_in(spoken, "dgx-h100:16").model.parameters() == catalog.model("gpt3-175b").parameters()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "value"),
+    [
+        ("precision: bf16-mixed", "precision: 16-mixed", "precision", "fp8"),
+        ("  fp8: true", "  fp8: false", "precision", "bf16"),
+        ("fp8_e4m3: false", "fp8_e4m3: true", "precision", "fp8"),
+        ("name: mcore_distributed_optim", "name: distributed_fused_adam", "zero", 1),
+        ("name: mcore_distributed_optim", "name: fused_adam", "zero", None),
+        ("num_layers: 1", "num_layers: 0", "recompute", None),
+        ("method: block", "method: uniform", "recompute_method", None),
+        ("granularity: full", "granularity: null", "recompute", None),
+        ("granularity: full", "granularity: selective", "recompute", "selective"),
+        ("sequence_parallel: true", "sequence_parallel: false", "sequence_parallel", None),
+        ("  num_nodes: 4", "  num_nodes: 8", "data_parallel", 4),
+        ("context_parallel_size: 1", "context_parallel_size: 2", "context_parallel", 2),
+    ],
+)
+def test_a_key_sets_a_field_of_the_plan(old, new, where, value):
+    assert read(LLAMA, (old, new))["plan"].get(where) == value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "value"),
+    [
+        ("grad_sync_dtype: bf16", "lr: 1e-4", "dtype", "fp32"),
+        ("overlap_grad_sync: true", "overlap_grad_sync: false", "overlap", False),
+        ("overlap_grad_sync: true", "lr: 1e-4", "overlap", True),
+        ("overlap_param_sync: true", "lr: 1e-4", "overlap_gather", False),
+        ("bucket_cap_mb: 125", "bucket_cap_mb: 400", "bucket_elements", 200 * 1024**2),
+        ("bucket_cap_mb: 125", "lr: 1e-4", "bucket_elements", 50 * 1024**2),
+        ("accumulation_fusion: true", "accumulation_fusion: false", "accumulate_passes", 1),
+        ("name: mcore_distributed_optim", "name: fused_adam", "collective", "all_reduce"),
+    ],
+)
+def test_gradients_are_reduced_as_the_optimizers_section_says(old, new, name, value):
+    assert read(LLAMA, (old, new))["stack"]["gradients"][name] == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "overlap"),
+    [
+        ([], False),
+        ([("amp_O2: False", "amp_O2: True")], True),
+        (
+            [("amp_O2: False", "amp_O2: True"), ("sequence_parallel: False", "sequence_parallel: True")],
+            False,
+        ),
+        (
+            [
+                ("amp_O2: False", "amp_O2: True"),
+                ("pipeline_model_parallel_size: 1", "pipeline_model_parallel_size: 2"),
+            ],
+            False,
+        ),
+    ],
+)
+def test_a_whole_optimizer_reduces_beside_the_backward_pass_only_with_o2_alone(changes, overlap):
+    assert read(SMALL, *changes)["stack"]["gradients"]["overlap"] is overlap
+
+
+@pytest.mark.parametrize(
+    ("changes", "pipeline"),
+    [
+        ([], None),
+        ([("overlap_p2p_comm: true", "overlap_p2p_comm: false")], {"transfers": "batched"}),
+        (
+            [("virtual_pipeline_model_parallel_size: 20", "virtual_pipeline_model_parallel_size: null")],
+            {"transfers": "batched"},
+        ),
+    ],
+)
+def test_only_interleaved_stages_that_are_asked_to_do_not_wait(changes, pipeline):
+    assert read(LLAMA, *changes)["stack"].get("pipeline") == pipeline
+
+
+def test_user_buffers_overlap_products_with_tensor_parallel_messages():
+    assert read(GPT)["stack"]["tensor_overlap"] == "chunks"
+    assert "tensor_overlap" not in read(LLAMA)["stack"]
+
+
+def test_a_width_that_is_a_product_is_worked_out():
+    (block,) = read(GPT)["model"]["blocks"]
+
+    assert block["feed_forward"]["ffn_hidden"] == 4 * 12288
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "note"),
+    [
+        (SMALL, "amp_O2: False", "amp_O2: False", "as with megatron_amp_O2 (nemo.yaml:29)"),
+        (SMALL, "amp_O2: False", "amp_O2: False", "kernels are counted as Transformer Engine's"),
+        (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 is without effect"),
+        (LLAMA, "ffn_dropout: 0.0", "ffn_dropout: 0.1", "model.ffn_dropout: dropout inside"),
+        (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and left out"),
+        (LLAMA, "llama2/llama_tokenizer", "words/tokenizer", "VOCABULARY 50257 IS ASSUMED"),
+        (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after its ramp-up: 128"),
+    ],
+)
+def test_what_is_not_counted_or_not_known_is_told(text, old, new, note):
+    notes = read(text, (old, new))["assumptions"]
+
+    assert any(note in told for told in notes), notes
+    assert not [told for told in notes if "--" in told]
+
+
+@pytest.mark.parametrize(
+    "key", ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "global_batch_size"]
+)
+def test_a_key_that_nemo_needs_is_missed_by_name(key):
+    line = next(line for line in SMALL.splitlines(keepends=True) if line.strip().startswith(f"{key}:"))
+
+    faults = told(SMALL.replace(line, ""), "nemo.yaml", None)
+
+    assert f"model.{key}" in [fault.field for fault in faults]
+    assert not [fault for fault in faults if fault.field.startswith("--")]
+
+
+def test_eight_bits_need_a_format_of_their_numbers():
+    (fault,) = told(LLAMA.replace("fp8_hybrid: true", "fp8_hybrid: false"), "nemo.yaml", None)
+
+    assert (fault.field, fault.fix) == ("model.fp8", "add fp8_hybrid: true")
+
+
+def test_without_a_precision_training_would_be_in_fp32():
+    (fault,) = told(SMALL.replace("  precision: 16\n", ""), "nemo.yaml", None)
+
+    assert fault.field == "trainer.precision"
+
+
+def test_devices_of_the_command_line_win_and_the_files_are_told():
+    data = read(LLAMA, devices=64)
+
+    assert data["plan"]["data_parallel"] == 4
+    assert "64 devices as asked for; the file is for 32" in data["assumptions"]
+
+
+def test_without_devices_the_fault_is_theirs_alone():
+    text = SMALL.replace("  devices: 8\n", "")
+
+    assert [fault.field for fault in told(text, "nemo.yaml", None)] == ["world size"]
+
+
+def test_faults_of_all_sections_are_told_at_once_each_a_single_time():
+    text = LLAMA
+    for old, new in (("precision: bf16-mixed", "precision: 32"), ("num_layers: 80", "num_layers: 0")):
+        text, _ = replaced(text, old, new)
+    text, _ = replaced(text, "name: mcore_distributed_optim", "name: lion")
+
+    fields = [fault.field for fault in told(text, "nemo.yaml", None)]
+
+    assert fields == ["trainer.precision", "model.num_layers", "model.optim.name"]
