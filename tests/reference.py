@@ -28,7 +28,16 @@ def cli_page() -> str:
         "",
     ]
     for name, command in _commands():
-        context = click.Context(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
+        context = click.Context(
+            command,
+            info_name=name,
+            terminal_width=WIDTH,
+            max_content_width=WIDTH,
+            help_option_names=[
+                "-h",
+                "--help",
+            ],  # as the group has them: a command keeps what it is asked first
+        )
         help_text = re.sub(r"[ \t]+$", "", command.get_help(context), flags=re.M)
         parts += [f"## {name}", "", FENCE, help_text, FENCE, ""]
     return "\n".join(parts)
