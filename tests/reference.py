@@ -3,6 +3,7 @@
 `python tests/reference.py` writes them anew; test_reference.py compares.
 """
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -28,17 +29,16 @@ def cli_page() -> str:
         "",
     ]
     for name, command in _commands():
+        fresh = copy.copy(command)
+        fresh._help_option = None  # a command keeps the one of its first caller
         context = click.Context(
-            command,
+            fresh,
             info_name=name,
             terminal_width=WIDTH,
             max_content_width=WIDTH,
-            help_option_names=[
-                "-h",
-                "--help",
-            ],  # as the group has them: a command keeps what it is asked first
+            help_option_names=["-h", "--help"],  # as the group has them
         )
-        help_text = re.sub(r"[ \t]+$", "", command.get_help(context), flags=re.M)
+        help_text = re.sub(r"[ \t]+$", "", fresh.get_help(context), flags=re.M)
         parts += [f"## {name}", "", FENCE, help_text, FENCE, ""]
     return "\n".join(parts)
 

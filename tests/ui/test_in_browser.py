@@ -54,9 +54,10 @@ def step_s(page):
 
 def changed(page, action, task="predict"):
     """Do something, and wait until its answer is shown."""
+    shown = int(page.get_attribute("#answer", "data-shown") or 0)
     with page.expect_response(re.compile(f"/answer/{task}")):
         action()
-    page.wait_for_function("document.querySelector('#answer').getAttribute('aria-busy') === 'false'")
+    page.wait_for_selector(f"#answer[data-shown='{shown + 1}'][aria-busy=false]")
 
 
 def test_a_change_is_answered_and_kept_in_the_address(browser, server):
@@ -147,6 +148,8 @@ def test_a_shared_search_begins_by_itself(browser, server):
 def test_two_plans_side_by_side(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
     page.click("header nav >> text=Compare")
+    page.wait_for_selector("#answer .verdict")
+    page.wait_for_load_state()
 
     changed(page, lambda: page.select_option("[name='b.recompute']", "full"), "compare")
 

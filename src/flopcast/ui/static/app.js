@@ -33,6 +33,7 @@
     const open = {};
     for (const part of answer.querySelectorAll('details[id]')) open[part.id] = part.open;
     answer.innerHTML = made.html;
+    answer.dataset.shown = String(Number(answer.dataset.shown || 0) + 1);
     for (const part of answer.querySelectorAll('details[id]'))
       if (part.id in open) part.open = open[part.id];
   }
@@ -103,12 +104,17 @@
   }
   if (page !== 'search') {
     form.addEventListener('input', (event) => {
+      if (event.target.type === 'file') return;
       redeal(event);
       if (event.target.tagName === 'SELECT' || event.target.type === 'checkbox') return;
       clearTimeout(waiting);
       waiting = setTimeout(ask, 200, false);
     });
-    form.addEventListener('change', () => { clearTimeout(waiting); ask(false); });
+    form.addEventListener('change', (event) => {
+      if (event.target.type === 'file') return;  // a log is no word of the job
+      clearTimeout(waiting);
+      ask(false);
+    });
   } else if (new URLSearchParams(location.search).has('go')) search();
   const log = document.getElementById('log');
   if (log) log.addEventListener('change', async () => {
