@@ -6,7 +6,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from flopcast.report.page.drawing import Axis, described_svg, figure, grid, label, legend, names, spanning
@@ -155,6 +155,7 @@ def test_a_drawing_with_texts_keeps_its_width_and_may_be_cut_off_above():
 
 @LAWS
 @given(fraction=st.floats(-1, 2))
+@example(fraction=-0.0)
 def test_a_bar_is_as_long_as_its_share_of_one(fraction):
     width = float(re.search(r'width="([0-9.]+)"', bar(fraction).html)[1])
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from scripts import environment, scripted
@@ -32,7 +33,10 @@ class Cluster:
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: its sockets have long names
         self.env = environment(
-            RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(16), RAY_USAGE_STATS_ENABLED="0"
+            RAY_AUTH_MODE="token",
+            RAY_AUTH_TOKEN=secrets.token_hex(16),
+            RAY_USAGE_STATS_ENABLED="0",
+            RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S="200",  # of 30 s, on busy cores
         )
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -174,6 +178,25 @@ def test_what_is_wrong_with_workers_is_told(faults, wrong, told, mended):
 def test_a_ray_cluster_that_is_not_there_is_told_at_once(address, told):
     with pytest.raises(SpecError, match=told):
         OnRay(address)
+
+
+@pytest.mark.parametrize(
+    ("said", "tries"), [("Starting Ray client server failed. See its log.", 3), ("Version mismatch", 1)]
+)
+def test_a_head_that_fails_to_serve_a_driver_is_asked_again_and_nothing_else_is(monkeypatch, said, tries):
+    asked = []
+
+    def init(place, **_):
+        asked.append(place)
+        raise RuntimeError(said)
+
+    package = SimpleNamespace(init=init, shutdown=lambda: None)
+    monkeypatch.setattr("flopcast.io.workers.elsewhere.import_module", lambda _: package)
+
+    with pytest.raises(SpecError, match=said.split(".", maxsplit=1)[0]):
+        OnRay("auto")
+
+    assert len(asked) == tries
 
 
 @pytest.mark.parametrize(("crew", "extra"), [(OnDask, "dask"), (OnRay, "ray")])

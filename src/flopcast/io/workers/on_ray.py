@@ -22,6 +22,8 @@ from flopcast.io.workers.tasks import Task, done_elsewhere, program_digest
 
 CONNECT_S = 10
 TRIES = 3  # again, of a task whose worker died
+STARTS = 3  # of the process that serves a ray:// driver, each on another port of the head
+UNSERVED = "Starting Ray client server failed"  # what Ray says where that process ends as it starts
 UNREAD = "failed to import"  # what Ray says of a task that a worker cannot read
 HERE = "auto"  # the cluster of RAY_ADDRESS, else the one that this machine is part of
 MEND = "start it, or mend --ray"
@@ -119,10 +121,14 @@ class OnRay(AbstractCrew):
 
     def _connect(self, place: str) -> None:
         """Be a driver of the cluster, without its talk."""
-        try:
-            self._ray.init(place, log_to_driver=False, logging_level="ERROR")
-        except (OSError, RuntimeError, ValueError) as error:
-            raise self._named.fault(f"none can be used there: {error}", MEND) from None
+        for tries_left in reversed(range(STARTS)):
+            try:
+                self._ray.init(place, log_to_driver=False, logging_level="ERROR")
+            except (OSError, RuntimeError, ValueError) as error:
+                if not (tries_left and UNSERVED in str(error)):
+                    raise self._named.fault(f"none can be used there: {error}", MEND) from None
+            else:
+                return
 
     def _failed(self, name: str, error: Any) -> SpecError | InternalError:  # noqa: ANN401
         """What the fault of a worker means: it refused, could not begin, or found a bug."""

@@ -67,7 +67,7 @@ def markup(cell: Cell) -> str:
 
 def bar(fraction: Number, hue: int = 0) -> Markup:
     """A bar as long as a share of one; what it says stands beside it in figures."""
-    width = 100 * min(max(fraction, 0.0), 1.0)
+    width = 100 * min(max(0.0, fraction), 1.0)  # 0.0 before -0.0, which SVG would show with its sign
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="hue-{hue}" width="{width:.2f}" height="8"/></svg>'
