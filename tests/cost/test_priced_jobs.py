@@ -189,3 +189,45 @@ def test_the_order_of_the_plans_of_a_batch_does_not_matter():
     for mine, theirs in zip(forth.programs.items(), back.programs.items(), strict=True):
         ours, reversed_s = forth.of(mine).alone_s, back.of(theirs).alone_s[::-1]
         np.testing.assert_array_equal(ours, np.broadcast_to(reversed_s, ours.shape))
+
+
+FITTED = {  # whose constants from whole runs make kernels faster than they are alone
+    "A100": {"cluster": "aws-p4d:2", "plan": "dp=8 tp=2 mbs=2 gbs=64 precision=bf16"},
+    "H100": {"cluster": "dgx-h100:2", "plan": "dp=2 tp=4 pp=2 mbs=2 gbs=64 precision=bf16"},
+}
+HASTY = 1e-3
+
+
+def impossible(job):
+    """A site that claims to run everything a thousand times faster."""
+    return site_with(**{factor: HASTY for factor in priced(make_job(**job)).factors})
+
+
+@pytest.mark.parametrize("site", [None, impossible], ids=["as fitted", "an impossible site"])
+@pytest.mark.parametrize("job", (JOBS | FITTED).values(), ids=(JOBS | FITTED).keys())
+def test_no_factor_makes_a_kernel_faster_than_its_roofline(job, site):
+    made = make_job(**job)
+    device, book = made.cluster.node.device, load_book(made.cluster)
+    programs = realise(lower(made.model, one_plan(made.plan), made.batch), made.stack)
+    found = price(programs, made.cluster, book, FactorBook(site(job) if site else Site(), book.levels))
+
+    kernels = [item for item in programs.items() if isinstance(item.work, AbstractOperator)]
+    for item in kernels:
+        need = item.work.work()
+        least_s = np.maximum(
+            need.flop / device.peak(need.unit), need.moved_bytes / device.memory_bytes_per_s
+        )
+        assert (found.of(item).alone_s >= least_s * (1 - 1e-12)).all(), item.name
+
+    assert len(kernels) > 30
+
+
+def test_no_factor_makes_a_reduction_faster_than_its_links():
+    """A ring of n ranks sends 2 (n - 1) / n of the bytes over each link (nccl-tests)."""
+    job = make_job(cluster="dgx-a100:1", plan="dp=1 tp=8 mbs=1 gbs=8 precision=fp16")
+    found = priced(job, site=site_with(**{"fabric[a100-nvswitch]": 1e-6}))
+
+    (item, *_) = [each for each in found.programs.items() if getattr(each.work, "axis", "") == "tp"]
+    share = {"all_reduce": 2 * 7 / 8, "all_gather": 7 / 8, "reduce_scatter": 7 / 8}[item.work.collective]
+    sent_s = share * item.work.message_bytes / job.cluster.tiers[0].bytes_per_s
+    assert found.of(item).alone_s == pytest.approx(sent_s, rel=1e-12)

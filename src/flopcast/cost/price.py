@@ -218,7 +218,7 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     scaled_s = alone_s * scale_ratio(names, state.factors)
-    _keep([item for item, _ in works], shapes, scaled_s, names, (doubt,), state)
+    _keep([item for item, _ in works], shapes, scaled_s, bound_s, names, (doubt,), state)
 
 
 def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
@@ -243,6 +243,7 @@ def _keep(
     items: list[Item],
     shapes: list[tuple[int, ...]],
     alone_s: Floats,
+    bound_s: Floats,
     names: tuple[str, ...],
     partly: tuple[_Partly, ...],
     state: _Pricing,
@@ -250,11 +251,13 @@ def _keep(
     """The prices of items whose seconds lie behind each other; what holds partly scales, and names, there.
 
     It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
-    large ones beside it uncertain, nor one plan of a batch another.
+    large ones beside it uncertain, nor one plan of a batch another. No factor, wherever it was fitted, makes
+    an item faster than its physical bound.
     """
     partly = tuple(one for one in partly if one.log_sigma_factor > 0)
     held = [_split(one.rows, shapes) for one in partly]
-    for item, whole, *masks in zip(items, _split(alone_s, shapes), *held, strict=True):
+    wholes, bounds = _split(alone_s, shapes), _split(bound_s, shapes)
+    for item, whole, least_s, *masks in zip(items, wholes, bounds, *held, strict=True):
         part, only = whole, {}
         for one, mask in zip(partly, masks, strict=True):
             plans = mask.any(axis=-1, keepdims=True)
@@ -262,6 +265,7 @@ def _keep(
                 ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
                 part = np.where(plans, part * ratio, part)
                 only[one.name] = plans
+        part = np.maximum(part, least_s)
         host_s = _launch_s(item, part, state)
         state.prices[id(item)] = Price(alone_s=part, host_s=host_s, wholly=names, partly=only)
 
@@ -341,7 +345,7 @@ def _price_messages(
         _Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
         _Partly(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
     )
-    _keep([item for item, _ in messages], shapes, seconds, names, partly, state)
+    _keep([item for item, _ in messages], shapes, seconds, cost.bound_s, names, partly, state)
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:

@@ -44,10 +44,11 @@ class MessageCost:
     or flat. `curves` holds the measured curve of each tier that has one, by the tier's index: empty means
     that the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks
     of that shape: where a message is smaller or larger than any that was measured, or its group; where the
-    curve is another collective's.
+    curve is another collective's. `bound_s`: at the whole bandwidth, without latency.
     """
 
     alone_s: Floats
+    bound_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
     curves: Mapping[int, Curve]
     extrapolated: np.ndarray
@@ -69,11 +70,15 @@ class Terms:
     efficiency: Counts
 
     @property
+    def bound_s(self) -> Floats:
+        """Seconds at the whole bus bandwidth, without latency."""
+        found_s: Floats = self.share * self.sent_bytes / self.bus_bytes_per_s
+        return found_s
+
+    @property
     def alone_s(self) -> Floats:
         """Seconds with nothing beside it."""
-        found_s: Floats = (
-            self.latency_s + self.share * self.sent_bytes / self.bus_bytes_per_s / self.efficiency
-        )
+        found_s: Floats = self.latency_s + self.bound_s / self.efficiency
         return found_s
 
 
@@ -121,7 +126,7 @@ def message_seconds(
     inside, nodes = np.broadcast_to(group.inside, shape), np.broadcast_to(group.nodes, shape)
     size = np.broadcast_to(message_bytes, shape)
     tier = tier_of(nodes, cluster)
-    seconds = np.zeros(shape)
+    seconds, bound_s = np.zeros(shape), np.zeros(shape)
     curves: dict[int, Curve] = {}
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in np.unique(tier):
@@ -140,22 +145,26 @@ def message_seconds(
             domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
             within = message_seconds(collective, size[here], domain, cluster, book)
             across = np.broadcast_to(domain_bytes, shape)[here]
-            sent_s = _over_network(collective, across, nodes[here], link)
-            seconds[here] = np.maximum(sent_s, within.alone_s)
+            sent = _over_network(collective, across, nodes[here], link)
+            seconds[here] = np.maximum(sent.alone_s, within.alone_s)
+            bound_s[here] = np.maximum(sent.bound_s, within.bound_s)
         else:
             terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
-            seconds[here] = terms.alone_s
-    return MessageCost(
-        alone_s=seconds, tier=tier, curves=curves, extrapolated=extrapolated, borrowed=borrowed
-    )
+            seconds[here], bound_s[here] = terms.alone_s, terms.bound_s
+    masks = {"extrapolated": extrapolated, "borrowed": borrowed}
+    return MessageCost(alone_s=seconds, bound_s=bound_s, tier=tier, curves=curves, **masks)
 
 
-def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Tier) -> Floats:
-    """Seconds of one copy for each other domain, which a rank's own network card sends."""
+def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Tier) -> Terms:
+    """One copy for each other domain, which a rank's own network card sends."""
     attained = link.library_fraction.get(collective, link.attained_fraction)
-    leaves_fraction = (nodes - 1.0) / nodes
-    sent_s: Floats = link.latency_s + leaves_fraction * domain_bytes / (link.bytes_per_s * attained)
-    return sent_s
+    return Terms(
+        latency_s=np.full(nodes.shape, link.latency_s),
+        share=(nodes - 1.0) / nodes,
+        sent_bytes=domain_bytes,
+        bus_bytes_per_s=np.full(nodes.shape, link.bytes_per_s),
+        efficiency=np.full(nodes.shape, attained),
+    )
 
 
 def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:

@@ -21,7 +21,9 @@ from flopcast.report.explain.explanation import Input
 from flopcast.spec.model import Source
 from flopcast.units import show, show_seconds
 
-FORMULA = "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout × factors"
+FORMULA = (
+    "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout × factors, no less than the bound"
+)
 
 
 def at(value: Counts, row: int, column: int) -> float:
