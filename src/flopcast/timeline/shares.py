@@ -201,7 +201,7 @@ def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
     shares = [*_task_shares(run, tasks), *_gap_shares(run, stage, nodes)]
     shares += _phase_shares(run, run.programs.update, stage)
     shares += _end_shares(run, stage)
-    shares += _exposed(run, float(run.reduce_start_s[stage] - run.played.end_s[g.last[stage]]))
+    shares += _exposed(run, stage)
     waiting = run.step_time_s - sum(share.path_s for share in shares)
     return tuple(shares), max(0.0, waiting)
 
@@ -222,7 +222,7 @@ def mean_shares(run: Run) -> tuple[Share, ...]:
         nodes = g.node_of_task[stage * size : (stage + 1) * size]
         shares += [*_gap_shares(run, stage, nodes), *_phase_shares(run, run.programs.update, stage)]
         shares += _end_shares(run, stage)
-        shares += _exposed(run, float(run.reduce_start_s[stage] - run.played.end_s[g.last[stage]]))
+        shares += _exposed(run, stage)
     return tuple(Share(item=share.item, path_s=share.path_s / stages) for share in shares)
 
 
@@ -253,12 +253,19 @@ def _end_shares(run: Run, stage: int) -> list[Share]:
     return reduce + _phase_shares(run, run.programs.synchronise, stage)
 
 
-def _exposed(run: Run, late_s: float) -> list[Share]:
-    """Reductions that ran on after the last backward, as one share; none where nothing sticks out."""
-    if late_s <= ROUNDING * run.step_time_s:
+def _exposed(run: Run, stage: int) -> list[Share]:
+    """Reductions that ran on after a stage's last backward: to each of their queue its part.
+
+    Parts are as the messages of the queue last, from the one that began the wait on.
+    """
+    begun = int(run.chain_start[stage])
+    late_s = float(run.reduce_start_s[stage] - run.played.end_s[run.played.graph.last[stage]])
+    if begun < 0 or late_s <= ROUNDING * run.step_time_s:
         return []
-    item = next((i for i in run.programs.items() if i.name == "gradients.reduce"), None)
-    return [Share(item=item, path_s=late_s)] if item is not None else []
+    chain = _chain_shares(run, begun)
+    queue = [share for share in chain if share.item and share.item.stream == "dp" and share.path_s > 0]
+    part = late_s / sum(share.path_s for share in queue)
+    return [Share(item=share.item, path_s=share.path_s * part) for share in queue]
 
 
 def _task_shares(run: Run, tasks: Integers) -> list[Share]:

@@ -1,0 +1,273 @@
+"""Seconds of stages, of devices in the mean and of factors, from counts of items, blocks and neighbours."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_job
+from sample_jobs import PARTS, sample_priced
+from workbench import only, priced_job, priced_plans, repriced
+
+from flopcast.operators.base import AbstractOperator
+from flopcast.spec.plan import Plan
+from flopcast.timeline.closed_form import micro_batch_seconds, step_terms
+from flopcast.timeline.step import run_step
+from flopcast.timeline.uncertainty import (
+    NO_LEVER,
+    Sensitivity,
+    difference,
+    log_sigma,
+    own_log_sigma_factor,
+    saved_share,
+    sensitivities,
+)
+
+BLOCK = {("mlp.up", "forward"): 1.0, ("mlp.up.dgrad", "backward"): 2.0}  # 3 s a block, eight blocks
+HOP_S = 0.25
+HOPS = {("hop.activation", "forward"): HOP_S, ("hop.gradient", "backward"): HOP_S}
+EVEN_NEOX = {"base": "gpt-neox-deepspeed", "pipeline": {"partition": "even", "host_s": "0 s"}}
+OVERLAPPED = {"base": "megatron-2022", "pipeline": {"transfers": "overlapped"}}
+STACKS = {"batched": "megatron-2022", "sequential": EVEN_NEOX, "overlapped": OVERLAPPED}
+RUNS_IN = {  # of m micro-batches, how many run an item that says so
+    "every": lambda m: m,
+    "first": lambda m: 1,
+    "last": lambda m: 1,
+    "not_first": lambda m: m - 1,
+    "not_last": lambda m: m - 1,
+}
+TWO_STAGES = "tp=4 pp=2 gbs=16 precision=fp16"
+
+
+def priced_with(style, plan, seconds):
+    return repriced(priced_job(make_job(stack=STACKS[style], plan=f"{plan} precision=fp16")), only(seconds))
+
+
+def of_stages(priced, plan=0):
+    """Seconds of a micro-batch, stage by stage."""
+    return micro_batch_seconds(priced)[plan, priced.programs.stages.of(plan).stage_class].tolist()
+
+
+@pytest.mark.parametrize(
+    ("style", "plan", "waits"),
+    [
+        ("sequential", "dp=2 pp=4 gbs=16", [1, 2, 2, 1]),  # one message after the other, by neighbours
+        ("sequential", "dp=4 pp=2 gbs=16", [1, 1]),
+        ("batched", "dp=2 pp=4 gbs=16", [1, 1, 1, 1]),  # posted together: one wait
+        ("batched", "dp=4 pp=2 vpp=2 gbs=16", [2, 2]),  # for each chunk
+        ("overlapped", "dp=2 pp=4 gbs=16", [1, 1, 1, 1]),
+        ("overlapped", "dp=4 pp=2 vpp=2 gbs=16", [0, 0]),  # hidden beneath the other chunk
+        ("batched", "dp=8 gbs=16", [0]),
+        ("sequential", "dp=8 gbs=16", [0]),
+    ],
+)
+def test_a_stage_takes_its_blocks_and_the_transfers_that_its_style_waits_for(style, plan, waits):
+    found = of_stages(priced_with(style, plan, BLOCK | HOPS))
+
+    blocks_s = 8 / len(waits) * 3.0
+    assert found == pytest.approx([blocks_s + 2 * HOP_S * number for number in waits])
+
+
+@pytest.mark.parametrize("style", STACKS)
+def test_ends_of_a_pipeline_take_their_layers_besides(style):
+    ends = {("embedding.lookup", "forward"): 5.0, ("head.logits", "forward"): 7.0}
+
+    found = of_stages(priced_with(style, "dp=2 pp=4 gbs=16", BLOCK | ends))
+
+    assert found == pytest.approx([11.0, 6.0, 6.0, 13.0])
+
+
+def test_a_plan_among_deeper_ones_has_the_seconds_that_it_has_alone_and_none_of_what_pads_it():
+    job = make_job()
+    plans = [Plan(dp=8 // stages, pp=stages, gbs=32, precision="fp16") for stages in (1, 2, 4)]
+    priced = repriced(priced_plans(job, plans), only(BLOCK | HOPS))
+
+    seconds = micro_batch_seconds(priced)
+
+    here = priced.programs.stages.multiplicity > 0
+    assert (~here).any()
+    assert (seconds[~here] == 0).all()
+    for row, plan in enumerate(plans):
+        alone = repriced(priced_plans(job, [plan]), only(BLOCK | HOPS))
+        assert of_stages(priced, row) == pytest.approx(of_stages(alone))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4, 8])
+def test_terms_of_a_step_are_the_busiest_stage_and_all_of_them(stages):
+    plan = f"dp={8 // stages} pp={stages} gbs=64"
+    head = {("head.logits", "forward"): 4.0, ("optimizer.update", "step"): 0.5}
+
+    terms = step_terms(priced_with("batched", plan, BLOCK | head))
+
+    assert terms.busiest_s.item() == pytest.approx(24.0 / stages + 4.0)
+    assert terms.sum_s.item() == pytest.approx(24.0 + 4.0)
+    assert terms.outside_s.item() == pytest.approx(0.5)
+    assert (terms.several_s.item(), terms.only_s.item()) == pytest.approx((0.0, 0.0))
+
+
+def executions_of_a_step(programs, number):
+    """How often all stages of one plan run each item of its micro-batches, by its place in memory."""
+    division, found = programs.stages.of(0), defaultdict(float)
+    for segments in programs.passes:
+        for segment in segments:
+            repeats = np.broadcast_to(segment.repeat, (1, division.chunk_class.max() + 1))
+            times = repeats[0, division.chunk_class.ravel()].sum()
+            for item in segment.items:
+                found[id(item)] += times * item.count.max() * RUNS_IN[item.when](number)
+    return found
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_devices_are_busy_with_every_kernel_as_often_as_micro_batches_and_blocks_have_it(name):
+    """Counted from the programs: layers of each chunk, times micro-batches, over the stages."""
+    priced = sample_priced(name)
+    programs = priced.programs
+    stages, number = (
+        int(getattr(programs.plans, field).item()) for field in ("pipeline_parallel", "num_micro_batches")
+    )
+    by_place = executions_of_a_step(programs, number)
+    within = [item for segments in programs.passes for s in segments for item in s.items]
+    kernels = {id(item): item for item in within if isinstance(item.work, AbstractOperator)}
+
+    told = defaultdict(float)
+    for share in run_step(priced).mean_shares:
+        told[id(share.item)] += share.path_s
+
+    for place, item in kernels.items():
+        expected_s = by_place[place] * priced.of(item).alone_s.max() / stages
+        assert told[place] == pytest.approx(expected_s, rel=1e-9, abs=1e-15), item.name
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_messages_keep_devices_no_longer_than_all_of_them_last(name):
+    """Those of the queue that is shared with others twice as long at most."""
+    priced = sample_priced(name)
+    programs = priced.programs
+    number = int(programs.plans.num_micro_batches.item())
+    stages = int(programs.plans.pipeline_parallel.item())
+    timeline, by_place = run_step(priced), executions_of_a_step(programs, number)
+    told = defaultdict(float)
+
+    for share in timeline.mean_shares:
+        told[id(share.item)] += share.path_s
+
+    lasting_s = {id(item): priced.of(item).alone_s.max() for item in programs.items()}
+    for place in by_place.keys() & told.keys():
+        assert told[place] <= 2 * by_place[place] * lasting_s[place] / stages * (1 + 1e-9)
+    mean, busiest = (
+        sum(s.path_s for s in shares if s.item and s.item.component == "pp_communication")
+        for shares in (timeline.mean_shares, timeline.bottleneck_shares)
+    )
+    assert mean * stages >= busiest * (1 - 1e-9)  # the busiest stage is one of them
+
+
+@pytest.mark.parametrize("view", ["shares", "bottleneck_shares", "mean_shares"])
+@pytest.mark.parametrize("name", PARTS)
+def test_nothing_is_charged_to_what_takes_no_time(name, view):
+    """A share's item names the factors that the step hangs on: one that moves nothing names none."""
+    priced = sample_priced(name)
+
+    for share in getattr(run_step(priced), view):
+        if share.item is not None and share.path_s > 0:
+            assert priced.of(share.item).alone_s.max() > 0, share.item.name
+            assert priced.of(share.item).names(0) or share.item.work is None
+
+
+@pytest.mark.parametrize("slow", ["gradients.reduce", "gradients.reduce_experts"])
+def test_reductions_that_stick_out_are_told_by_the_one_that_lasts(slow):
+    """Only one of both kinds takes time: all that sticks out is its own, on one stage as on the path."""
+    mixture = {"num_experts": 8, "top_k": 2, "expert_hidden": 4096}
+    block = {"count": 8, "mixer": {"heads": 16}, "feed_forward": mixture}
+    job = make_job(
+        model={"hidden": 1024, "vocabulary": 32000, "blocks": [block]},
+        cluster="dgx-a100:8",
+        stack={"base": "megatron-core", "gradients": {"overlap": True}},
+        plan="dp=64 ep=8 gbs=128 precision=bf16",
+    )
+    forward = {("mlp.norm", "forward"): 1.0, ("attention.norm", "forward"): 1.0}
+
+    timeline = run_step(repriced(priced_job(job), only(forward | {(slow, "backward"): 100.0})))
+
+    for shares in (timeline.shares, timeline.bottleneck_shares, timeline.mean_shares):
+        late = {share.item.name for share in shares if share.item.stream == "dp"}
+        assert late == {slow}
+        assert sum(share.path_s for share in shares) == pytest.approx(timeline.step_time_s)
+
+
+def test_what_one_stage_does_is_a_share_of_the_mean_over_all_of_them():
+    lookup, update = ("embedding.lookup", "forward"), ("optimizer.update", "step")
+    priced = priced_with("batched", "dp=2 pp=4 gbs=16", BLOCK | {lookup: 5.0, update: 3.0})
+
+    told = defaultdict(float)
+    for share in run_step(priced).mean_shares:
+        told[share.item.name, share.item.phase] += share.path_s
+
+    assert told[lookup] == pytest.approx(8 * 5.0 / 4)  # eight micro-batches, on one of four stages
+    assert told[update] == pytest.approx(3.0)  # on all of them
+    assert told["mlp.up", "forward"] == pytest.approx(8 * 8 * 1.0 / 4)
+
+
+@pytest.mark.parametrize("plan", ["dp=8 gbs=16 precision=fp16", "dp=2 tp=4 gbs=16 precision=fp16"])
+def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
+    """Played again with all prices that name the factor divided by 1.1; one stage has one path."""
+    priced = priced_job(make_job(plan=plan))
+    timeline = run_step(priced)
+    told = {f.name: f for f in sensitivities(timeline, priced, {})}
+    checked = 0
+
+    for name, factor in told.items():
+        if name.startswith((*NO_LEVER, "host")):
+            continue
+        prices = {
+            id(item): replace(
+                price, alone_s=price.alone_s / (1.1 if name in price.names(0) else 1.0), host_s=price.host_s
+            )
+            for item in priced.programs.items()
+            for price in [priced.of(item)]
+        }
+        faster_s = run_step(replace(priced, prices=prices)).step_time_s
+        assert 1 - faster_s / timeline.step_time_s == pytest.approx(saved_share(factor), rel=1e-6), name
+        checked += 1
+
+    assert checked >= 3
+
+
+@pytest.mark.parametrize("name", NO_LEVER)
+def test_nobody_saves_by_what_no_machine_changes(name):
+    assert saved_share(Sensitivity(name=f"{name}[any]", log_sigma_factor=0.1, share=0.5)) == 0.0
+    assert saved_share(Sensitivity(name=f"gemm_{name}", log_sigma_factor=0.1, share=0.5)) > 0.0
+
+
+def test_the_widest_contribution_stands_first_not_the_largest_share():
+    priced = priced_job(make_job(plan=TWO_STAGES))
+
+    found = sensitivities(run_step(priced), priced, {})
+
+    widths = [factor.share * factor.log_sigma_factor for factor in found]
+    assert widths == sorted(widths, reverse=True)
+    assert [f.share for f in found] != sorted((f.share for f in found), reverse=True)
+    assert log_sigma(found) == pytest.approx(np.linalg.norm(widths))
+
+
+def test_the_ratio_of_two_steps_has_the_spread_of_machines_drawn_at_random():
+    """Log-normal factors: what both share cancels, what no factor names is drawn for each step."""
+
+    def step(**shares):
+        sigmas = {"gemm": 0.05, "fabric": 0.2, "memory": 0.1}
+        return tuple(
+            Sensitivity(name=name, log_sigma_factor=sigmas[name], share=share)
+            for name, share in shares.items()
+        )
+
+    first, second = step(gemm=0.6, fabric=0.3), step(gemm=0.5, memory=0.1)
+    draw = np.random.default_rng(5).standard_normal((4, 400_000))
+    gemm, fabric, memory = 0.05 * draw[0], 0.2 * draw[1], 0.1 * draw[2]
+    moved = (0.1 + 0.3 + 0.1) / 2 / 0.2  # half of what differs, over a share at which all is one's own
+    apart = 0.05 * np.sqrt(2) * min(1.0, moved) * draw[3]
+    ratio = 1.1 * np.exp((0.6 - 0.5) * gemm + 0.3 * fabric - 0.1 * memory + apart)
+
+    low, high = difference(first, second, np.log(1.1))
+
+    assert np.mean((ratio > low) & (ratio < high)) == pytest.approx(0.9, abs=0.003)
+    assert own_log_sigma_factor(first, first) == 0.0
+    assert difference(second, first, -np.log(1.1)) == pytest.approx((1 / high, 1 / low))
