@@ -16,7 +16,7 @@ from flopcast.io.sources import Said, source_of
 LAWS = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 SAYABLE = [
     "gpt3-175b", "llama-2-7b", "llama-3.1-405b", "qwen2.5-7b", "qwen3-8b", "gemma-7b", "nemotron-4-340b",
-    "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b",
+    "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "phi-3-mini", "starcoder2-7b",
 ]  # fmt: skip
 PLANS = {
     "replicas": "dp=16 gbs=64 zero=0",
@@ -27,11 +27,13 @@ PLANS = {
     "modules": "dp=16 gbs=64 recompute=selective:mlp",
     "fp16": "dp=16 gbs=64 precision=fp16",
     "shards": "dp=16 gbs=64 zero=3",
+    "momentum": "dp=16 gbs=64 optimizer=sgd_momentum",
+    "no momentum": "dp=16 gbs=64 optimizer=sgd",
 }
 UNSAYABLE = {
     "zb_h1": ("dp=8 pp=2 gbs=64 schedule=zb_h1 zero=1", "plan.schedule"),
     "every": ("dp=16 gbs=64 recompute=full:every:2", "plan.recompute_method"),
-    "sgd": ("dp=16 gbs=64 optimizer=sgd_momentum", "plan.optimizer"),
+    "adafactor": ("dp=16 gbs=64 optimizer=adafactor", "plan.optimizer"),
     "hybrid shards": ("dp=16 gbs=64 zero=1 dp_shard=8", "plan.data_shard"),
 }
 
@@ -133,6 +135,28 @@ def test_what_a_recipe_may_have_and_the_job_has_not_is_switched_off():
     off = ["num_moe_experts", "recompute_granularity", "virtual_pipeline_model_parallel_size"]
     assert [model[field] for field in off] == [None, None, None]
     assert [model[field] for field in ("sequence_parallel", "qk_layernorm")] == [False, False]
+
+
+@pytest.mark.parametrize("model", ["mistral-7b", "deepseek-v3", "qwen3-30b-a3b"])
+def test_layers_that_differ_are_overridden_layer_by_layer(model):
+    """DeepSeek-V3 has three dense layers before 58 of experts, Mistral 7B a window in all 32."""
+    written = yaml.safe_load(text_of(job_with(model, seq=8192)))["model"]
+
+    frequency = {"deepseek-v3": [0] * 3 + [1] * 58}.get(model, 1)
+    assert written["moe_layer_freq"] == frequency
+    assert written["window_size"] == ([4095, 0] if model == "mistral-7b" else None)
+    assert written["window_attn_skip_freq"] is None
+
+
+def test_a_library_that_carries_tokens_is_overridden():
+    stack = (("base", "megatron-bridge"), ("experts", {"dispatcher": "hybridep"}))
+
+    job = job_with.__wrapped__("qwen3-30b-a3b", "dp=16 ep=8 gbs=64 zero=1", stack)
+
+    written = yaml.safe_load(text_of(job))["model"]
+    assert written["moe_token_dispatcher_type"] == "flex"
+    assert written["moe_flex_dispatcher_backend"] == "hybridep"
+    assert again(job).stack.experts.dispatcher == "hybridep"
 
 
 def test_adapters_are_no_overrides_here():

@@ -159,9 +159,32 @@ def test_packed_sequences_are_no_flags():
     assert set(refused(packed)) == {"batch.documents"}
 
 
-def test_a_window_that_no_sequence_reaches_is_none():
-    assert refused(job_with("mistral-7b", seq=4096)) == {}
-    assert set(refused(job_with("mistral-7b", seq=8192))) == {"model.blocks.0.mixer.window"}
+@pytest.mark.parametrize(("model", "seq"), [("mistral-7b", 4096), ("mistral-7b", 8192)])
+def test_a_window_comes_back_whether_a_sequence_reaches_it_or_not(model, seq):
+    job = job_with(model, seq=seq)
+
+    assert "4095,0" in flags_of(job)
+    assert canonical_model(again(job)) == canonical_model(job)
+
+
+def test_windows_of_some_layers_come_back_in_their_pattern():
+    """GPT-Neo 1.3B: a window of 256 tokens in every second of 24 layers."""
+    job = job_with("gpt-neo-1.3b")
+    biased = [
+        block.model_copy(update={"mixer": block.mixer.model_copy(update={"qkv_bias": True})})
+        for block in job.model.blocks
+    ]
+    job = job.model_copy(update={"model": job.model.model_copy(update={"blocks": tuple(biased)})})
+
+    flags = flags_of(job)
+
+    assert flags[flags.index("--window-size") + 1] == "255,0"
+    assert flags[flags.index("--window-attn-skip-freq") + 1] == f"({'+'.join(['[0]*1', '[1]*1'] * 12)})"
+    assert canonical_model(again(job)) == canonical_model(job)
+
+
+def test_chunks_of_a_sequence_are_no_window_of_the_flags():
+    assert "model.blocks.0.mixer.window_kind" in refused(job_with("llama-4-scout", seq=16384))
 
 
 def test_uneven_stages_become_a_layout():

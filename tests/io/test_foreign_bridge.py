@@ -4,7 +4,9 @@ import pytest
 from foreign_cases import FOREIGN, data_of, job_in, told
 
 from flopcast.io import catalog
+from flopcast.spec.model import Model
 
+MIXTRAL = (FOREIGN / "megatron-bridge" / "mixtral_ep8.yaml").read_text(encoding="utf-8")
 DUMP = (FOREIGN / "megatron-bridge" / "llama31_8b_pretrain.yaml").read_text(encoding="utf-8")
 
 
@@ -36,7 +38,7 @@ def test_a_dumped_model_has_the_parameters_of_its_namesake(name, model, nodes):
     ("word", "precision"),
     [
         ("bf16_mixed", "bf16"),
-        ("16-mixed", "fp16"),
+        ("fp16-mixed", "fp16"),
         ("bf16_with_fp8_delayed_scaling_mixed", "fp8"),
         ("bf16_with_fp8_current_scaling_mixed", "fp8_current"),
         ("bf16_with_fp8_subchannel_scaling_mixed", "fp8_blockwise"),
@@ -68,12 +70,120 @@ def test_fields_of_a_recipe_are_a_precision_too(fields, precision):
     [
         ("overlap_grad_reduce: true", "overlap_grad_reduce: false", "overlap", False),
         ("overlap_param_gather: true", "overlap_param_gather: false", "overlap_gather", False),
-        ("grad_reduce_in_fp32: true", "grad_reduce_in_fp32: false", "dtype", "bf16"),
+        ("average_in_collective: true", "average_in_collective: false", "copies", ["scale_gradient"]),
+        ("bucket_size: null", "check_for_nan_in_grad: true", "overflow_checks", 1),
+        (
+            "gradient_accumulation_fusion: true",
+            "gradient_accumulation_fusion: false",
+            "accumulate_passes",
+            1,
+        ),
         ("bucket_size: null", "bucket_size: 1000000", "bucket_elements", 1_000_000),
     ],
 )
 def test_a_switch_of_gradients_is_the_stacks(old, new, name, value):
     assert read((old, new))["stack"]["gradients"][name] == value
+
+
+NARROW = "bf16_with_fp8_current_scaling_mixed"
+FIELDS = "mixed_precision: {bf16: true, grad_reduce_in_fp32: %s}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ([("grad_reduce_in_fp32: true", "grad_reduce_in_fp32: false")], "fp32"),
+        ([("bf16_mixed", NARROW), ("grad_reduce_in_fp32: true", "grad_reduce_in_fp32: false")], "fp32"),
+        ([("bf16_mixed", "fp16_mixed")], "fp16"),
+        ([("mixed_precision: bf16_mixed", FIELDS % "false")], "bf16"),
+        ([("mixed_precision: bf16_mixed", FIELDS % "true")], "fp32"),
+        ([("mixed_precision: bf16_mixed", "mixed_precision: {bf16: true}")], "fp32"),
+        ([("mixed_precision: bf16_mixed", "mixed_precision: null")], "fp32"),
+        (
+            [
+                ("mixed_precision: bf16_mixed", "mixed_precision: null"),
+                ("grad_reduce_in_fp32: true", "grad_reduce_in_fp32: false"),
+            ],
+            "bf16",
+        ),
+    ],
+)
+def test_gradients_travel_in_the_type_of_the_recipe_whatever_ddp_says(changes, dtype):
+    """mixed_precision.py: `bf16_mixed` sets grad_reduce_in_fp32, `fp16_mixed` does not; laid over DDP."""
+    assert read(*changes)["stack"]["gradients"]["dtype"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("recipe", "narrow"),
+    [
+        ("bf16_with_fp8_delayed_scaling_mixed", {"narrow_parameters": True}),
+        ("bf16_with_fp8_subchannel_scaling_mixed", {"narrow_parameters": False}),
+        (NARROW, {"narrow_parameters": True, "wide_first_blocks": 1, "wide_last_blocks": 1}),
+        (
+            "nemotron_h_bf16_with_fp8_current_scaling_mixed",
+            {"narrow_parameters": True, "wide_first_blocks": 2, "wide_last_blocks": 2},
+        ),
+        (
+            "nemotron_3_super_bf16_with_nvfp4_mixed",
+            {"narrow_parameters": False, "wide_first_blocks": 0, "wide_last_blocks": 14},
+        ),
+    ],
+)
+def test_a_recipe_says_which_weights_stay_wide(recipe, narrow):
+    """mixed_precision.py: fp8_param_gather, num_layers_at_start_in_bf16, num_layers_at_end_in_bf16."""
+    assert read(("bf16_mixed", recipe))["stack"]["narrow"] == narrow
+
+
+@pytest.mark.parametrize(
+    ("section", "changes"),
+    [
+        ("{tp_comm_overlap: false}", {"overlap": True, "overlap_gather": True, "bucket_elements": 2**27}),
+        ("{tp_comm_overlap: false, overlap_grad_reduce: false}", {"overlap": False}),
+        ("{tp_comm_overlap: false, bucket_size: 5000000}", {"bucket_elements": 5_000_000}),
+    ],
+)
+def test_overlaps_that_are_asked_for_are_laid_over_those_of_ddp(section, changes):
+    """comm_overlap.py: with a shared optimizer and several replicas, overlap and buckets of 128 Mi."""
+    found = read(
+        ("comm_overlap: null", f"comm_overlap: {section}"),
+        ("overlap_grad_reduce: true", "overlap_grad_reduce: false"),
+    )["stack"]["gradients"]
+
+    assert {name: found[name] for name in changes} == changes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kinds"),
+    [
+        ("1", ["experts"] * 32),
+        ("2", ["experts", "mlp"] * 16),
+        (f"[{', '.join(['0'] * 3 + ['1'] * 29)}]", ["mlp"] * 3 + ["experts"] * 29),
+    ],
+)
+def test_experts_stand_in_the_layers_that_the_dump_lists(pattern, kinds):
+    text = MIXTRAL.replace("  moe_router_topk: 2", f"  moe_router_topk: 2\n  moe_layer_freq: {pattern}")
+
+    model = Model.model_validate(data_of(text, "dump.yaml", 8)["model"])
+
+    found = [
+        place for place, count in model.runs() for _ in range(count) if 1 <= place <= len(model.blocks)
+    ]
+    assert [model.blocks[place - 1].feed_forward.kind for place in found] == kinds
+
+
+def test_a_type_that_is_dumped_as_an_object_is_read():
+    types = "\n".join(
+        f"  {field}:\n    _call_: false\n    _target_: torch.bfloat16"
+        for field in ("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+    )
+    aware = f"optimizer: adam\n  use_precision_aware_optimizer: true\n{types}"
+
+    assert read(("optimizer: adam", aware))["stack"]["optimizer"] == {
+        "exp_avg_dtype": "bf16",
+        "exp_avg_sq_dtype": "bf16",
+        "fp32_gradients": False,
+        "main_parameter_bytes": "2 B",
+    }
 
 
 def test_an_adapter_of_a_fused_matrix_stands_beside_all_of_it():

@@ -170,7 +170,7 @@ recompute_granularity: null -> recompute_granularity: half -> model.recompute_gr
 rotary_percent: 1.0 -> rotary_percent: 50 -> model.rotary_percent
 sequence_parallel: false -> sequence_parallel: maybe -> model.sequence_parallel
   tensor_model_parallel_size: 1 -> tensor_model_parallel_size: 3 -> model.tensor_model_parallel_size
-window_size: null -> window_size: [127, 0] -> model.window_size
+window_size: null -> window_size: [127, 5] -> model.window_size
 seq_length: 8192\n -> seq_length: -8\n -> model.seq_length
 global_batch_size: 512 -> global_batch_size: 0 -> train.global_batch_size
 micro_batch_size: 1 -> micro_batch_size: 1.5 -> train.micro_batch_size
@@ -218,7 +218,7 @@ checkpoint_num_layers: 1 -> checkpoint_num_layers: -1 -> model.activations_check
   fp8: true -> fp8: sure -> model.fp8
 name: mcore_distributed_optim -> name: novograd -> model.optim.name
 grad_sync_dtype: bf16 -> grad_sync_dtype: int8 -> model.optim.grad_sync_dtype
-bucket_cap_mb: 125 -> bucket_cap_mb: big -> model.optim.bucket_cap_mb
+bucket_cap_mb: 125 -> ddp_bucket_size: big -> model.optim.ddp_bucket_size
 ub_tp_comm_overlap: false -> fsdp: true -> model.fsdp
 ub_tp_comm_overlap: false -> cpu_offloading: true -> model.cpu_offloading
 ub_tp_comm_overlap: false -> use_emha: true -> model.use_emha

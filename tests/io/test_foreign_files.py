@@ -84,7 +84,7 @@ REFUSED = {
         (17, "model.fsdp"),
         (20, "model.peft.peft_scheme"),
     ],
-    "megatron-bridge/windows_hybrid.yaml": [(61, "model.is_hybrid_model"), (78, "model.window_size")],
+    "megatron-bridge/windows_hybrid.yaml": [(61, "model.is_hybrid_model")],
     "maxtext/tpu_offload.yml": [
         (5, "per_device_batch_size"),
         (7, "remat_policy"),

@@ -8,6 +8,7 @@ from flopcast.io import catalog
 NEMO = FOREIGN / "nemo"
 GPT = (NEMO / "gpt3_175b.yaml").read_text(encoding="utf-8")
 LLAMA = (NEMO / "llama2_70b.yaml").read_text(encoding="utf-8")
+APEX = LLAMA.replace("mcore_distributed_optim", "distributed_fused_adam")
 SMALL = (NEMO / "gpt3_126m_samples.yaml").read_text(encoding="utf-8")
 
 
@@ -71,33 +72,85 @@ def test_a_key_sets_a_field_of_the_plan(old, new, where, value):
         ("bucket_cap_mb: 125", "bucket_cap_mb: 400", "bucket_elements", 200 * 1024**2),
         ("bucket_cap_mb: 125", "lr: 1e-4", "bucket_elements", 50 * 1024**2),
         ("accumulation_fusion: true", "accumulation_fusion: false", "accumulate_passes", 1),
+        ("precision: bf16-mixed", "precision: 16-mixed", "overflow_checks", 1),
+    ],
+)
+def test_gradients_of_apexs_adam_are_reduced_as_its_section_says(old, new, name, value):
+    """DistributedFusedAdam: overlap_grad_sync True, overlap_param_sync False, bucket_cap_mb 100, fp32."""
+    assert read(APEX, (old, new))["stack"]["gradients"][name] == value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "value"),
+    [
+        ("grad_sync_dtype: bf16", "lr: 1e-4", "dtype", "fp32"),
+        ("grad_sync_dtype: bf16", "grad_sync_dtype: fp32", "dtype", "fp32"),
+        ("grad_sync_dtype: bf16", "grad_sync_dtype: float32", "dtype", "bf16"),
+        ("precision: bf16-mixed", "precision: 16-mixed", "dtype", "fp16"),
+        ("overlap_grad_sync: true", "lr: 1e-4", "overlap", False),
+        ("overlap_param_sync: true", "lr: 1e-4", "overlap_gather", False),
+        ("bucket_cap_mb: 125", "bucket_cap_mb: 400", "bucket_elements", 40_000_000),
+        ("bucket_cap_mb: 125", "ddp_bucket_size: 7000000", "bucket_elements", 7_000_000),
+        ("bucket_cap_mb: 125", "average_in_collective: false", "copies", ["scale_gradient"]),
+        ("bucket_cap_mb: 125", "check_for_nan_in_grad: true", "overflow_checks", 1),
         ("name: mcore_distributed_optim", "name: fused_adam", "collective", "all_reduce"),
     ],
 )
-def test_gradients_are_reduced_as_the_optimizers_section_says(old, new, name, value):
+def test_gradients_of_megatron_cores_optimizer_have_defaults_of_their_own(old, new, name, value):
+    """`setup_mcore_distributed_parallel`: no overlap by itself, buckets counted in parameters."""
     assert read(LLAMA, (old, new))["stack"]["gradients"][name] == value
+
+
+def test_many_replicas_share_larger_buckets_of_megatron_core():
+    """distributed_data_parallel.py: 40 million parameters, or a million for each replica."""
+    assert read(LLAMA, devices=16 * 64)["stack"]["gradients"]["bucket_elements"] == 64_000_000
+
+
+def test_a_bucket_of_apex_is_told_to_be_without_effect_under_megatron_core():
+    notes = read(LLAMA)["assumptions"]
+
+    assert any("model.optim.bucket_cap_mb is without effect" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rewrite", "has"),
+    [
+        ("bias: false", "bias: false\n  apply_rope_fusion: false", "unfused_rope", True),
+        ("bias: false", "bias: false\n  bias_activation_fusion: false", "bias_gelu", False),
+        ("bias: false", "bias: false\n  bias_dropout_add_fusion: false", "bias_dropout_add", False),
+        ("bias: false", "bias: false\n  apply_rope_fusion: true", "unfused_rope", False),
+    ],
+)
+def test_a_fusion_that_is_switched_off_is_no_kernel_of_the_stack(old, new, rewrite, has):
+    stack = read(LLAMA, (old, new))["stack"]
+
+    assert (rewrite in stack.get("rewrites", catalog.stack("nemo").rewrites)) is has
 
 
 @pytest.mark.parametrize(
     ("changes", "overlap"),
     [
-        ([], False),
-        ([("amp_O2: False", "amp_O2: True")], True),
-        (
-            [("amp_O2: False", "amp_O2: True"), ("sequence_parallel: False", "sequence_parallel: True")],
-            False,
-        ),
-        (
-            [
-                ("amp_O2: False", "amp_O2: True"),
-                ("pipeline_model_parallel_size: 1", "pipeline_model_parallel_size: 2"),
-            ],
-            False,
-        ),
+        ([], True),
+        ([("amp_O2: False", "amp_O2: false")], False),
+        ([("sequence_parallel: False", "sequence_parallel: True")], False),
+        ([("pipeline_model_parallel_size: 1", "pipeline_model_parallel_size: 2")], False),
+        ([("accumulation_fusion: False", "accumulation_fusion: True")], False),
+        ([("activations_checkpoint_granularity: null", "async_grad_allreduce: false")], False),
     ],
 )
 def test_a_whole_optimizer_reduces_beside_the_backward_pass_only_with_o2_alone(changes, overlap):
-    assert read(SMALL, *changes)["stack"]["gradients"]["overlap"] is overlap
+    """`configure_optimizers` of MegatronBaseModel."""
+    wide = [("precision: 16", "precision: bf16")]
+    if not any(old.startswith("amp") for old, _ in changes):
+        wide.append(("amp_O2: False", "amp_O2: True"))
+
+    assert read(SMALL, *wide, *changes)["stack"]["gradients"]["overlap"] is overlap
+
+
+def test_whole_gradients_in_fp16_have_no_o2():
+    (fault,) = told(SMALL.replace("amp_O2: False", "amp_O2: True"), "nemo.yaml", None)
+
+    assert fault.field == "model.megatron_amp_O2"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Megatron-LM's flags of experts, latent attention and multi-token prediction."""
 
 import pytest
-from megatron_cases import document_of, job_on, script_of, told
+from megatron_cases import document_of, job_on, script_of, stack_of, told
 
 from flopcast.io import catalog
 from flopcast.spec.model import Model
@@ -125,7 +125,7 @@ def test_a_flag_whose_value_asks_for_nothing_leaves_a_dense_model(flags):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--moe-token-dispatcher-type alltoall", "not as by alltoall"),
+        ("--moe-token-dispatcher-type allgather", "not as gathered by all ranks"),
         ("--moe-z-loss-coeff 1e-3", "a pass over the router's scores is left out"),
         ("--moe-shared-expert-overlap", "shared experts are counted behind the others"),
         ("", "as even as chance makes them"),
@@ -167,3 +167,27 @@ def test_more_picks_than_experts_are_told_at_their_line():
     line = document.lines["model", "blocks", 0, "feed_forward", "top_k"]
 
     assert line == document.lines["model", "blocks", 0, "feed_forward", "num_experts"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        ("--moe-token-dispatcher-type alltoall", {}),
+        ("--moe-token-dispatcher-type flex", {"dispatcher": "deepep"}),
+        (
+            "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
+            {"dispatcher": "hybridep"},
+        ),
+        ("--moe-flex-dispatcher-backend hybridep", {}),
+        ("--overlap-moe-expert-parallel-comm", {"exchange_overlap": "other_micro_batch"}),
+    ],
+)
+def test_flags_say_what_carries_tokens_and_what_runs_meanwhile(flags, changes):
+    """MoEFlexTokenDispatcher is DeepEP's unless another library is named; alltoall is NCCL's."""
+    assert (
+        stack_of(f"{MIXTRAL} --transformer-impl transformer_engine {flags}").get("experts", {}) == changes
+    )
+
+
+def test_software_of_experts_is_none_of_a_dense_models():
+    assert "experts" not in stack_of("--moe-token-dispatcher-type flex --overlap-moe-expert-parallel-comm")

@@ -21,39 +21,43 @@ from flopcast.io.exports.exported import Exported, text_file
 from flopcast.io.exports.megatron_model import model_flags
 from flopcast.io.exports.megatron_plan import plan_flags, stack_flags
 from flopcast.io.exports.same_job import checked
+from flopcast.io.foreign.bridge_stack import BASE
 from flopcast.io.foreign.kinds import parsed, read_kind
-from flopcast.io.foreign.megatron_bridge import BASE, RECIPES
 from flopcast.io.foreign.megatron_words import OFF, ON, VALUES
 from flopcast.io.foreign.sheet import Asked
-from flopcast.io.megatron.precision import FP8_RECIPES
+from flopcast.io.megatron.kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
+from flopcast.io.megatron.plan import MODULES_FLAG
 from flopcast.io.yaml_text import Document
 from flopcast.layers.attention import Attention
 from flopcast.spec.job import Job
 
 NAME, TARGET = "overrides.yaml", "Megatron-Bridge's overrides"
-SECTIONS = {  # of fields that are not the model's
-    "train": ("micro_batch_size", "global_batch_size"),
-    "ddp": (
-        "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "average_in_collective",
-        "use_megatron_fsdp", "data_parallel_sharding_strategy",
-    ),
-    "optimizer": ("use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype"),
-    "dist": ("use_tp_pp_dp_mapping",),
-}  # fmt: skip
-SECTION_OF = {field: section for section, fields in SECTIONS.items() for field in fields}
+SECTIONS = ("train", "ddp", "optimizer", "dist")  # of fields that are not the model's
+SECTION_OF = {
+    field: section for section in reversed(SECTIONS) for table in (VALUES, ON) for field in table[section]
+}
+FIELDS = {  # flag → its field; of two the one whose section is written
+    flag: field for section in ("model", *SECTIONS) for field, flag in VALUES[section].items()
+}
+TRUE = {flag: field for section in ("model", *SECTIONS) for field, flag in ON[section].items()}
 UNUSED = (  # of a recipe: null where the job says nothing
     "kv_channels", "virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout",
     "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "cp_comm_type",
     "recompute_granularity", "recompute_method", "recompute_num_layers", "num_moe_experts",
     "moe_shared_expert_intermediate_size", "moe_expert_capacity_factor", "mtp_num_layers", "window_size",
+    "window_attn_skip_freq",
 )  # fmt: skip
-SWITCHES = (
-    "sequence_parallel", "qk_layernorm", "add_qkv_bias", "tp_comm_overlap", "distribute_saved_activations",
-    "multi_latent_attention", "moe_router_force_load_balancing", "moe_pad_expert_input_to_capacity",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-    "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "average_in_collective",
-    "use_megatron_fsdp", "use_precision_aware_optimizer", "use_tp_pp_dp_mapping",
-)  # fmt: skip
+USUAL = {"moe_layer_freq": 1, "softmax_type": "vanilla", "optimizer": "adam"}
+NEVER = ("moe_grouped_gemm", "optimizer_cpu_offload", "use_torch_fsdp2")  # left as the recipe has them
+SWITCHES = tuple(field for section in ("model", *SECTIONS) for field in ON[section] if field not in NEVER)
+RECIPE_OF = {
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp8_current": "bf16_with_fp8_current_scaling_mixed",
+    "fp8_blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
 ACTIVATIONS = {  # its function, and whether it gates
     "swiglu": ("silu", True),
     "geglu": ("gelu", True),
@@ -125,11 +129,13 @@ def _words(overrides: Overrides) -> list[str]:
 def _overrides(job: Job) -> Overrides:
     """Every field with its value: what is off first, then what the job says."""
     sections: dict[str, dict[str, object]] = {name: {} for name in ("model", *SECTIONS, "dataset")}
-    fields = dict.fromkeys(UNUSED) | dict.fromkeys(SWITCHES, False) | dict.fromkeys(OFF, True) | _said(job)
+    fields = dict.fromkeys(UNUSED) | USUAL | dict.fromkeys(SWITCHES, False) | dict.fromkeys(OFF, True)
+    fields |= _said(job)
     for field, value in (fields | _direct(job)).items():
         sections[SECTION_OF.get(field, "model")][field] = value
     sections["optimizer"]["use_distributed_optimizer"] = fields["use_distributed_optimizer"]
     sections["ddp"]["bucket_size"] = job.stack.gradients.bucket_elements
+    sections["ddp"]["check_for_nan_in_grad"] = job.stack.gradients.overflow_checks > 0
     if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
         sections["ddp"]["grad_reduce_in_fp32"] = True
     sections["dataset"]["sequence_length"] = job.batch.sequence_length
@@ -139,19 +145,25 @@ def _overrides(job: Job) -> Overrides:
 def _said(job: Job) -> dict[str, object]:
     """The flags of Megatron-Core as fields; those that Bridge has not are found by the check."""
     core = job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
-    values = {flag: field for field, flag in VALUES.items()}
-    switches = {flag: (field, True) for field, flag in ON.items()}
-    switches |= {flag: (field, False) for field, flag in OFF.items()}
+    false = {flag: field for field, flag in OFF.items()}
     fields: dict[str, object] = {}
     for told in (*model_flags(core, True), *plan_flags(core), *stack_flags(core)):
         flag, *words = shlex.split(told)
-        if flag in values:
-            fields[values[flag]] = _value(words[0])
-        elif flag in switches:
-            field, fields[field] = switches[flag]
-        elif flag == "--recompute-modules":
-            fields["recompute_modules"] = words
-    return {field: value for field, value in fields.items() if field not in ("bf16", "fp16")}
+        if flag in FIELDS:
+            fields[FIELDS[flag]] = _field_value(flag, words, job.model.num_blocks)
+        elif flag in TRUE or flag in false:
+            fields[(TRUE | false)[flag]] = flag in TRUE
+    return fields
+
+
+def _field_value(flag: str, words: list[str], layers: int) -> object:
+    """The value of a flag's field; of a window both sides, of a pattern a number for each of the layers."""
+    if flag == MODULES_FLAG:
+        return words
+    if flag == WINDOW:
+        return [int(side) for side in words[0].split(",")]
+    listed = layers_of(words[0], layers) if flag in (FREQUENCY, SKIPPED) else None
+    return [int(marked) for marked in listed] if listed else _value(words[0])
 
 
 def _value(word: str) -> object:
@@ -187,7 +199,4 @@ def _direct(job: Job) -> dict[str, object]:
 
 def _recipe(job: Job) -> str:
     """The name of a recipe of mixed precision; that of bf16 where none is the plan's."""
-    if job.plan.precision == "fp16":
-        return "fp16_mixed"
-    names = {FP8_RECIPES[recipe]: name for name, recipe in reversed(RECIPES.items()) if recipe}
-    return names.get(job.plan.precision, "bf16_mixed")
+    return RECIPE_OF.get(job.plan.precision, "bf16_mixed")

@@ -9,28 +9,31 @@ blocks differ in them, the flags of the first are written, and the check finds t
 from collections.abc import Mapping
 
 from flopcast.io.megatron.experts import (
+    BACKEND,
     BALANCING,
+    BESIDE,
     CAPACITY,
     COUNTS,
     DISPATCHER,
-    FREQUENCY,
     GATE,
     NUMBER,
     PADDED,
     SHARED,
 )
+from flopcast.io.megatron.kinds import FREQUENCY, SKIPPED, WINDOW
 from flopcast.io.megatron.latent import MLA, SIZES
+from flopcast.io.megatron.model import SOFTMAX
 from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_attention import LatentAttention
+from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 
 Flags = list[str]
 NORM_NAMES = {"rmsnorm": "RMSNorm"}  # LayerNorm is the default, and older than the flag
 ACTIVATIONS = {"swiglu": "--swiglu", "geglu": "--quick-geglu", "relu2": "--squared-relu"}
-DISPATCHERS = {"all_to_all": "alltoall"}
 USUAL_COEFFICIENT = "1e-2"  # of the loss that keeps loads even; any but 0 is one
 
 
@@ -70,6 +73,7 @@ def model_flags(job: Job, current: bool) -> Flags:
         *(["--embed-layernorm"] if model.embedding_norm else []),
         *([f"--mtp-num-layers {model.mtp}"] if model.mtp else []),
         *_experts(job),
+        *_windows(model),
         *_vocabulary(model, current),
     ]
 
@@ -97,6 +101,7 @@ def _attention(block: Block, hidden: int) -> Flags:
         *(["--group-query-attention", f"--num-query-groups {mixer.groups}"] if grouped else []),
         *([f"--kv-channels {mixer.size(hidden)}"] if sized else []),
         *(["--qk-layernorm"] if mixer.qk_norm == "per_head" else []),
+        *([f"{SOFTMAX} learnable"] if mixer.sinks else []),
         *_biases(block, mixer.qkv_bias),
     ]
 
@@ -162,8 +167,16 @@ def _experts(job: Job) -> Flags:
         *_capacity(experts),
         f"{FREQUENCY} {_frequency(job.model)}",
         "--moe-grouped-gemm",
-        f"{DISPATCHER} {DISPATCHERS.get(job.stack.experts.dispatcher, 'flex')}",
+        *_software(job.stack.experts),
     ]
+
+
+def _software(software: ExpertSoftware) -> Flags:
+    """What carries tokens to experts, and what exchanges run beside."""
+    library = software.dispatcher
+    flex = [f"{DISPATCHER} flex", f"{BACKEND} {library}"]
+    beside = [BESIDE] if software.exchange_overlap == "other_micro_batch" else []
+    return [*([f"{DISPATCHER} alltoall"] if library == "all_to_all" else flex), *beside]
 
 
 def _shared(experts: Experts) -> Flags:
@@ -193,6 +206,16 @@ def _capacity(experts: Experts) -> Flags:
     return [f"{CAPACITY} {experts.capacity_factor}", *([PADDED] if experts.pads_to_capacity else [])]
 
 
+def _windows(model: Model) -> Flags:
+    """What a query sees on its left, and the layers that have such a window where not all have."""
+    windows = [getattr(block.mixer, "window", None) for block in model.blocks]
+    wide = next((window for window in windows if window), None)
+    if wide is None:
+        return []
+    layers = _listed(model, [int(window is not None) for window in windows])
+    return [f"{WINDOW} {wide - 1},0", *([f"{SKIPPED} {layers}"] if layers != "1" else [])]
+
+
 def _frequency(model: Model) -> str:
     """Which layers have experts: all, or a list with 1 for each that has.
 
@@ -200,11 +223,12 @@ def _frequency(model: Model) -> str:
     >>> _frequency(catalog.model("mixtral-8x7b")), _frequency(catalog.model("deepseek-v3"))
     ('1', '"([0]*3+[1]*58)"')
     """
-    rows = [
-        (int(model.blocks[place - 1].feed_forward.kind == "experts"), count)
-        for place, count in model.runs()
-        if 1 <= place <= len(model.blocks)
-    ]
-    if all(sparse for sparse, _ in rows):
+    return _listed(model, [int(block.feed_forward.kind == "experts") for block in model.blocks])
+
+
+def _listed(model: Model, kinds: list[int]) -> str:
+    """1 for each layer whose kind of block has a mark, "1" where all have."""
+    rows = [(kinds[place - 1], count) for place, count in model.runs() if 1 <= place <= len(kinds)]
+    if all(marked for marked, _ in rows):
         return "1"
-    return f'"({"+".join(f"[{sparse}]*{count}" for sparse, count in rows)})"'
+    return f'"({"+".join(f"[{marked}]*{count}" for marked, count in rows)})"'

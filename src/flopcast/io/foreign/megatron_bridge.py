@@ -1,61 +1,85 @@
 """Dumps of Megatron-Bridge's ConfigContainer, and overrides of one, as jobs.
 
-Answers: which model, plan and stack does a dump describe?
-Elsewhere: fields that Megatron-Core's flags fill too (megatron_words.py), keys that cost nothing
-(tables/megatron-bridge.yaml). A dump is whole: what it leaves null has the default of Megatron-Core.
+Answers: which model and plan does a dump describe?
+Elsewhere: fields that Megatron-Core's flags fill too (megatron_words.py), how gradients and activations
+travel (bridge_stack.py), keys that cost nothing (tables/megatron-bridge.yaml). A dump is whole: what it
+leaves null has the default of Megatron-Core.
 
 References
 ----------
 NVIDIA-NeMo/Megatron-Bridge: training/config.py (`to_yaml`: classes as `_target_`, no tags),
-training/mixed_precision.py (recipes), peft/lora.py.
+training/mixed_precision.py (recipes; `update_config_with_precision_overrides` lays one over the model, the
+optimizer and DDP, whatever these say), peft/lora.py.
 """
 
+from flopcast.io.foreign.bridge_stack import BASE, stack_of
 from flopcast.io.foreign.keys import keys_of
-from flopcast.io.foreign.megatron_words import Translation, gradients_of
+from flopcast.io.foreign.megatron_words import Translation
 from flopcast.io.foreign.sheet import Asked, Sheet
 from flopcast.io.yaml_text import Document
 
-BASE = "megatron-bridge"
 GATED = {"silu": "--swiglu", "swish": "--swiglu", "quick_gelu": "--quick-geglu"}
 PLAIN = {"squared_relu": "--squared-relu", "gelu": "", "fast_gelu": "", "openai_gelu": ""}
 ACTIVATION = "model.activation_func"  # a name in overrides, a function in dumps
-RECIPES = {  # a name of mixed_precision.py → whether products are in 8 bits, and by which recipe
-    "bf16_mixed": None, "bf16_with_fp8_delayed_scaling_mixed": "delayed", "bf16_with_mxfp8_mixed": "mxfp8",
-    "bf16_with_fp8_current_scaling_mixed": "tensorwise",
-    "bf16_with_fp8_subchannel_scaling_mixed": "blockwise",
-    "nemotron_h_bf16_with_fp8_current_scaling_mixed": "tensorwise",
-}  # fmt: skip
+MIXED = "mixed_precision"
+ENDS = "--first-last-layers-bf16 --num-layers-at-start-in-bf16 {} --num-layers-at-end-in-bf16 {}"
+EIGHT = "--fp8-format hybrid --fp8-recipe "
+PRODUCTS = {  # of a recipe's name, behind "bf16" or "fp16" → what it does beside 16 bits
+    "_mixed": "",
+    "_with_fp8_delayed_scaling_mixed": f"{EIGHT}delayed --fp8-param-gather",
+    "_with_fp8_current_scaling_mixed": f"{EIGHT}tensorwise --fp8-param-gather {ENDS.format(1, 1)}",
+    "_with_fp8_subchannel_scaling_mixed": f"{EIGHT}blockwise",
+    "_with_mxfp8_mixed": f"{EIGHT}mxfp8 --fp8-param-gather",
+}
+RECIPES = {
+    f"{wide}{name}": f"--{wide} {flags}" for wide in ("bf16", "fp16") for name, flags in PRODUCTS.items()
+} | {
+    "nemotron_h_bf16_with_fp8_current_scaling_mixed": (
+        f"--bf16 {EIGHT}tensorwise --fp8-param-gather {ENDS.format(2, 2)}"
+    ),
+    "nanov2_bf16_with_fp8_current_scaling_mixed": (
+        f"--bf16 {EIGHT}blockwise --fp8-param-gather {ENDS.format(2, 2)}"
+    ),
+    "bf16_with_nvfp4_mixed": "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4",
+    "nemotron_3_super_bf16_with_nvfp4_mixed": (
+        f"--bf16 --fp4-format e2m1 --fp4-recipe nvfp4 {ENDS.format(0, 14)}"
+    ),
+}
 TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "linear_fc2": "down"}
+BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
 
 
 def read(document: Document, asked: Asked) -> Document:
     """The job of a dump."""
     sheet = Sheet(document, keys_of("megatron-bridge"), asked)
     said = Translation(sheet)
-    mixed = "mixed_precision"
-    types = ("bf16", "fp16", "fp8_param_gather", "first_last_layers_bf16")
-    said.section("model", skipped=types if sheet.below(mixed) or sheet.has(mixed) else ())
-    said.section("train")
-    for section in ("ddp", "optimizer", "dist"):
-        said.section(section, skipped=("bf16", "fp16", "use_megatron_fsdp") if section != "ddp" else ())
+    said.section("model", skipped=("tp_comm_overlap",))
+    for section in ("train", "ddp", "optimizer", "dist"):
+        said.section(section)
     if sheet.has("model.num_query_groups"):
         said.say("--group-query-attention", "model.num_query_groups")
         said.say("--num-query-groups", "model.num_query_groups", sheet.raw("model.num_query_groups"))
-    if sheet.has("model.recompute_modules"):
-        said.say("--recompute-modules", "model.recompute_modules", sheet.raw("model.recompute_modules"))
+    _backend(sheet, said)
     dumped = sheet.below(ACTIVATION)
     activate(sheet, said, f"{ACTIVATION}._target_" if dumped else ACTIVATION, "model.gated_linear_unit")
     _precision(sheet, said)
     _peft(sheet)
-    said.read(sheet.asked.devices or sheet.asked.whole or _nobody(sheet))
-    gradients = gradients_of(sheet, "ddp")
-    if sheet.has("mixed_precision.grad_reduce_in_fp32"):
-        gradients["dtype"] = "fp32" if sheet.flag("mixed_precision.grad_reduce_in_fp32") else "bf16"
-    changes: dict[str, object] = {"gradients": gradients} if gradients else {}
-    if sheet.flag("comm_overlap.tp_comm_overlap") or sheet.flag("model.tp_comm_overlap"):
-        changes["tensor_overlap"] = "chunks"
-    sheet.put(("stack",), {"base": BASE} | changes if changes else BASE)
+    changes = said.read(sheet.asked.devices or sheet.asked.whole or _nobody(sheet), BASE)
+    sheet.put(("stack",), stack_of(sheet, changes))
     return sheet.made()
+
+
+def _backend(sheet: Sheet, said: Translation) -> None:
+    """The kernel of attention: a name, or in dumps the number of one in Megatron-Core's enumeration."""
+    key = "model.attention_backend"
+    numbered = f"{key}._args_"
+    if sheet.has(numbered):
+        (number, *_) = listed if isinstance(listed := sheet.raw(numbered), list) and listed else (0,)
+        key, name = numbered, BACKENDS.get(number, str(number))
+    else:
+        name = sheet.text(key)
+    if name:
+        said.say("--attention-backend", key, name)
 
 
 def activate(sheet: Sheet, said: Translation, key: str, gate: str) -> None:
@@ -82,26 +106,25 @@ def _nobody(sheet: Sheet) -> int | None:
 
 
 def _precision(sheet: Sheet, said: Translation) -> None:
-    """bf16, fp16 or 8 bits: by the name of a recipe, or by the recipe's fields."""
-    key = "mixed_precision"
-    if isinstance(sheet.raw(key), str):
-        words = {name: recipe or "none" for name, recipe in RECIPES.items()} | {
-            "16-mixed": "half",
-            "fp16_mixed": "half",
-        }
-        recipe = sheet.choice(key, words, "none")
-        said.say("--fp16" if recipe == "half" else "--bf16", key)
-        if recipe not in ("none", "half"):
-            said.say("--fp8-format", key, "hybrid")
-            said.say("--fp8-recipe", key, recipe)
+    """bf16, fp16 or fewer bits: by the name of a recipe, by a recipe's fields, or by the model's own.
+
+    A recipe's name may be written with hyphens.
+    """
+    if isinstance(sheet.raw(MIXED), str):
+        words = {spelt: name for name in RECIPES for spelt in (name, name.replace("_", "-"))}
+        for word in RECIPES[sheet.choice(MIXED, words, "bf16_mixed")].split():
+            if word.startswith("--"):
+                said.say(word, MIXED)
+            else:
+                said.add(word, MIXED)
         return
-    if not sheet.below(key):
-        return
-    said.section(key)
+    section = MIXED if sheet.below(MIXED) else "model"
+    said.section(section, MIXED)
     for name in ("fp8", "fp4"):
-        if sheet.has(f"{key}.{name}"):
-            said.say(f"--{name}-format", f"{key}.{name}", sheet.raw(f"{key}.{name}"))
-            said.say(f"--{name}-recipe", f"{key}.{name}_recipe", sheet.raw(f"{key}.{name}_recipe"))
+        key = f"{section}.{name}"
+        if sheet.has(key):
+            said.say(f"--{name}-format", key, sheet.raw(key))
+            said.say(f"--{name}-recipe", f"{key}_recipe", sheet.raw(f"{key}_recipe"))
 
 
 def _peft(sheet: Sheet) -> None:

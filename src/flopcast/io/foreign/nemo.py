@@ -7,8 +7,10 @@ Elsewhere: fields that Megatron-Core's flags fill too (megatron_words.py), keys 
 References
 ----------
 NVIDIA/NeMo 1.x: examples/nlp/language_modeling/conf/megatron_gpt_config.yaml, megatron_llama_config.yaml;
-nemo/collections/nlp/models/language_modeling/megatron_base_model.py, megatron_gpt_model.py;
-docs, optimizer table of distributed Adam. NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
+nemo/core/optim/optimizers.py (names); in nemo/collections/nlp/models/language_modeling,
+megatron_base_model.py (`build_transformer_config`: fields of Megatron-Core that are read by their own name)
+and megatron_gpt_model.py (`model_provider_func`: override_vocab_size is the size of the table as it is).
+NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
 """
 
 import re
@@ -16,6 +18,7 @@ from dataclasses import replace
 
 from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.megatron_words import VALUES, Translation
+from flopcast.io.foreign.nemo_stack import APEX, CORE, stack_of
 from flopcast.io.foreign.sheet import Asked, Sheet
 from flopcast.io.yaml_text import Document
 
@@ -32,24 +35,27 @@ ACTIVATIONS = {
 PRECISIONS = {
     "16": "--fp16", "16-mixed": "--fp16", "bf16": "--bf16", "bf16-mixed": "--bf16", "bf16-true": "--bf16",
 }  # fmt: skip
-SHARDED, WHOLE = "sharded", "whole"
-OPTIMIZERS = {
-    "distributed_fused_adam": SHARDED, "mcore_distributed_optim": SHARDED, "megatron_fused_adam": WHOLE,
-    "fused_adam": WHOLE, "adam": WHOLE, "adamw": WHOLE,
-}  # fmt: skip
+WHOLE = "adam"
+OPTIMIZERS = dict.fromkeys(("megatron_fused_adam", "fused_adam", "adam", "adamw"), WHOLE)
+OPTIMIZERS |= {APEX: APEX, CORE: CORE}
+OTHERWISE = (  # fields of Megatron-Core that NeMo fills from keys of other names, or has not
+    "normalization", "vocab_size", "seq_length", "rotary_percent", "recompute_granularity",
+    "recompute_method", "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
+    "tp_comm_overlap", "add_bias_linear", "bias_dropout_fusion", "transformer_impl", "softmax_type",
+    "window_attn_skip_freq", "moe_flex_dispatcher_backend", "moe_shared_expert_gate",
+    "overlap_moe_expert_parallel_comm",
+)  # fmt: skip
 RENAMED = {  # a key of `model` → the flag that it fills under another name
     "encoder_seq_length": "--seq-length",
     "rotary_percentage": "--rotary-percent",
     "override_vocab_size": "--padded-vocab-size",
-    "rampup_batch_size": "--rampup-batch-size",
 }
 NEEDED = ("global_batch_size", "ffn_hidden_size")  # beside those that Megatron-LM needs too
 MISSED = (  # keys that faults and assumptions name where they are not given
     "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "global_batch_size",
     "hidden_dropout", "attention_dropout",
 )  # fmt: skip
-BUCKET_MIB = 100  # bucket_cap_mb of Apex's DistributedFusedAdam
-MIB = 1024 * 1024
+UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
 
 def read(document: Document, asked: Asked) -> Document:
@@ -59,9 +65,11 @@ def read(document: Document, asked: Asked) -> Document:
     for key in NEEDED:
         if not sheet.has(f"model.{key}"):
             sheet.required(f"model.{key}")
-    said.section("model", skipped=("normalization",))
+    said.section("model", skipped=OTHERWISE)
+    said.section("model", "train")
+    said.section("model", "dist", skipped=("use_torch_fsdp2",))
     for name in MISSED:
-        said.name(VALUES[name], f"model.{name}")
+        said.name({**VALUES["model"], **VALUES["train"]}[name], f"model.{name}")
     said.name("--vocab-size", "model.override_vocab_size")
     for key, flag in RENAMED.items():
         said.name(flag, f"model.{key}")
@@ -74,15 +82,18 @@ def read(document: Document, asked: Asked) -> Document:
     if sheet.has("model.normalization"):
         norm = sheet.choice("model.normalization", NORMS, "LayerNorm")
         said.say("--normalization", "model.normalization", norm)
-    if sheet.has("model.bias") and not sheet.flag("model.bias", True):
-        said.say("--disable-bias-linear", "model.bias")
+    for key, flag in UNSET.items():
+        if sheet.has(f"model.{key}") and not sheet.flag(f"model.{key}", True):
+            said.say(flag, f"model.{key}")
     _activation(sheet, said)
     _tokenizer(sheet, said)
     _recompute(sheet, said)
     _precision(sheet, said)
-    sharded = _optimizer(sheet, said)
-    said.read(_devices(sheet))
-    sheet.put(("stack",), {"base": "nemo"} | _stack(sheet, sharded))
+    optimizer = sheet.choice("model.optim.name", OPTIMIZERS, WHOLE)
+    if optimizer != WHOLE:
+        said.say("--use-distributed-optimizer", "model.optim.name")
+    changes = said.read(_devices(sheet), "nemo")
+    sheet.put(("stack",), stack_of(sheet, optimizer, changes))
     return sheet.made()
 
 
@@ -187,55 +198,3 @@ def _precision(sheet: Sheet, said: Translation) -> None:
         return
     said.say("--fp8-format", "model.fp8", formats[0])
     said.say("--fp8-recipe", "model.fp8", "delayed")
-
-
-def _optimizer(sheet: Sheet, said: Translation) -> bool:
-    """Whether replicas share the optimizer's states."""
-    key = "model.optim.name"
-    sharded = sheet.choice(key, OPTIMIZERS, WHOLE) == SHARDED
-    if sharded:
-        said.say("--use-distributed-optimizer", key)
-    return sharded
-
-
-def _stack(sheet: Sheet, sharded: bool) -> dict[str, object]:
-    """What the file changes of NeMo's stack; only interleaved stages do not wait for a transfer."""
-    changes: dict[str, object] = {"gradients": _gradients(sheet, sharded)}
-    if sheet.flag("model.ub_tp_comm_overlap"):
-        changes["tensor_overlap"] = "chunks"
-    interleaved = sheet.count("model.virtual_pipeline_model_parallel_size") > 1
-    waits = not (interleaved and sheet.flag("model.overlap_p2p_comm"))
-    if waits and sheet.count("model.pipeline_model_parallel_size") > 1:
-        changes["pipeline"] = {"transfers": "batched"}
-    if sheet.flag("model.fp8_params"):
-        changes["narrow"] = {"narrow_parameters": True}
-    return changes
-
-
-def _gradients(sheet: Sheet, sharded: bool) -> dict[str, object]:
-    """How gradients are reduced; what is not given is Apex's default for its distributed Adam.
-
-    Other optimizers reduce fp32 gradients behind the backward pass, or beside it with O2 where there is
-    neither a pipeline nor sequence parallelism.
-    """
-    added = 0 if sheet.flag("model.gradient_accumulation_fusion") else 1
-    types = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
-    types |= {"32": "fp32", "torch.bfloat16": "bf16"}
-    dtype = sheet.choice("model.optim.grad_sync_dtype", types, "fp32")
-    overlap = sheet.flag("model.optim.overlap_grad_sync", True)
-    gather = sheet.flag("model.optim.overlap_param_sync")
-    size_mib = sheet.count("model.optim.bucket_cap_mb", BUCKET_MIB)
-    if not sharded:
-        dtype, gather, size_mib = "fp32", False, sheet.count("model.grad_allreduce_chunk_size_mb", 125)
-        alone = sheet.count("model.pipeline_model_parallel_size") == 1
-        overlap = (
-            alone and sheet.flag("model.megatron_amp_O2") and not sheet.flag("model.sequence_parallel")
-        )
-    return {
-        "dtype": dtype,
-        "collective": "reduce_scatter" if sharded else "all_reduce",
-        "overlap": overlap,
-        "overlap_gather": gather,
-        "bucket_elements": size_mib * MIB // (4 if dtype == "fp32" else 2),
-        "accumulate_passes": added,
-    }

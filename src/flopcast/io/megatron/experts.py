@@ -1,19 +1,16 @@
 """Megatron-LM's flags of mixtures of experts.
 
-Answers: how many experts are there, how wide, how are they chosen, and in which layers?
-Elsewhere: the ranks that they are spread over (plan.py), the other parts of a block (model.py). Defaults
-are those of Megatron-LM, core v0.12. What costs time and is not modelled is told (flags.py).
+Answers: how many experts are there, how wide, how are they chosen?
+Elsewhere: the layers that have them (kinds.py), the ranks that they are spread over (plan.py), the other
+parts of a block (model.py). Defaults are those of Megatron-LM, core v0.12. What costs time and is not
+modelled is told (flags.py).
 """
 
-import re
-
-from flopcast.io.hugging_face.windows import runs
 from flopcast.io.megatron.arguments import Arguments
-from flopcast.io.megatron.draft import Draft
 from flopcast.io.megatron.flags import MEANS_NONE
+from flopcast.spec.expert_software import ExpertSoftware
 
 NUMBER = "--num-experts"
-FREQUENCY = "--moe-layer-freq"
 CAPACITY = "--moe-expert-capacity-factor"
 PADDED = "--moe-pad-expert-input-to-capacity"
 BALANCING = "--moe-router-load-balancing-type"
@@ -28,46 +25,38 @@ COUNTS = {  # flag → field of experts
 SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 DTYPES = {"fp32": "fp32", "fp64": "fp32"}
 DISPATCHERS = {"allgather": "allgather", "alltoall": "alltoall", "flex": "flex"}
-PART = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")  # of a pattern of layers: [0]*3
+BACKEND = "--moe-flex-dispatcher-backend"
+LIBRARIES = {"deepep": "deepep", "hybridep": "hybridep"}
+BESIDE = "--overlap-moe-expert-parallel-comm"
+LINES = {  # field of experts → the flag that its faults are told by; else the number of experts
+    **{field: flag for flag, (field, _) in COUNTS.items()},
+    "num_experts": NUMBER,
+    "expert_hidden": "--moe-ffn-hidden-size",
+    "shared_hidden": SHARED,
+    "capacity_factor": CAPACITY,
+    "pads_to_capacity": PADDED,
+}
 
 
-def read_experts(draft: Draft) -> None:
-    """Experts in the place of feed-forwards: in all layers, every so many-th, or those of a pattern.
+def asks_for_experts(args: Arguments) -> bool:
+    """Whether there are any: `--num-experts 1` is a dense model."""
+    return args.has(NUMBER) and args.text(NUMBER) not in MEANS_NONE
+
+
+def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]:
+    """Experts in the place of a dense block's feed-forward.
 
     An expert is as wide as the dense feed-forward, unless told otherwise; shared ones are given by the
-    width of all together. `--num-experts 1` is a dense model.
-
-    Parameters
-    ----------
-    draft : Draft
-        With the model's one run of dense blocks, which becomes two kinds where both occur.
+    width of all together.
     """
-    args = draft.arguments
-    if not args.has(NUMBER) or args.text(NUMBER) in MEANS_NONE:
-        return
-    (dense,) = _blocks(draft)
     mlp = dense.get("feed_forward")
     width = mlp.get("ffn_hidden", 1) if isinstance(mlp, dict) else 1
     activation = mlp.get("activation") if isinstance(mlp, dict) else "gelu"
     experts = _fields(args, int(width)) | {"activation": activation}
     if not args.has("--disable-bias-linear"):
         experts["expert_bias"] = True
-    kinds, pattern = runs(_layers(args, draft.layers))
-    blocks = [
-        dense | {"count": count} | ({"feed_forward": experts} if sparse else {}) for sparse, count in kinds
-    ]
-    draft.put(("model", "blocks"), blocks, NUMBER)
-    if pattern:
-        draft.put(("model", "pattern"), pattern, FREQUENCY)
-    _place(draft, [sparse for sparse, _ in kinds], experts)
     _tell(args)
-
-
-def _blocks(draft: Draft) -> list[dict[str, object]]:
-    """The blocks that are read so far."""
-    model = draft.data["model"]
-    blocks = model["blocks"] if isinstance(model, dict) else []
-    return list(blocks)
+    return experts
 
 
 def _fields(args: Arguments, width: int) -> dict[str, object]:
@@ -105,41 +94,31 @@ def _factor(args: Arguments) -> float:
         return 0.0
 
 
-def _layers(args: Arguments, layers: int) -> list[bool]:
-    """Which layers have experts: every n-th from the first on, or by a pattern such as ([0]*3+[1]*58)."""
-    text = args.text(FREQUENCY).strip("'\"").replace(" ", "")
-    if text.isdecimal() or not text:
-        step = args.count(FREQUENCY)
-        return [layer % step == 0 for layer in range(layers)]
-    parts = [PART.fullmatch(part) for part in text.strip("()").split("+")]
-    order = [digit == "1" for part in parts if part for digit in part[1].split(",") * int(part[2] or 1)]
-    if not all(parts) or len(order) != layers or not any(order):
-        allowed = f"a number, or a pattern of {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        args.fault(FREQUENCY, text, allowed, "it says which layers have experts", f"write {FREQUENCY} 1")
-        return [True] * layers
-    return order
+def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
+    """What carries tokens to experts, and what exchanges run beside: where that is not the stack's usual.
 
+    "flex" stands for a library, DeepEP's unless another is named. Without a flag Megatron-LM gathers the
+    tokens of all ranks; that is counted as an all-to-all, and told.
 
-def _place(draft: Draft, sparse: list[bool], experts: dict[str, object]) -> None:
-    """Lines of the values of all runs: what is wrong with one is told where the script gives it."""
-    flags = {field: flag for flag, (field, _) in COUNTS.items()}
-    flags |= {"num_experts": NUMBER, "expert_hidden": "--moe-ffn-hidden-size", "shared_hidden": SHARED}
-    flags |= {"capacity_factor": CAPACITY, "pads_to_capacity": PADDED}
-    lines = {
-        field: draft.arguments.line(draft.arguments.first(flags.get(field, NUMBER), NUMBER))
-        for field in experts
-    }
-    inside = {path[3:]: line for path, line in draft.lines.items() if path[:3] == ("model", "blocks", 0)}
-    for index, has_experts in enumerate(sparse):
-        own = {("feed_forward", field): line for field, line in lines.items()} if has_experts else {}
-        draft.lines |= {("model", "blocks", index, *path): line for path, line in (inside | own).items()}
+    References
+    ----------
+    megatron/core/transformer/moe/token_dispatcher.py; TransformerConfig.moe_flex_dispatcher_backend.
+    """
+    if not asks_for_experts(args):
+        return {}
+    kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
+    if kind == "allgather":
+        args.assume("tokens are counted as sent by an all-to-all, not as gathered by all ranks", DISPATCHER)
+    library: str = args.choice(BACKEND, LIBRARIES, "deepep") if kind == "flex" else usual.dispatcher
+    library = "all_to_all" if kind == "alltoall" else library
+    changes: dict[str, object] = {} if library == usual.dispatcher else {"dispatcher": library}
+    if args.has(BESIDE) and usual.exchange_overlap == "none":
+        changes["exchange_overlap"] = "other_micro_batch"
+    return changes
 
 
 def _tell(args: Arguments) -> None:
     """What is counted in another way than the flags ask for."""
-    kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
-    if kind != "flex" and not args.has(PADDED):
-        args.assume(f"a token is sent once to each rank of its experts, not as by {kind}", DISPATCHER)
     if not args.has("--moe-grouped-gemm"):
         args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
     if not args.has("--moe-router-force-load-balancing", PADDED):

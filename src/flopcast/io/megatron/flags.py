@@ -21,6 +21,7 @@ SWITCHES = _names(  # modelled, without a value
     """
     --multi-latent-attention --moe-router-enable-expert-bias --moe-pad-expert-input-to-capacity
     --moe-grouped-gemm --moe-router-force-load-balancing --moe-shared-expert-gate
+    --overlap-moe-expert-parallel-comm
     --group-query-attention --use-rotary-position-embeddings --no-position-embedding --swiglu
     --squared-relu --quick-geglu --disable-bias-linear --add-qkv-bias
     --untie-embeddings-and-output-weights --sequence-parallel --recompute-activations
@@ -43,7 +44,8 @@ SWITCHES = _names(  # modelled, without a value
 VALUED = _names(  # modelled, with one value
     """
     --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-shared-expert-intermediate-size
-    --moe-layer-freq --moe-router-score-function --moe-router-dtype --moe-router-num-groups
+    --moe-layer-freq --moe-router-score-function --moe-router-dtype --moe-router-num-groups --window-size
+    --window-attn-skip-freq --softmax-type --moe-flex-dispatcher-backend
     --moe-router-group-topk --moe-expert-capacity-factor --moe-token-dispatcher-type --q-lora-rank
     --kv-lora-rank --qk-head-dim --qk-pos-emb-head-dim --v-head-dim --mtp-num-layers
     --num-layers --encoder-num-layers --hidden-size --ffn-hidden-size --num-attention-heads
@@ -80,7 +82,6 @@ REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for
     "--mamba-head-dim": "a state-space layer (Mamba)",
     "--mamba-num-groups": "a state-space layer (Mamba)",
     "--mamba-num-heads": "a state-space layer (Mamba)",
-    "--window-size": "sliding-window attention",
     "--heterogeneous-layers-config-path": "layers of unequal shape",
     "--heterogeneous-layers-config-encoded-json": "layers of unequal shape",
     "--decoder-num-layers": "an encoder and a decoder",
@@ -134,13 +135,11 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--spec": "the layers are counted as Megatron-LM's own",
     "--use-checkpoint-args": "flags that a checkpoint holds are not read",
     "--apply-residual-connection-post-layernorm": "residuals are counted as taken before the norm",
-    "--softmax-type": "the softmax is counted as the usual one",
     "--sync-tp-duplicated-parameters": "its messages are left out",
     "--train-sync-interval": "waits of the host are left out",
     "--nccl-communicator-config-path": "NCCL is counted with its defaults",
     "--moe-use-upcycling": "the model is counted as dense",
     "--moe-shared-expert-overlap": "shared experts are counted behind the others",
-    "--overlap-moe-expert-parallel-comm": "messages of experts are counted as exposed",
     "--moe-z-loss-coeff": "a pass over the router's scores is left out",
     "--moe-input-jitter-eps": "a pass over the router's input is left out",
     "--moe-apply-probs-on-input": "rows are counted as weighed behind their experts",

@@ -1,13 +1,13 @@
 """Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
 
 Answers: which decoder do these flags describe?
-Elsewhere: experts (experts.py), latents (latent.py), how it is cut (plan.py). Defaults are Megatron-LM's,
-core v0.12.
+Elsewhere: layers that differ (kinds.py), experts (experts.py), latents (latent.py), the cut (plan.py).
+Defaults are Megatron-LM's, core v0.12.
 """
 
 from flopcast.io.megatron.draft import Draft
-from flopcast.io.megatron.experts import read_experts
 from flopcast.io.megatron.flags import ASSUMED_VOCABULARY, TOKENIZER_NAMES, VOCABULARIES
+from flopcast.io.megatron.kinds import read_kinds
 from flopcast.io.megatron.latent import MLA, read_further_predictions, read_latents
 from flopcast.io.yaml_text import Path
 
@@ -15,6 +15,8 @@ NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
 POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
 POSITIONS |= {"none": "none", "alibi": "alibi"}
 GATES = {"swiglu": "swiglu", "geglu": "geglu"}
+SOFTMAX = "--softmax-type"
+SOFTMAXES = {name: name for name in ("vanilla", "off-by-one", "learnable")}
 DROPOUT = 0.1  # the default of --attention-dropout and --hidden-dropout
 HIDDEN = "--hidden-size"
 LAYERS = ("--num-layers", "--encoder-num-layers")
@@ -22,7 +24,7 @@ SEQUENCE = ("--seq-length", "--encoder-seq-length")
 
 
 def read_model(draft: Draft) -> None:
-    """Shape and details of the decoder; all blocks are equal, but for experts in some of them.
+    """Shape and details of the decoder; blocks are equal, but for experts and windows in some of them.
 
     Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
     stream and the embedding, another the attention weights. The head shares the embedding's table unless
@@ -58,7 +60,7 @@ def read_model(draft: Draft) -> None:
     _feed_forward(draft, block, hidden)
     _vocabulary(draft)
     _sequence(draft, block)
-    read_experts(draft)
+    read_kinds(draft)
     read_further_predictions(draft)
 
 
@@ -100,6 +102,11 @@ def _attention(draft: Draft, block: Path) -> None:
     draft.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), *flags)
     draft.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
     draft.put((*mixer, "dropout"), _dropout(draft, "--attention-dropout"), "--attention-dropout")
+    softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
+    if softmax == "learnable":
+        draft.put((*mixer, "sinks"), True, SOFTMAX)
+    elif softmax != "vanilla":
+        args.assume("the softmax is counted as the usual one", SOFTMAX)
 
 
 def _feed_forward(draft: Draft, block: Path, hidden: int) -> None:

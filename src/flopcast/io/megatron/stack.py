@@ -10,6 +10,7 @@ What a flag switches becomes a change of the stack, as in a job file: `{base: me
 
 from flopcast.io import catalog
 from flopcast.io.megatron.arguments import Arguments
+from flopcast.io.megatron.experts import expert_software
 from flopcast.io.megatron.optimizer import stack_optimizer
 from flopcast.io.megatron.precision import narrow_changes
 from flopcast.spec.stack import Stack
@@ -83,6 +84,23 @@ def stack_of(arguments: Arguments, replicas: int) -> object:
         A name of the catalogue, or `base:` with changes.
     """
     stack = catalog.stack(_named(arguments))
+    changes = switched(arguments, stack)
+    gradients = _gradients(arguments, stack, replicas)
+    changes |= {"gradients": gradients} if gradients else {}
+    pipeline = _pipeline(arguments, stack)
+    changes |= {"pipeline": pipeline} if pipeline else {}
+    if arguments.has("--synchronize-each-layer"):
+        changes["synchronise_each_layer"] = True
+    return {"base": stack.name} | changes if changes else stack.name
+
+
+def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
+    """What flags switch of a stack, whichever software has them: flags that are not given change nothing.
+
+    Kernels, fusions, types of the optimizer, narrow products, software of experts and the overlap with
+    tensor parallelism's messages. How gradients and activations travel depends on defaults of the software
+    (`stack_of`).
+    """
     changes: dict[str, object] = {}
     kernel = _attention(arguments, stack)
     if kernel != stack.attention_kernel:
@@ -90,19 +108,14 @@ def stack_of(arguments: Arguments, replicas: int) -> object:
     rewrites = _rewrites(arguments, stack, kernel)
     if rewrites != stack.rewrites:
         changes["rewrites"] = list(rewrites)
-    gradients = _gradients(arguments, stack, replicas)
-    changes |= {"gradients": gradients} if gradients else {}
     optimizer = stack_optimizer(arguments)
     changes |= {"optimizer": optimizer} if optimizer else {}
-    pipeline = _pipeline(arguments, stack)
-    changes |= {"pipeline": pipeline} if pipeline else {}
+    experts = expert_software(arguments, stack.experts)
+    changes |= {"experts": experts} if experts else {}
     if arguments.has("--tp-comm-overlap"):
         changes["tensor_overlap"] = "chunks"
     narrow = narrow_changes(arguments)
-    changes |= {"narrow": narrow} if narrow else {}
-    if arguments.has("--synchronize-each-layer"):
-        changes["synchronise_each_layer"] = True
-    return {"base": stack.name} | changes if changes else stack.name
+    return changes | ({"narrow": narrow} if narrow else {})
 
 
 def _named(arguments: Arguments) -> str:

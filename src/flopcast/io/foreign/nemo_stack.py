@@ -1,0 +1,120 @@
+"""How NeMo 1.x moves gradients and activations: what a configuration changes of NeMo's stack.
+
+Answers: in which type, when and in buckets of which size are gradients reduced; what do stages wait for?
+Elsewhere: kernels and fusions (megatron_words.py), model and plan (nemo.py).
+
+Three reductions lie behind the names of optimizers: Apex's, which shares states; Megatron-Core's, which
+does too and has other defaults; and NeMo's own of whole gradients.
+
+References
+----------
+NVIDIA/apex: apex/contrib/optimizers/distributed_fused_adam.py (defaults of APEX); NVIDIA/NeMo 1.x, in
+nemo/collections/nlp/models/language_modeling: megatron_gpt_model.py, `setup_mcore_distributed_parallel`
+(of CORE: its buckets are counted in parameters, bucket_cap_mb is not read, gradients are reduced in fp32 by
+the word "fp32" alone), megatron_base_model.py, `configure_optimizers` (of whole gradients: beside the
+backward pass only with O2, and without pipeline, sequence parallelism and fused accumulation).
+"""
+
+from flopcast.io.foreign.sheet import Sheet
+from flopcast.io.megatron.stack import BUCKET_OF_A_REPLICA, LARGEST_BUCKET
+
+APEX, CORE = "distributed_fused_adam", "mcore_distributed_optim"
+BUCKET_MIB = 100  # bucket_cap_mb of Apex
+CHUNK_MIB = 125  # grad_allreduce_chunk_size_mb
+MIB = 1024 * 1024
+TYPES = {"fp32": "fp32", "float32": "fp32", "32": "fp32", "bf16": "bf16", "bfloat16": "bf16"}
+TYPES |= {"fp16": "fp16", "float16": "fp16", "16": "fp16"}
+TYPES |= {f"torch.{name}": dtype for name, dtype in TYPES.items() if name.startswith(("float", "bfloat"))}
+SYNC, BUCKET = "model.optim.grad_sync_dtype", "model.optim.bucket_cap_mb"
+OVERLAP, GATHER = "model.optim.overlap_grad_sync", "model.optim.overlap_param_sync"
+HALF = ("16", "16-mixed")  # precisions of the trainer that are fp16
+O2 = "model.megatron_amp_O2"
+
+
+def stack_of(sheet: Sheet, optimizer: str, switched: dict[str, object]) -> dict[str, object]:
+    """What the file changes of NeMo's stack; only interleaved stages do not wait for a transfer.
+
+    Parameters
+    ----------
+    sheet : Sheet
+        With the plan in its data.
+    optimizer : str
+        `APEX`, `CORE` or another, which shares nothing.
+    switched : dict
+        What Megatron-Core's flags switch of the stack.
+    """
+    plan = sheet.data["plan"] if isinstance(sheet.data["plan"], dict) else {}
+    half = str(sheet.raw("trainer.precision")) in HALF
+    if optimizer == APEX:
+        gradients = _of_apex(sheet)
+    elif optimizer == CORE:
+        gradients = _of_core(sheet, "fp16" if half else "bf16", int(plan.get("data_parallel", 1)))
+    else:
+        gradients = _of_whole(sheet, half)
+    gradients["accumulate_passes"] = 0 if sheet.flag("model.gradient_accumulation_fusion") else 1
+    if half:  # the scale of the loss asks whether any gradient overflowed
+        gradients["overflow_checks"] = 1
+    changes = switched | {"base": "nemo", "gradients": gradients}
+    if sheet.flag("model.ub_tp_comm_overlap"):
+        changes["tensor_overlap"] = "chunks"
+    interleaved = sheet.count("model.virtual_pipeline_model_parallel_size") > 1
+    waits = not (interleaved and sheet.flag("model.overlap_p2p_comm"))
+    if waits and sheet.count("model.pipeline_model_parallel_size") > 1:
+        changes["pipeline"] = {"transfers": "batched"}
+    if sheet.flag("model.fp8_params"):
+        changes["narrow"] = {"narrow_parameters": True}
+    return changes
+
+
+def _of_apex(sheet: Sheet) -> dict[str, object]:
+    """Apex's distributed Adam."""
+    dtype = sheet.choice(SYNC, TYPES, "fp32")
+    return _shared(sheet, dtype, True) | {"bucket_elements": _elements(sheet, BUCKET, BUCKET_MIB, dtype)}
+
+
+def _of_core(sheet: Sheet, narrow: str, replicas: int) -> dict[str, object]:
+    """Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
+    sheet.choice(SYNC, TYPES, "fp32")
+    dtype = "fp32" if sheet.raw(SYNC) in (None, "fp32") else narrow
+    if sheet.has(BUCKET):
+        sheet.assume(f"{BUCKET} is without effect under {CORE}", BUCKET)
+    usual = max(LARGEST_BUCKET, BUCKET_OF_A_REPLICA * replicas)
+    averaged = sheet.flag("model.optim.average_in_collective", True)
+    return _shared(sheet, dtype, False) | {
+        "bucket_elements": sheet.count("model.optim.ddp_bucket_size", usual),
+        "copies": [] if averaged else ["scale_gradient"],
+        "overflow_checks": int(sheet.flag("model.optim.check_for_nan_in_grad")),
+    }
+
+
+def _shared(sheet: Sheet, dtype: str, usual: bool) -> dict[str, object]:
+    """What both that share states have in common; `usual` is whether reductions overlap by themselves."""
+    return {
+        "dtype": dtype,
+        "collective": "reduce_scatter",
+        "overlap": sheet.flag(OVERLAP, usual),
+        "overlap_gather": sheet.flag(GATHER),
+    }
+
+
+def _of_whole(sheet: Sheet, half: bool) -> dict[str, object]:
+    """Whole gradients in fp32, which O2 accumulates; it has no main gradients in fp16."""
+    wide = sheet.flag(O2)
+    if wide and half:
+        because = "NeMo accumulates gradients in fp32 beside bf16 weights alone"
+        sheet.fault(O2, f"false with fp16, or {APEX}", because, f"write {O2}: false")
+    hidden = ("model.sequence_parallel", "model.gradient_accumulation_fusion")
+    alone = sheet.count("model.pipeline_model_parallel_size") == 1
+    beside = wide and alone and not any(sheet.flag(key) for key in hidden)
+    return {
+        "dtype": "fp32",
+        "collective": "all_reduce",
+        "overlap": beside and sheet.flag("model.async_grad_allreduce", True),
+        "overlap_gather": False,
+        "bucket_elements": _elements(sheet, "model.grad_allreduce_chunk_size_mb", CHUNK_MIB, "fp32"),
+    }
+
+
+def _elements(sheet: Sheet, key: str, usual_mib: int, dtype: str) -> int:
+    """Elements of a bucket whose size is told in MiB."""
+    return sheet.count(key, usual_mib) * MIB // (4 if dtype == "fp32" else 2)

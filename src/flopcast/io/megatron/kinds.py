@@ -1,0 +1,132 @@
+"""Megatron-LM's flags that tell layers apart: which have experts, which see a window of the sequence.
+
+Answers: of which kind is each layer, and in which runs or pattern do the kinds stand?
+Elsewhere: what a block of experts is (experts.py), all that blocks have in common (model.py).
+
+References
+----------
+NVIDIA/Megatron-LM, core v0.15: megatron/training/arguments.py (`tuple_type`, `moe_freq_type`) and
+megatron/core/transformer/utils.py (`is_layer_window_attention`): layers are counted from 1 there, and every
+N-th has no window; of `--moe-layer-freq` from 0, and every N-th has experts.
+"""
+
+import re
+from collections.abc import Callable
+
+from flopcast.io.hugging_face.windows import runs
+from flopcast.io.megatron.arguments import Arguments
+from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.experts import LINES, NUMBER, asks_for_experts, read_experts
+from flopcast.io.megatron.latent import MLA
+
+FREQUENCY = "--moe-layer-freq"
+WINDOW, SKIPPED = "--window-size", "--window-attn-skip-freq"
+SIDES = re.compile(r"[(\[]?(-?[0-9]{1,9}),(-?[0-9]{1,9})[)\]]?")
+PART = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")  # of a pattern of layers: [0]*3
+Block = dict[str, object]
+
+
+def read_kinds(draft: Draft) -> None:
+    """The blocks of each kind in the place of the one run of equal blocks.
+
+    Parameters
+    ----------
+    draft : Draft
+        With the model's one run of dense blocks without a window.
+    """
+    args, number = draft.arguments, draft.layers
+    sparse, narrow = [False] * number, [False] * number
+    model = draft.data["model"]
+    (dense,) = model["blocks"] if isinstance(model, dict) else ({},)
+    experts, window = None, read_window(args)
+    if asks_for_experts(args):
+        experts = read_experts(args, dense)
+        sparse = _layers(args, FREQUENCY, number, lambda layer, step: layer % step == 0, 1)
+    if window:
+        narrow = _layers(args, SKIPPED, number, lambda layer, step: (layer + 1) % step > 0, number + 1)
+    kinds, pattern = runs(list(zip(sparse, narrow, strict=True)))
+    if kinds == [((False, False), number)]:
+        return
+    blocks = [_block(dense, count, kind, experts, window) for kind, count in kinds]
+    draft.put(("model", "blocks"), blocks, NUMBER, WINDOW)
+    if pattern:
+        draft.put(("model", "pattern"), pattern, FREQUENCY, SKIPPED)
+    _place(draft, [kind for kind, _ in kinds], experts)
+
+
+def read_window(args: Arguments) -> int | None:
+    """Tokens that a query sees, itself among them; None where it sees all before it.
+
+    The flag counts those to its left and to its right; -1 is no bound.
+    """
+    if not args.has(WINDOW):
+        if args.has(SKIPPED):
+            args.assume(f"{SKIPPED} is without effect, as {WINDOW} is not given", SKIPPED)
+        return None
+    text = args.text(WINDOW).replace(" ", "")
+    sides = SIDES.fullmatch(text)
+    left, right = (int(sides[1]), int(sides[2])) if sides else (0, 1)
+    if left < -1 or right not in (0, -1):
+        because = "it counts the tokens before a query that it sees, and none behind it"
+        args.fault(WINDOW, text, "LEFT,0, such as 127,0, or -1,0 for all", because, f"write {WINDOW} 127,0")
+        return None
+    if left >= 0 and args.has(MLA):
+        because = "latent attention with a window is not modelled yet"
+        args.fault(WINDOW, text, "no window", because, f"remove {WINDOW}")
+        return None
+    return left + 1 or None
+
+
+def _layers(
+    args: Arguments, flag: str, layers: int, by_number: Callable[[int, int], bool], usual: int
+) -> list[bool]:
+    """What a flag says of each layer: by a number, or by a pattern such as ([0]*3+[1]*58)."""
+    text = args.text(flag).replace(" ", "")
+    if text.isdecimal() or not text:
+        step = args.count(flag, usual)
+        return [by_number(layer, step) for layer in range(layers)]
+    order = layers_of(text, layers)
+    if order is None or not any(order):
+        allowed = f"a number, or a pattern of {layers} layers such as ([0]*1+[1]*{layers - 1})"
+        args.fault(flag, text, allowed, "it says of each layer which kind it is", f"write {flag} 1")
+        return [True] * layers
+    return order
+
+
+def layers_of(text: str, layers: int) -> list[bool] | None:
+    """What a pattern says of each of so many layers; None where it is none.
+
+    >>> layers_of("([0]*1+[1,0]*2)", 5), layers_of("[1]*4", 5)
+    ([False, True, False, True, False], None)
+    """
+    parts = [PART.fullmatch(part) for part in text.strip("()").split("+")]
+    order = [digit == "1" for part in parts if part for digit in part[1].split(",") * int(part[2] or 1)]
+    return order if all(parts) and len(order) == layers else None
+
+
+def _block(
+    dense: Block, count: int, kind: tuple[bool, bool], experts: Block | None, window: int | None
+) -> Block:
+    """The blocks of one kind."""
+    sparse, narrow = kind
+    mixer = dense["mixer"]
+    block = dense | {"count": count}
+    if sparse:
+        block["feed_forward"] = experts
+    if narrow and isinstance(mixer, dict):
+        block["mixer"] = mixer | {"window": window}
+    return block
+
+
+def _place(draft: Draft, kinds: list[tuple[bool, bool]], experts: Block | None) -> None:
+    """Lines of the values of all runs: what is wrong with one is told where the script gives it."""
+    args = draft.arguments
+    of_experts = {
+        ("feed_forward", field): args.line(args.first(LINES.get(field, NUMBER), NUMBER))
+        for field in experts or ()
+    }
+    inside = {path[3:]: line for path, line in draft.lines.items() if path[:3] == ("model", "blocks", 0)}
+    for index, (sparse, narrow) in enumerate(kinds):
+        own = inside | (of_experts if sparse else {})
+        own |= {("mixer", "window"): args.line(WINDOW)} if narrow else {}
+        draft.lines |= {("model", "blocks", index, *path): line for path, line in own.items()}
