@@ -251,7 +251,7 @@ def _keep(
     """The prices of items whose seconds lie behind each other; what holds partly scales, and names, there.
 
     It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
-    large ones beside it uncertain, nor one plan of a batch another. No factor, wherever it was fitted, makes
+    large ones beside it uncertain, nor one plan of a batch another. No factor, wherever fitted, makes
     an item faster than its physical bound.
     """
     partly = tuple(one for one in partly if one.log_sigma_factor > 0)
