@@ -134,13 +134,6 @@ def message_seconds(
         if not here.any():
             continue
         link = cluster.tiers[int(index)]
-        curve = None if collective in link.library_fraction else _curve(collective, link, book)
-        if curve is not None:
-            curves[int(index)] = curve
-            extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
-            borrowed[here] = curve.name != collective
-        inner = cluster.tiers[0] if index else None
-        each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
         if index and domain_bytes is not None and collective in ONE_COPY_A_DOMAIN:
             domain = Group(inside=inside[here], nodes=np.ones(int(here.sum())))
             within = message_seconds(collective, size[here], domain, cluster, book)
@@ -148,9 +141,19 @@ def message_seconds(
             sent = _over_network(collective, across, nodes[here], link)
             seconds[here] = np.maximum(sent.alone_s, within.alone_s)
             bound_s[here] = np.maximum(sent.bound_s, within.bound_s)
-        else:
-            terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
-            seconds[here], bound_s[here] = terms.alone_s, terms.bound_s
+            decides = within.alone_s > sent.alone_s
+            curves |= within.curves if decides.any() else {}
+            extrapolated[here], borrowed[here] = within.extrapolated & decides, within.borrowed & decides
+            continue
+        curve = None if collective in link.library_fraction else _curve(collective, link, book)
+        if curve is not None:
+            curves[int(index)] = curve
+            extrapolated[here] = outside(curve, (size[here], inside[here], nodes[here]))
+            borrowed[here] = curve.name != collective
+        inner = cluster.tiers[0] if index else None
+        each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
+        terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
+        seconds[here], bound_s[here] = terms.alone_s, terms.bound_s
     masks = {"extrapolated": extrapolated, "borrowed": borrowed}
     return MessageCost(alone_s=seconds, bound_s=bound_s, tier=tier, curves=curves, **masks)
 
