@@ -174,14 +174,13 @@ def test_experts_stand_in_the_layers_that_the_dump_lists(pattern, kinds):
 def test_a_type_that_is_dumped_as_an_object_is_read():
     types = "\n".join(
         f"  {field}:\n    _call_: false\n    _target_: torch.bfloat16"
-        for field in ("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+        for field in ("exp_avg_dtype", "exp_avg_sq_dtype")
     )
     aware = f"optimizer: adam\n  use_precision_aware_optimizer: true\n{types}"
 
     assert read(("optimizer: adam", aware))["stack"]["optimizer"] == {
         "exp_avg_dtype": "bf16",
         "exp_avg_sq_dtype": "bf16",
-        "fp32_gradients": False,
         "main_parameter_bytes": "2 B",
     }
 

@@ -30,6 +30,7 @@ AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too 
     "expert": "expert_parallel",
 }
 ICI, DCN = "ici_{}_parallelism", "dcn_{}_parallelism"
+BALANCED = "context_parallel_load_balance"
 POLICIES = {
     "full": ("full", ()),
     "minimal": ("none", ()),
@@ -122,6 +123,8 @@ def _degrees(sheet: Sheet) -> int:
         if degree > 1:
             keys = [pattern.format(axis) for axis in axes for pattern in (ICI, DCN)]
             sheet.put(("plan", AXES[axes[0]]), degree, *keys)
+    if sizes["context"] > 1 and not sheet.flag(BALANCED, True):
+        sheet.put(("plan", "context_order"), "contiguous", BALANCED)
     if sizes["tensor_sequence"] > 1:
         sheet.put(("plan", "sequence_parallel"), True, ICI.format("tensor_sequence"))
     shards = sizes["fsdp"] * sizes["expert"]

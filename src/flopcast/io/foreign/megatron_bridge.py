@@ -24,6 +24,7 @@ ACTIVATION = "model.activation_func"  # a name in overrides, a function in dumps
 MIXED = "mixed_precision"
 ENDS = "--first-last-layers-bf16 --num-layers-at-start-in-bf16 {} --num-layers-at-end-in-bf16 {}"
 EIGHT = "--fp8-format hybrid --fp8-recipe "
+USUAL = {"fp8": "tensorwise", "fp4": "nvfp4"}  # recipes of MixedPrecisionConfig's fields
 PRODUCTS = {  # of a recipe's name, behind "bf16" or "fp16" → what it does beside 16 bits
     "_mixed": "",
     "_with_fp8_delayed_scaling_mixed": f"{EIGHT}delayed --fp8-param-gather",
@@ -124,7 +125,9 @@ def _precision(sheet: Sheet, said: Translation) -> None:
         key = f"{section}.{name}"
         if sheet.has(key):
             said.say(f"--{name}-format", key, sheet.raw(key))
-            said.say(f"--{name}-recipe", f"{key}_recipe", sheet.raw(f"{key}_recipe"))
+            recipe = sheet.raw(f"{key}_recipe") or (USUAL[name] if section == MIXED else None)
+            if recipe is not None:
+                said.say(f"--{name}-recipe", f"{key}_recipe", recipe)
 
 
 def _peft(sheet: Sheet) -> None:

@@ -66,7 +66,7 @@ VALUES: Names = {  # a section, its field → the flag with the same value
     "ddp": {"data_parallel_sharding_strategy": "--data-parallel-sharding-strategy"},
     "optimizer": {
         "optimizer": "--optimizer", "sgd_momentum": "--sgd-momentum",
-        "main_grads_dtype": "--main-grads-dtype", "main_params_dtype": "--main-params-dtype",
+        "main_params_dtype": "--main-params-dtype",
         "exp_avg_dtype": "--exp-avg-dtype", "exp_avg_sq_dtype": "--exp-avg-sq-dtype",
     },
     "dist": {},

@@ -27,6 +27,7 @@ OWN = {  # what no config of transformers has: it changes no step
     "no_rope_layer",
     "log_attn_probs", "ring_attn_heads_k_stride", "sliding_window_size", *FAMILIES,
 }  # fmt: skip
+DOCUMENTS = "_use_doc_masking"
 DEGREES = {
     "data_parallel": "parallelism.dp",
     "tensor_parallel": "parallelism.tp",
@@ -116,6 +117,8 @@ def _model(sheet: Sheet) -> None:
         sheet.refuse(f"{key}.moe_config" if experts else key, what, "use a Llama or Qwen2 config")
         return
     told = {name: value for name, value in config.items() if name not in OWN}
+    if config.get(DOCUMENTS):
+        sheet.assume("a sequence is counted as one document", f"{key}.{DOCUMENTS}")
     biased = bool(told.pop("attention_bias", False))
     window = config.get("sliding_window_size") if family == "qwen2" else None
     lines = {path[2:]: line for path, line in sheet.document.lines.items() if path[:2] == CONFIG}

@@ -22,7 +22,7 @@ DEGREES = {  # of the plan → without its section
     "pipeline_parallel": "pipeline_parallel_degree",
 }
 REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree"
-OLD_SHARD = "training.data_parallel_degree"
+OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
 SECTIONS = ("parallelism", "experimental", "training")
 EVERY_SECOND = "2"
 ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
@@ -88,7 +88,8 @@ def _degrees(sheet: Sheet) -> int:
     if shards < 0 or sheet.asked.devices:
         shards = max(ranks // share // replicas, 1)
     sheet.put(("plan", "data_parallel"), replicas * shards, shard_key)
-    sharded = shards > 1 or sizes["context_parallel"] > 1
+    whole = sheet.choice(OLD_TYPE, {"fsdp": "", "ddp": "ddp"}, "")  # of releases before degrees of both
+    sharded = not whole and (shards > 1 or sizes["context_parallel"] > 1)
     sheet.put(("plan", "zero"), 3 if sharded else 0, shard_key)
     if sharded and replicas > 1:
         sheet.put(("plan", "data_shard"), shards, key_of(sheet, REPLICATE))
@@ -173,9 +174,8 @@ def _recompute(sheet: Sheet) -> None:
 
 def _precision(sheet: Sheet) -> str:
     """bf16, or the recipe of the converter that swaps linears."""
-    for key in ("training.mixed_precision_param", "training.dtype"):
-        if sheet.raw(key) == "float32" and key == "training.mixed_precision_param":
-            sheet.refuse(key, "training in fp32", 'write "bfloat16"')
+    if sheet.raw(wide := "training.mixed_precision_param") == "float32":
+        sheet.refuse(wide, "training in fp32", 'write "bfloat16"')
     converters = str(sheet.raw("model.converters") or "") + str(
         sheet.raw("model_converters.converters") or ""
     )

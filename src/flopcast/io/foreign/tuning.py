@@ -33,13 +33,9 @@ OPTIMIZERS = {
     ),
 }  # fmt: skip
 STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
-STRATEGIES = {
-    "full_shard": "3",
-    "shard_grad_op": "2",
-    "no_shard": "0",
-    "hybrid_shard": "hybrid",
-    "hybrid_shard_zero2": "2",
-}
+STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
+STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
+KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,29 +174,38 @@ def _sharding(sheet: Sheet, replicas: int, micro: int, precision: str) -> object
     if not has_fsdp:
         sheet.put(("plan", "zero"), 0)
         return "pytorch-ddp"
-    _fsdp(sheet, fsdp, replicas)
-    compiled = sheet.raw("torch_compile") is True
-    return "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
+    keeps = _fsdp(sheet, fsdp, replicas)
+    base = "torch-fsdp2-compiled" if sheet.raw("torch_compile") is True else "torch-fsdp2"
+    return {"base": base, "sharding": {"gathers": "every_micro_batch"}} if keeps else base
 
 
-def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> None:
-    """What FSDP shards, over which ranks, and whether it offloads."""
+def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> bool:
+    """What FSDP shards, over which ranks, and whether it offloads.
+
+    Returns
+    -------
+    bool
+        Whether parameters that were gathered for the forward stay for the backward pass.
+
+    References
+    ----------
+    PyTorch: `ShardingStrategy` of FSDP, `reshard_after_forward` of fully_shard.
+    """
     offload = sheet.first("fsdp_config.fsdp_offload_params", "fsdp_config.offload_params")
     strategy = sheet.first("fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy")
-    named = next((STRATEGIES[word] for word in words if word in STRATEGIES), "3")
-    zero = sheet.choice(strategy, STRATEGIES, named)
+    named = next((STRATEGIES[word] for word in words if word in STRATEGIES), "full_shard")
+    kind = sheet.choice(strategy, STRATEGIES, named)
     group = _shard_group(sheet, replicas)
-    if zero == "hybrid":
-        zero, group = "3", group or 8
-        sheet.assume(f"hybrid_shard: groups of {group} devices, a node's", strategy)
+    if kind.startswith("hybrid"):
+        group = group or 8
+        sheet.assume(f"{kind}: groups of {group} devices, a node's", strategy)
     again = sheet.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
-    if sheet.raw(again) is False:
-        zero = "2"
-    sheet.put(("plan", "zero"), int(zero), again if zero == "2" else strategy, "fsdp", strategy)
+    sheet.put(("plan", "zero"), 0 if kind == "no_shard" else 3, strategy, "fsdp")
     if group and group < replicas:
         sheet.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
     if sheet.flag(offload) or "offload" in words:
         sheet.put(("plan", "offload"), True, offload, "fsdp")
+    return kind in KEEPING or (kind != "no_shard" and sheet.raw(again) is False)
 
 
 def _shard_group(sheet: Sheet, replicas: int) -> int:

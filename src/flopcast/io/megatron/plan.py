@@ -14,6 +14,7 @@ GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}
 EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather", "all_gather": "all_gather"}
 SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+STRATEGY = "--data-parallel-sharding-strategy"  # of Megatron-FSDP
 ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
 MODULES_FLAG = "--recompute-modules"
@@ -142,9 +143,13 @@ def _zero(draft: Draft) -> None:
         because = "without a shard there is nothing to gather"
         fix = f"add {distributed}"
         args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
-    if args.has(*sharded):
-        fsdp = int(args.choice("--data-parallel-sharding-strategy", SHARDING, "3"))
-        zero = max(zero, fsdp)
+    strategy = int(args.choice(STRATEGY, SHARDING, "0"))
+    if args.has("--use-torch-fsdp2"):
+        zero = 3
+    elif args.has(*sharded):
+        zero = max(zero, strategy)
+        if not args.has(STRATEGY):
+            args.assume(f"{STRATEGY} no_shard, Megatron-Core's default: nothing is sharded by it")
     if args.has("--deepspeed"):
         if not args.has("--zero-stage"):
             args.assume("ZeRO stage 1, as the file of DeepSpeed's settings is not read", "--deepspeed")
