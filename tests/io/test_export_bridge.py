@@ -159,10 +159,20 @@ def test_a_library_that_carries_tokens_is_overridden():
     assert again(job).stack.experts.dispatcher == "hybridep"
 
 
-def test_adapters_are_no_overrides_here():
+def test_adapters_of_fused_matrices_come_back_and_others_are_refused():
+    """peft/lora.py: target_modules are linear_qkv, linear_proj, linear_fc1, linear_fc2."""
     job = job_in(FOREIGN / "megatron-bridge" / "llama31_8b_lora.yaml")
+    apart = job_in(FOREIGN / "llama-factory" / "llama3_lora_sft.yaml")
 
-    assert any(field.startswith("model.adapters") for field in refused(job))
+    written = yaml.safe_load(text_of(job))["peft"]
+
+    assert written == {"dim": 16, "dropout": 0.0, "target_modules": ["linear_qkv", "linear_proj"]}
+    assert again(job).model.adapters == job.model.adapters
+    assert any(field.startswith("model.adapters") for field in refused(apart))
+
+
+def test_a_job_without_adapters_switches_a_recipes_off():
+    assert yaml.safe_load(text_of(job_with("llama-3-8b")))["peft"] is None
 
 
 def test_other_software_and_a_lost_type_of_gradients_are_told():

@@ -23,6 +23,7 @@ from flopcast.io.exports.megatron_plan import plan_flags, stack_flags
 from flopcast.io.exports.same_job import checked
 from flopcast.io.foreign.bridge_stack import BASE
 from flopcast.io.foreign.kinds import parsed, read_kind
+from flopcast.io.foreign.megatron_bridge import TARGETS
 from flopcast.io.foreign.megatron_words import OFF, ON, VALUES
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.megatron.kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
@@ -30,6 +31,7 @@ from flopcast.io.megatron.plan import MODULES_FLAG
 from flopcast.io.yaml_text import Document
 from flopcast.layers.attention import Attention
 from flopcast.spec.job import Job
+from flopcast.spec.model import Model
 
 NAME, TARGET = "overrides.yaml", "Megatron-Bridge's overrides"
 SECTIONS = ("train", "ddp", "optimizer", "dist")  # of fields that are not the model's
@@ -64,7 +66,7 @@ ACTIVATIONS = {  # its function, and whether it gates
     "relu2": ("squared_relu", False),
     "gelu": ("gelu", False),
 }
-Overrides = dict[str, dict[str, object] | str]
+Overrides = dict[str, dict[str, object] | str | None]
 
 
 def export_megatron_bridge(job: Job) -> Exported:
@@ -88,10 +90,10 @@ def export_megatron_bridge(job: Job) -> Exported:
     words = " ".join(shlex.quote(word) for word in _words(overrides))
     lines = [f"# {job.model.name} on {job.cluster.num_devices} devices; as words: {words}"]
     for section, value in overrides.items():
-        if isinstance(value, str):
-            lines.append(f"{section}: {value}")
-        else:
+        if isinstance(value, dict):
             lines += [f"{section}:", *(f"  {key}: {json.dumps(one)}" for key, one in value.items())]
+        else:
+            lines.append(f"{section}: {value or 'null'}")
     lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
     foreign = f"the stack {job.stack.label} is not Megatron-Bridge: the overrides run {BASE}"
     notes = [
@@ -116,8 +118,8 @@ def _words(overrides: Overrides) -> list[str]:
     """
     words = []
     for section, value in overrides.items():
-        if isinstance(value, str):
-            words.append(f"{section}={value}")
+        if not isinstance(value, dict):
+            words.append(f"{section}={value or 'null'}")
             continue
         for key, one in value.items():
             plain = isinstance(one, str) and one.replace("_", "").isalnum()
@@ -139,7 +141,16 @@ def _overrides(job: Job) -> Overrides:
     if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
         sections["ddp"]["grad_reduce_in_fp32"] = True
     sections["dataset"]["sequence_length"] = job.batch.sequence_length
-    return {"mixed_precision": _recipe(job), **sections}
+    return {"mixed_precision": _recipe(job), "peft": _adapters(job.model), **sections}
+
+
+def _adapters(model: Model) -> dict[str, object] | None:
+    """Adapters by the modules that they stand beside; those that Bridge has not are found by the check."""
+    if model.adapters is None:
+        return None
+    modules = {target: name for name, target in TARGETS.items()}
+    named = [modules[target] for target in model.adapters.targets if target in modules]
+    return {"dim": model.adapters.rank, "dropout": model.adapters.dropout, "target_modules": named}
 
 
 def _said(job: Job) -> dict[str, object]:

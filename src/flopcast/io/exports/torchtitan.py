@@ -10,9 +10,10 @@ import json
 from itertools import accumulate
 
 from flopcast.errors import SpecError
+from flopcast.io import catalog
 from flopcast.io.exports.exported import Exported, text_file, unsaid
 from flopcast.io.exports.megatron_model import word_of
-from flopcast.io.exports.same_job import checked, has_experts
+from flopcast.io.exports.same_job import canonical_model, checked, has_experts
 from flopcast.io.foreign.kinds import parsed, read_kind
 from flopcast.io.foreign.names import FLAVOURS
 from flopcast.io.foreign.sheet import Asked
@@ -74,7 +75,7 @@ def _read(text: bytes, devices: int) -> Document:
 def _settings(job: Job) -> Settings:
     """Sections and keys."""
     plan = job.plan
-    name, _, flavour = word_of(FLAVOURS, job.model.name).partition("/")
+    name, _, flavour = _flavour(job).partition("/")
     if not flavour:
         said = ", ".join(sorted(set(FLAVOURS.values())))
         raise SpecError([unsaid("model.name", job.model.name, said, TARGET, "export another way")])
@@ -95,6 +96,22 @@ def _settings(job: Job) -> Settings:
     if job.stack.name == "torch-fsdp2-compiled":
         found["compile"] = {"enable": True}
     return found | _precision(plan, found)
+
+
+def _flavour(job: Job) -> str:
+    """The model as torchtitan calls it: by its name, or as one that is the same but for it; else "".
+
+    Adapters are no part of a flavour: they are found by the check.
+    """
+    named = word_of(FLAVOURS, job.model.name)
+    if named in FLAVOURS:
+        return named
+    own = canonical_model(job) | {"adapters": None}
+    known = {
+        flavour: canonical_model(job.model_copy(update={"model": catalog.model(name)}))
+        for flavour, name in FLAVOURS.items()
+    }
+    return next((flavour for flavour, model in known.items() if model == own), "")
 
 
 def _precision(plan: Plan, found: Settings) -> Settings:
