@@ -215,11 +215,12 @@ class Arguments:
         `--num-experts 1` is a dense model, `--mtp-num-layers 1` is not one without further layers.
         """
         none = ("0", "0.0") if flag in ONLY_ZERO_MEANS_NONE else MEANS_NONE
-        if self.text(flag) in none and self.words(flag):
+        replaced = "replaced by" in REFUSED[flag]
+        if self.text(flag) in none and self.words(flag) and not replaced:
             return
         because = f"{REFUSED[flag]} is not modelled yet"
         fix = f"remove {flag}, or describe the job in YAML"
-        if "replaced by" in REFUSED[flag]:
+        if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
         self.fault(flag, self.text(flag) or True, "a script without it", because, fix)
 
