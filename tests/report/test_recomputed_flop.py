@@ -1,5 +1,6 @@
 """FLOP that recompute repeats, by method and by module, against the model's own forward."""
 
+import numpy as np
 import pytest
 from conftest import make_job
 
@@ -66,3 +67,48 @@ def test_a_recomputed_mlp_repeats_its_linears_the_second_only_where_it_runs_to_t
 
 def test_norms_that_run_again_repeat_no_flop():
     assert recomputed_flop(gpt3("selective:layernorm"), causal=False) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["sliding", "chunked"])
+@pytest.mark.parametrize(("causal", "sides"), [(True, 1), (False, 2)])
+def test_of_scores_inside_of_a_window_only_those_are_repeated_that_a_mask_holds(kind, causal, sides):
+    """Counted pair by pair; without the mask the same on the other side of a query."""
+    length, window = 512, 64
+    block = {"count": 3, "mixer": {"heads": 16, "window": window, "window_kind": kind}}
+    model = {
+        "hidden": 1024,
+        "vocabulary": 1024,
+        "blocks": [block | {"feed_forward": {"ffn_hidden": 4096}}],
+    }
+    job = make_job(
+        model=model,
+        batch={"sequence_length": length},
+        stack="megatron-core",
+        plan="dp=8 gbs=16 recompute=selective precision=bf16",
+    )
+    query, key = np.indices((length, length))
+    near = query - key < window if kind == "sliding" else query // window == key // window
+    far = length - window if kind == "sliding" else 0  # pairs just outside, on the other edge of the band
+    pairs = ((key <= query) & near).sum() - length / 2 + far / 2  # an edge takes half of what lies on it
+
+    expected = sides * 4 * 1024 * pairs * 3 * 16
+    assert recomputed_flop(job, causal) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "until", "products"),
+    [
+        ("materialised", "end", 2),
+        ("materialised", "kept", 1),  # contexts end the checkpoint: what they read is enough
+        ("materialised", "read", 1),
+        ("flash", "end", 2),
+        ("flash", "kept", 2),  # one kernel is repeated whole
+    ],
+)
+def test_scores_and_contexts_are_repeated_as_far_as_their_kernels_and_checkpoints_reach(
+    kernel, until, products
+):
+    job = gpt3("selective", attention_kernel=kernel, recompute_until=until)
+
+    each = 2 * LENGTH**2 * HIDDEN * LAYERS * job.plan.global_batch
+    assert recomputed_flop(job, causal=False) == pytest.approx(products * each, rel=1e-12)
