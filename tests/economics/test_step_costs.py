@@ -101,6 +101,49 @@ def test_slopes_of_energy_and_money_by_times_are_those_of_finite_differences(kin
         assert share == pytest.approx(math.log(after.value / before.value) / NUDGE, abs=2e-3)
 
 
+MIXTURE = {
+    "hidden": 1024,
+    "vocabulary": 32000,
+    "blocks": [
+        {
+            "count": 8,
+            "mixer": {"heads": 16},
+            "feed_forward": {"num_experts": 8, "top_k": 2, "expert_hidden": 4096},
+        }
+    ],
+}
+HIDING = {"base": "megatron-core", "gradients": {"overlap": True}}
+
+
+@pytest.mark.parametrize(
+    "plan", ["dp=64 ep=8 gbs=64 precision=bf16", "dp=32 pp=2 ep=8 gbs=64 precision=bf16"]
+)
+@pytest.mark.parametrize("family", ["gemm_level", "memory_level", "fabric[infiniband]", "exchange"])
+def test_where_reductions_stick_out_slopes_of_energy_miss_no_more_than_what_hides_the_rest(plan, family):
+    """Slower kernels hide more of a reduction, which a slope of what sticks out does not know."""
+    job = make_job(model=MIXTURE, cluster="dgx-a100:8", stack=HIDING, plan=plan)
+    report = reported(job)
+    name = next(f.name for f in report.factors if f.name.startswith(family))
+    slow = Site(factors=(SiteFactor(name=name, ratio=math.exp(NUDGE)),))
+
+    nudged = reported(job.model_copy(update={"site": slow}))
+
+    step_j = report.cost.energy.step_j
+    share = {f.name: f.share for f in step_j.factors}[name]
+    true = math.log(nudged.cost.energy.step_j.value / step_j.value) / NUDGE
+    reductions = sum(
+        share.path_s for share in report.timeline.mean_shares if share.item and share.item.stream == "dp"
+    )
+    device = job.cluster.node.device
+    extra_w = drawn_w(device.power.communication, device, Site()) - drawn_w(
+        device.power.waiting, device, Site()
+    )
+    drawn_share = reductions * extra_w / (report.step_time_s * report.cost.energy.device_power_w.value)
+    assert reductions > 0
+    assert share == pytest.approx(true, abs=drawn_share)
+    assert (share - true) * (1 if family.startswith("fabric") else -1) <= 1e-4
+
+
 @pytest.mark.parametrize("kind", POWER_CLASSES)
 def test_slopes_of_energy_by_powers_are_those_of_finite_differences(kind):
     report = report_of("pipeline")

@@ -75,11 +75,7 @@ def test_of_scores_inside_of_a_window_only_those_are_repeated_that_a_mask_holds(
     """Counted pair by pair; without the mask the same on the other side of a query."""
     length, window = 512, 64
     block = {"count": 3, "mixer": {"heads": 16, "window": window, "window_kind": kind}}
-    model = {
-        "hidden": 1024,
-        "vocabulary": 1024,
-        "blocks": [block | {"feed_forward": {"ffn_hidden": 4096}}],
-    }
+    model = {"hidden": 1024, "vocabulary": 1024, "blocks": [block | {"feed_forward": {"ffn_hidden": 4096}}]}
     job = make_job(
         model=model,
         batch={"sequence_length": length},
