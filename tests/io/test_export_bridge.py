@@ -171,6 +171,23 @@ def test_adapters_of_fused_matrices_come_back_and_others_are_refused():
     assert any(field.startswith("model.adapters") for field in refused(apart))
 
 
+@pytest.mark.parametrize(
+    ("plan", "waits"),
+    [
+        ("dp=4 pp=4 gbs=64 zero=1", True),
+        ("dp=4 pp=4 vpp=2 gbs=64 zero=1", False),
+        ("dp=16 gbs=64 zero=1", None),
+    ],
+)
+def test_only_interleaved_stages_are_told_not_to_wait_for_transfers(plan, waits):
+    """schedules.py: plain 1F1B refuses overlap_p2p_comm; it and batch_p2p_comm exclude each other."""
+    written = yaml.safe_load(text_of(job_with("llama-3-8b", plan, "megatron-bridge")))
+
+    switches = [written["model"].get(name) for name in ("batch_p2p_comm", "overlap_p2p_comm")]
+    assert switches == [waits, None if waits is None else not waits]
+    assert written["comm_overlap"] is None
+
+
 def test_a_job_without_adapters_switches_a_recipes_off():
     assert yaml.safe_load(text_of(job_with("llama-3-8b")))["peft"] is None
 

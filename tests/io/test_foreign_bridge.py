@@ -152,6 +152,40 @@ def test_overlaps_that_are_asked_for_are_laid_over_those_of_ddp(section, changes
     assert {name: found[name] for name in changes} == changes
 
 
+PIPED = [("  pipeline_model_parallel_size: 1", "  pipeline_model_parallel_size: 4")]
+CHUNKED = [
+    *PIPED,
+    ("  virtual_pipeline_model_parallel_size: null", "  virtual_pipeline_model_parallel_size: 2"),
+]
+WINDOW = "window_size: null"
+
+
+@pytest.mark.parametrize(
+    ("changes", "transfers"),
+    [
+        (PIPED, "batched"),
+        ([*PIPED, ("comm_overlap: null", "comm_overlap: {tp_comm_overlap: false}")], "batched"),
+        (CHUNKED, None),
+        ([*CHUNKED, (WINDOW, "overlap_p2p_comm: true")], "overlapped"),
+        ([*CHUNKED, (WINDOW, "overlap_p2p_comm: false")], "batched"),
+        ([*CHUNKED, ("comm_overlap: null", "comm_overlap: {tp_comm_overlap: false}")], "overlapped"),
+        ([*CHUNKED, ("comm_overlap: null", "comm_overlap: {overlap_p2p_comm: false}")], "batched"),
+    ],
+)
+def test_stages_that_are_not_interleaved_wait_for_their_transfers(changes, transfers):
+    found = read(*changes, devices=32)["stack"].get("pipeline", {})
+
+    assert found.get("transfers") == transfers
+
+
+def test_overlap_of_transfers_without_interleaved_stages_is_refused():
+    text = DUMP.replace(*PIPED[0]).replace(WINDOW, "overlap_p2p_comm: true")
+
+    (fault,) = told(text, "dump.yaml", 32)
+
+    assert (fault.field, fault.fix) == ("model.overlap_p2p_comm", "write model.overlap_p2p_comm: false")
+
+
 @pytest.mark.parametrize(
     ("pattern", "kinds"),
     [

@@ -141,7 +141,12 @@ def _overrides(job: Job) -> Overrides:
     if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
         sections["ddp"]["grad_reduce_in_fp32"] = True
     sections["dataset"]["sequence_length"] = job.batch.sequence_length
-    return {"mixed_precision": _recipe(job), "peft": _adapters(job.model), **sections}
+    if job.plan.pipeline_parallel > 1:
+        waits = job.stack.pipeline.transfers != "overlapped" or job.plan.virtual_stages == 1
+        sections["model"] |= {"overlap_p2p_comm": not waits, "batch_p2p_comm": waits}
+    # a recipe's overlaps would be laid over what is said here
+    switched_off: Overrides = {"comm_overlap": None, "peft": _adapters(job.model)}
+    return {"mixed_precision": _recipe(job), **switched_off, **sections}
 
 
 def _adapters(model: Model) -> dict[str, object] | None:

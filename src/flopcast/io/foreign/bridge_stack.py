@@ -126,13 +126,16 @@ def _overlapped(sheet: Sheet) -> dict[str, object]:
 def _transfers(sheet: Sheet) -> str:
     """Whether stages wait for a transfer, "" where the file does not say.
 
-    With overlaps, interleaved stages do not and others do, unless it is told.
+    Only interleaved stages may not wait (megatron/core/pipeline_parallel/schedules.py); with overlaps they
+    do not unless it is told.
     """
-    key = f"{OVERLAP}.overlap_p2p_comm"
-    if sheet.below(OVERLAP):
-        return WAITS[sheet.flag(key, _plan(sheet, "virtual_stages") > 1)]
-    key = "model.overlap_p2p_comm"
-    return WAITS[sheet.flag(key)] if sheet.has(key) else ""
+    key = f"{OVERLAP}.overlap_p2p_comm" if sheet.below(OVERLAP) else "model.overlap_p2p_comm"
+    if _plan(sheet, "virtual_stages") == 1:
+        if sheet.flag(key):
+            because = "Megatron-Core overlaps transfers of interleaved stages alone"
+            sheet.fault(key, "false where a stage has one chunk", because, f"write {key}: false")
+        return WAITS[False]
+    return WAITS[sheet.flag(key, True)] if sheet.below(OVERLAP) or sheet.has(key) else ""
 
 
 def _cuts_messages(sheet: Sheet) -> bool:
