@@ -184,6 +184,17 @@ adapter qlora
 @ llama3_70b_zero3_inline.yaml gpus=32
 deepspeed.zero_optimization.stage 2
 deepspeed.zero_optimization.reduce_bucket_size 1000000
+deepspeed.zero_optimization.overlap_comm false
+deepspeed.zero_optimization.mics_shard_size 8
+deepspeed.train_batch_size 128
+deepspeed.train_micro_batch_size_per_gpu 2
+deepspeed.gradient_accumulation_steps 4
+deepspeed.optimizer.type SGD
+deepspeed.communication_data_type fp32
+deepspeed.bf16.enabled false
+deepspeed.fp16.enabled true
+deepspeed.sequence_parallel_size 2
+deepspeed.tensor_parallel.autotp_size 2
 @ llama31_8b_full_fsdp.yaml gpus=8 bf16=false
 fp16 true
 float16 true

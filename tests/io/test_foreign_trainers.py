@@ -97,6 +97,14 @@ def test_settings_of_deepspeed_inside_the_file_are_read_as_its_own_file_is(small
         ({"zero_optimization": {"stage": 5}}, f"{ZERO}.stage"),
         ({"zero_optimization": {"zero_quantized_gradients": True}}, f"{ZERO}.zero_quantized_gradients"),
         ({"train_micro_batch_size_per_gpu": 7}, "train_micro_batch_size_per_gpu"),
+        ({"gradient_accumulation_steps": 7}, "gradient_accumulation_steps"),
+        ({"train_batch_size": 7}, "train_batch_size"),
+        ({"fp16": {"enabled": True}}, "fp16.enabled"),
+        ({"bf16": {"enabled": False}}, "bf16.enabled"),
+        ({"bfloat16": {"enabled": False}}, "bfloat16.enabled"),
+        ({"optimizer": {"type": "OneBitAdam"}}, "optimizer.type"),
+        ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel.autotp_size"),
+        ({"sequence_parallel_size": 2}, "sequence_parallel_size"),
     ],
 )  # fmt: skip
 def test_faults_of_settings_inside_the_file_are_told(small, settings, field):
@@ -146,6 +154,40 @@ def test_sets_of_shards_and_their_ranks_are_the_data_parallel_ranks(given, group
 @pytest.mark.parametrize("given", [{"dp_replicate_size": 3}, {"dp_replicate_size": 4, "dp_shard_size": 4}])
 def test_sets_of_shards_that_leave_ranks_over_are_told(given):
     assert faults(AXOLOTL, fsdp_config={"reshard_after_forward": True}, **given) == ["dp_replicate_size"]
+
+
+@BOTH
+def test_settings_that_agree_with_the_trainers_are_no_fault(small):
+    said = data_of_batch(read(small))
+    settings = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}} | said
+
+    assert faults(small, deepspeed=settings) == []
+
+
+def data_of_batch(data):
+    """A batch as DeepSpeed says it."""
+    plan = data["plan"]
+    steps = plan["global_batch"] // plan["micro_batch"] // plan["data_parallel"]
+    micro = {"train_micro_batch_size_per_gpu": plan["micro_batch"]}
+    return micro | {"gradient_accumulation_steps": steps, "train_batch_size": plan["global_batch"]}
+
+
+@BOTH
+@pytest.mark.parametrize(("kind", "optimizer"), [("SGD", "sgd_momentum"), ("Adam8bit", "adamw_8bit")])
+def test_an_optimizer_of_the_engine_takes_the_place_of_the_trainers(small, kind, optimizer):
+    settings = {"optimizer": {"type": kind}, "zero_optimization": {"stage": 1}}
+
+    assert read(small, deepspeed=settings)["plan"]["optimizer"] == optimizer
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "told"), [({}, True), ({"deepspeed": "zero3.json"}, True), ({"fsdp": ["full_shard"]}, False)]
+)
+def test_compiled_kernels_are_told_where_the_stack_has_eager_ones(small, given, told):
+    notes = read(small, torch_compile=True, **given)["assumptions"]
+
+    assert any("counted as eager" in note for note in notes) is told
 
 
 def test_a_compiled_model_has_the_compiled_stack():

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
 from flopcast.io import catalog
+from flopcast.io.foreign.deepspeed_inside import STAGE
 from flopcast.io.foreign.keys import Keys, covered, keys_of
 from flopcast.io.foreign.names import FLAVOURS, catalogue_name
 from flopcast.io.foreign.sheet import MOST, Asked, Sheet
 from flopcast.io.foreign.torchtitan_stages import dealt
-from flopcast.io.foreign.tuning import STAGE, TARGETS
+from flopcast.io.foreign.tuning import TARGETS
 from flopcast.io.yaml_text import read_yaml
 
 LAWS = settings(max_examples=60)

@@ -1,20 +1,18 @@
 """What trainers on top of transformers have in common: batch, sharding, adapters, precision.
 
 Answers: what do these keys ask for, whichever trainer's they are?
-Elsewhere: how each trainer calls them (axolotl.py, llama_factory.py), DeepSpeed's own (deepspeed.py).
+Elsewhere: how each trainer calls them (axolotl.py, llama_factory.py), DeepSpeed's settings inside their
+files (deepspeed_inside.py).
 
 Lengths of sequences are not known from such a file: each is counted as long as the longest is.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flopcast.io import catalog
-from flopcast.io.foreign import deepspeed
-from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.deepspeed_inside import Batch, read_inside
 from flopcast.io.foreign.sheet import AUTO, Sheet
-from flopcast.io.yaml_text import Document
 from flopcast.layers.adapters import FUSED, linears
 
 TARGETS = {  # a module's name in transformers → which linear it is
@@ -32,7 +30,6 @@ OPTIMIZERS = {
         "paged_adamw_32bit", "paged_adamw", "adamw_torch_npu_fused", "adamw_torch_xla",
     ),
 }  # fmt: skip
-STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
 KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until the backward pass used them
@@ -69,7 +66,7 @@ def read_training(sheet: Sheet, names: Names) -> None:
     precision = _precision(sheet)
     sheet.put(("plan", "precision"), precision, "fp8", "fp16", "bf16")
     _optimizer(sheet, names.optimizer)
-    sheet.put(("stack",), _sharding(sheet, replicas, micro, precision))
+    sheet.put(("stack",), _sharding(sheet, replicas, Batch(micro, steps, replicas), precision))
 
 
 def read_adapters(sheet: Sheet, rank_key: str, targets_key: str, every: bool, quantised: str) -> None:
@@ -162,7 +159,7 @@ def _optimizer(sheet: Sheet, key: str) -> None:
         sheet.put(("plan", "optimizer"), found, key)
 
 
-def _sharding(sheet: Sheet, replicas: int, micro: int, precision: str) -> object:
+def _sharding(sheet: Sheet, replicas: int, batch: Batch, precision: str) -> object:
     """DeepSpeed, FSDP, or neither: the plan's sharding, and the stack."""
     fsdp = [word for text in sheet.texts("fsdp") for word in text.lower().split()]
     has_fsdp = bool(fsdp) or sheet.below("fsdp_config") or sheet.has("dp_shard_size")
@@ -170,13 +167,21 @@ def _sharding(sheet: Sheet, replicas: int, micro: int, precision: str) -> object
     if has_fsdp and has_deepspeed:
         sheet.fault("deepspeed", "DeepSpeed or FSDP", "each shards its own way", "remove one", "meets fsdp")
     if has_deepspeed:
-        return _deepspeed(sheet, micro, precision)
+        _tell_compiled(sheet)
+        return read_inside(sheet, batch, precision)
     if not has_fsdp:
         sheet.put(("plan", "zero"), 0)
+        _tell_compiled(sheet)
         return "pytorch-ddp"
     keeps = _fsdp(sheet, fsdp, replicas)
     base = "torch-fsdp2-compiled" if sheet.raw("torch_compile") is True else "torch-fsdp2"
     return {"base": base, "sharding": {"gathers": "every_micro_batch"}} if keeps else base
+
+
+def _tell_compiled(sheet: Sheet) -> None:
+    """Compiled kernels where the stack knows eager ones alone."""
+    if sheet.raw("torch_compile") is True:
+        sheet.assume("kernels are counted as eager, not as compiled", "torch_compile")
 
 
 def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> bool:
@@ -217,62 +222,3 @@ def _shard_group(sheet: Sheet, replicas: int) -> int:
         allowed = f"sets · ranks of each = {replicas} data-parallel ranks"
         sheet.fault("dp_replicate_size", allowed, because, f"write {max(replicas // (group or 1), 1)}")
     return group
-
-
-def _deepspeed(sheet: Sheet, micro: int, precision: str) -> object:
-    """DeepSpeed's settings that stand in the file, or what the name of another file tells.
-
-    No other file is opened.
-    """
-    if sheet.below("deepspeed"):
-        return _inline(sheet, micro, precision)
-    path = sheet.text("deepspeed")
-    found = STAGE.search(path.replace("\\", "/").rpartition("/")[2])
-    if not found:
-        because = "no other file is opened, and its name tells no ZeRO stage"
-        fix = "put the file's content in place of its path"
-        if not sheet.faulty("deepspeed"):
-            sheet.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
-        return "deepspeed-zero"
-    stage = int(found[1])
-    sheet.assume(f"ZeRO stage {stage} by the name {path}, which is not opened", "deepspeed")
-    sheet.put(("plan", "zero"), stage, "deepspeed")
-    if "offload" in path.lower():
-        sheet.put(("plan", "offload"), True, "deepspeed")
-    changes: dict[str, object] = {"gradients": {"dtype": precision_bytes(precision), "overlap": True}}
-    return {"base": "deepspeed-zero"} | changes
-
-
-def precision_bytes(precision: str) -> str:
-    """The 16-bit type of gradients under a precision."""
-    return "fp16" if precision == "fp16" else "bf16"
-
-
-def _inline(sheet: Sheet, micro: int, precision: str) -> object:
-    """DeepSpeed's settings inside the file, read as its own file is."""
-    whole: Mapping[str, object] = sheet.document.data if isinstance(sheet.document.data, dict) else {}
-    lines = {path[1:]: line for path, line in sheet.document.lines.items() if path[:1] == ("deepspeed",)}
-    inner = Sheet(
-        Document(sheet.document.name, whole["deepspeed"], lines), keys_of("deepspeed"), sheet.asked
-    )
-    stage = deepspeed.read_sharding(inner)
-    changes = deepspeed.stack_changes(inner, stage, precision_bytes(precision))
-    said = inner.raw(deepspeed.MICRO)
-    if said not in (None, AUTO, micro):
-        inner.fault(deepspeed.MICRO, f'"auto", or {micro}', "the trainer says it too", 'write "auto"')
-    for path, value in _leaves(inner.data):
-        sheet.put(path, value)
-    sheet.lines |= inner.lines
-    sheet.problems += inner.problems
-    sheet.assumptions += inner.assumptions
-    return {"base": "deepspeed-zero"} | changes
-
-
-def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:
-    """Values of a document with two levels."""
-    return [
-        ((part, name), value)
-        for part, inner in data.items()
-        if isinstance(inner, dict)
-        for name, value in inner.items()
-    ]

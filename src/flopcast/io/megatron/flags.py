@@ -121,6 +121,8 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--num-layers-in-first-pipeline-stage": "stages are counted as equally full",
     "--num-layers-in-last-pipeline-stage": "stages are counted as equally full",
     "--standalone-embedding-stage": "the embedding is counted on the first stage",
+    "--reset-attention-mask": "documents of a sequence are counted as one",
+    "--extra-vocab-size": "the vocabulary is counted without it",
     "--pp-partition-method": "layers are dealt out to stages as the stack does",
     "--microbatch-group-size-per-virtual-pipeline-stage": "groups are as large as the pipeline is deep",
     "--overlap-p2p-communication-warmup-flush": "transfers overlap as in the steady state",
@@ -176,7 +178,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --embedding-init-method-std --enable-experimental --enable-ft-package --calc-ft-timeouts
     --end-weight-decay --eod-mask-loss --error-injection-rate --error-injection-type
     --exit-duration-in-mins --exit-interval --exit-on-missing-checkpoint --exit-signal-handler
-    --extra-vocab-size --finetune --full-validation
+    --finetune --full-validation
     --hierarchical-context-parallel-sizes --high-priority-stream-groups --hysteresis --init-method-std
     --init-method-xavier-uniform --initial-loss-scale --iterations-to-skip --kill-switch-path
     --layernorm-epsilon --lazy-mpu-init --legacy-tokenizer --load --load-main-params-from-ckpt
@@ -194,7 +196,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --override-opt-param-scheduler --override-opt_param-scheduler --per-split-data-args-path
     --persistent-save-interval --pipeline-model-parallel-comm-backend --pipeline-model-parallel-split-rank
     --pretrained-checkpoint --record-memory-history --relative-attention-max-distance
-    --relative-attention-num-buckets --repeated-dataloader --rerun-mode --reset-attention-mask
+    --relative-attention-num-buckets --repeated-dataloader --rerun-mode
     --reset-position-ids --reset-progress --result-rejected-tracker-filename --return-data-index
     --reweight-loss-based-on-position-frequency --rope-scaling-factor --rope-type --rotary-base
     --rotary-interleaved --rotary-seq-len-interpolation-factor --run-workload-inspector-server
