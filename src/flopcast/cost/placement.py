@@ -25,6 +25,7 @@ import numpy as np
 from flopcast.dtypes import ONE, Counts, Integers, constant
 from flopcast.errors import InternalError
 from flopcast.spec.plan import Plans
+from flopcast.spec.rows import Alike, alike
 
 EXPERT_AXES = ("etp", "ep", "expert_dp")  # the closest ranks first
 SHARD_AXES = ("dp_shard", "dp_replicate", "expert_dp_shard", "expert_dp_replicate")
@@ -206,14 +207,28 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
     order there are several, which may begin anywhere on a node. Their places repeat, so that only blocks
     that begin at different places are looked at.
     """
+    stride, blocks = (int(ranks[plan, 0]) for ranks in _around_stages(plans))
+    return _crossings(stride, stages, blocks, devices_per_node)
+
+
+def crossings_of_each(plans: Plans, devices_per_node: int) -> tuple[Alike, tuple[Integers, ...]]:
+    """Groups of plans whose stages lie alike, and the `crossings` of each group."""
+    stride, blocks = _around_stages(plans)
+    equal = alike([stride[:, 0], plans.pipeline_parallel[:, 0], blocks[:, 0]])
+    shapes = np.concatenate([stride, plans.pipeline_parallel, blocks], axis=1)[equal.first].astype(int)
+    return equal, tuple(_crossings(*shape, devices_per_node) for shape in shapes.tolist())
+
+
+def _around_stages(plans: Plans) -> tuple[Counts, Counts]:
+    """How many ranks apart neighbouring stages are, and how many blocks of stages there are; (plans, 1)."""
     names = plans.structure.rank_order.split("-")
     order = {"tp": plans.tensor_parallel, "cp": plans.context_parallel, "dp": plans.data_parallel}
-    axis = names.index("pp")
-    stride, blocks = (
-        int(_product(order[name] for name in part)[plan, 0]) if part else 1
-        for part in (names[:axis], names[axis + 1 :])
+    axis, every = names.index("pp"), np.ones_like(plans.pipeline_parallel)
+    before, behind = names[:axis], names[axis + 1 :]
+    return (
+        every * _product(order[name] for name in before),
+        every * _product(order[name] for name in behind),
     )
-    return _crossings(stride, stages, blocks, devices_per_node)
 
 
 @lru_cache(maxsize=65_536)

@@ -1,9 +1,9 @@
 """What every pipeline schedule must answer, without knowing a second.
 
 Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
-long is a step of equal stages?
-Elsewhere: when tasks really run (timeline/pipeline.py), what they keep (memory/), where chunks stand along
-the model (workload/stages.py).
+often does it wait for its neighbours?
+Elsewhere: when tasks really run (timeline/pipeline.py), about how long a step is (timeline/closed_form.py),
+what tasks keep (memory/), where chunks stand along the model (workload/stages.py).
 
 A *task* is one pass of one chunk over one micro-batch. Stage 0 holds the embedding. Chunk c of stage s is
 number c · stages + s along the model, so that activations go round the stages once for each chunk; folded,
@@ -12,6 +12,7 @@ every other chunk comes back up, and activations go down and up.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -57,8 +58,11 @@ class Order:
 class AbstractSchedule(ABC):
     """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches.
 
-    What a plan writes is its key in SCHEDULES.
+    What a plan writes is its key in SCHEDULES. `meets_one_neighbour`: between two tasks a stage exchanges
+    messages with one neighbour only, first its output, then its next input.
     """
+
+    meets_one_neighbour: ClassVar[bool] = False
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
@@ -88,28 +92,21 @@ class AbstractSchedule(ABC):
         """
         return micro_batches
 
-    def closed_form_s(
-        self, busiest_s: Floats, sum_s: Floats, virtual: Counts, micro_batches: Counts
-    ) -> Floats:
-        """Seconds from the first forward to the last backward.
+    def gaps(self, virtual: Counts) -> Counts:
+        """Between how many tasks of a micro-batch a stage waits for messages that are posted together.
 
-        The busiest stage works on every micro-batch; filling and draining costs the others once, divided
-        by the number of chunks. Exact for equal stages and free transfers. With unequal stages 1F1B takes
-        at most this long if they all have one ratio of backward to forward (a fast neighbour's passes hide
-        in the slack of a slow one); if not, a step may be shorter or longer.
-
-        Parameters
-        ----------
-        busiest_s
-            Forward and backward of one micro-batch through all chunks of the slowest stage.
-        sum_s
-            The same, summed over stages.
-
-        References
-        ----------
-        arXiv:2104.04473, section 2.2: bubble over ideal time (p - 1) / (v m).
+        Two, one behind its forward and one behind its backward. Not asked of schedules whose messages hold
+        up nobody.
         """
-        return micro_batches * busiest_s + (sum_s - busiest_s) / virtual
+        return 2.0 * virtual
+
+    def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
+        """Hops there and back on the longest path of a step, where messages hold up nobody.
+
+        One way along the model and back: every other micro-batch's messages travel under work. More where
+        the order leaves less room, counted on steps of equal stages.
+        """
+        return stages * virtual - 1.0
 
 
 class AbstractSplitSchedule(AbstractSchedule):
@@ -122,6 +119,17 @@ class AbstractSplitSchedule(AbstractSchedule):
     @abstractmethod
     def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
         """Micro-batches between their B and their W while `in_flight` others are before their B."""
+
+    @abstractmethod
+    def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
+        """Seconds that the busiest stage waits besides, where micro-batches are too few to fill the order.
+
+        Parameters
+        ----------
+        own_s, others_s : arrays (plans, 2)
+            F and W of one micro-batch, through all chunks of the busiest stage, and of all others together.
+        stages, micro_batches : arrays (plans, 1)
+        """
 
     @abstractmethod
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:

@@ -64,3 +64,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         group = stages * virtual
         rest = np.clip(started % group - chunk * stages, 0, stages)
         return (started // group * stages + rest) * (chunk < virtual)
+
+    def gaps(self, virtual: Counts) -> Counts:
+        """One a chunk: a forward and the backward behind it have none between (arXiv:2104.04473, 2.2)."""
+        return virtual

@@ -1,5 +1,7 @@
 """1F1B: a warm-up, then one forward and one backward in turn (arXiv:2104.04473, section 2.2.1)."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from flopcast.dtypes import Counts
@@ -11,6 +13,8 @@ class OneForwardOneBackward(AbstractSchedule):
 
     As many as the stages that are left, however many micro-batches a step has: GPipe keeps them all.
     """
+
+    meets_one_neighbour: ClassVar[bool] = True
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
         """Stage s runs `stages - 1 - s` forwards before its first backward."""

@@ -62,10 +62,30 @@ class ZeroBubble(AbstractSplitSchedule):
         waiting: Counts = np.clip(behind, 0, self.depth * stage)
         return waiting
 
+    def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
+        """ZB-H1: twice the way, as its B come back no earlier than those of 1F1B; ZB-H2: once."""
+        return (3.0 - self.depth) * (stages - 1.0)
+
+    def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
+        """What W fill of the way down and up, less what the micro-batches behind the first one have.
+
+        Exact for equal stages: m micro-batches take p (F + B) + W + (m - 1) (B + max(F, W)) until all is
+        filled.
+        """
+        filled_s, own_s = self.depth * _shorter(others_s), _shorter(own_s)
+        waited_s: Floats = np.maximum(filled_s - (micro_batches - 1.0) * own_s, 0.0)
+        return waited_s
+
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
         """F + B, less one W for ZB-H1 and two for ZB-H2, none longer than F (arXiv:2401.10241, Table 2)."""
         each_s: Floats = forward_s + backward_s - self.depth * np.minimum(forward_s, weight_s)
         return each_s
+
+
+def _shorter(passes_s: Floats) -> Floats:
+    """W, none longer than F: (plans, 2) → (plans, 1)."""
+    shorter_s: Floats = passes_s.min(axis=1, keepdims=True)
+    return shorter_s
 
 
 def _row(warm_up: int, delay: int, micro_batches: int) -> tuple[Integers, Integers]:

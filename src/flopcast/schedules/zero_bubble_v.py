@@ -57,6 +57,20 @@ class ZeroBubbleV(AbstractSplitSchedule):
         """None: until the last forward is done, each W follows its own B."""
         return 0.0 * (stage + stages + micro_batches)
 
+    def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
+        """Down and up the V and back, and once more but for its ends."""
+        return np.maximum(3.0 * stages - 4.0, 0.0)
+
+    def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
+        """F of the others' way, less those of the first p micro-batches; W, less those of p - 1 more.
+
+        Exact for equal stages with W ≤ F ≤ B: up to p micro-batches take B + W each besides the first,
+        up to p - 1 more F + B.
+        """
+        behind = np.concatenate([micro_batches - 1.0, np.maximum(micro_batches - stages, 0.0)], axis=1)
+        waited_s: Floats = np.maximum(others_s - behind * own_s, 0.0).sum(axis=1, keepdims=True)
+        return waited_s
+
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
         """max(F, B) less the shortest pass: 0 where all three are equal.
 

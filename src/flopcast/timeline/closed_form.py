@@ -1,13 +1,14 @@
 """The step in closed form, for whole batches of plans at once: what a search screens by.
 
 Answers: about how long is a step, without playing it?
-Elsewhere: the exact step of one plan (step.py), which plans are possible (search/screen.py).
+Elsewhere: what stages wait for messages (hops.py), the exact step of one plan (step.py), which plans are
+possible (search/screen.py).
 
 Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages both
 this estimate and the exact play lie between m and m + p - 1 turns of the slowest stage (m micro-batches,
-p stages), so they differ by at most (p - 1) / m of the step; on published runs by less than 1 %
-(Megatron-LM) and 6 % (DeepSpeed's blocking transfers): tests/timeline/test_closed_form.py. `predict`
-never uses it.
+p stages), so they differ by at most (p - 1) / m of the step. Not counted: a slow stage's own work hides the
+way through faster ones behind it, and stages of unlike chunks wait for each other at each of them.
+`predict` never uses it.
 """
 
 from collections.abc import Sequence
@@ -15,17 +16,16 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from flopcast.cost.placement import crossings
 from flopcast.cost.price import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import schedule_of
-from flopcast.schedules.base import AbstractSplitSchedule
+from flopcast.schedules.base import FORWARD, AbstractSplitSchedule
 from flopcast.spec.own_schedule import OwnSchedule
-from flopcast.spec.rows import alike
 from flopcast.timeline.durations import durations
+from flopcast.timeline.hops import waits
 from flopcast.timeline.program import NEVER, Simulated
 from flopcast.timeline.serial import serial_seconds
-from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Hop
+from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Programs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -37,13 +37,14 @@ class StepTerms:
     (`hangs_on_micro_batches`), terms hold for their own number alone.
     """
 
-    busiest_s: Floats  # of one micro-batch on the stage that needs longest
-    sum_s: Floats  # of one micro-batch on all stages
-    others_s: Floats  # what the other stages add to the busiest one's, where the backward is split
+    first_s: Floats  # the first micro-batch, from its forward on the first stage to its last backward
+    turn_s: Floats  # what each other one adds: the stage that needs longest, and what it waits for
+    own_s: Floats  # (plans, 2): of that stage F and W of one micro-batch, where the backward is split
+    others_s: Floats  # (plans, 2): the same of all others together
     several_s: Floats
     only_s: Floats
     outside_s: Floats  # update, reduction and synchronisation
-    virtual: Counts  # chunks of a stage
+    stages: Counts
 
     def of(self, rows: Integers) -> "StepTerms":
         """The terms of some plans."""
@@ -60,8 +61,9 @@ def joined_terms(parts: Sequence[StepTerms]) -> StepTerms:
 def step_seconds(priced: Priced) -> Floats:
     """Seconds of a step of every plan, without jitter.
 
-    The busiest stage works on every micro-batch, the others fill and drain the pipeline once; before and
-    after come update, reduction and synchronisation of the stage that needs longest for them.
+    The first micro-batch goes down all stages and back, every other one takes a turn of the stage that
+    needs longest; of chunks it is a stage's first that fills and drains the pipeline. Before and after come
+    update, reduction and synchronisation of the stage that needs longest for them.
 
     Parameters
     ----------
@@ -75,8 +77,7 @@ def step_seconds(priced: Priced) -> Floats:
 
     References
     ----------
-    Bubble of (p - 1) forwards and backwards, divided by the chunks of a stage: arXiv:2104.04473,
-    section 2.2.
+    Bubble of (p - 1) forwards and backwards of a chunk: arXiv:2104.04473, section 2.2.
     """
     plans = priced.programs.plans
     return steps_of(step_terms(priced), plans.structure.pipeline_schedule, plans.num_micro_batches)
@@ -84,11 +85,10 @@ def step_seconds(priced: Priced) -> Floats:
 
 def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
     """Seconds of steps of so many micro-batches, (plans,), from their terms; all else (plans, 1)."""
-    rule, busiest_s = schedule_of(schedule), terms.busiest_s
+    pipeline_s = terms.first_s + (micro_batches - 1.0) * terms.turn_s
+    rule = schedule_of(schedule)
     if isinstance(rule, AbstractSplitSchedule):
-        pipeline_s = micro_batches * busiest_s + np.maximum(terms.others_s, 0.0)
-    else:
-        pipeline_s = rule.closed_form_s(busiest_s, terms.sum_s, terms.virtual, micro_batches)
+        pipeline_s = pipeline_s + rule.unfilled_s(terms.own_s, terms.others_s, terms.stages, micro_batches)
     ends_s = np.where(micro_batches > 1, terms.several_s, terms.only_s)
     step_s: Floats = pipeline_s + ends_s + terms.outside_s
     return step_s[:, 0]
@@ -98,25 +98,29 @@ def step_terms(priced: Priced) -> StepTerms:
     """The terms of the steps of every plan."""
     programs = priced.programs
     here = programs.stages.multiplicity > 0
-    passes, seconds, hops = _passes(priced)
-    each = np.where(here, sum(seconds, hops), 0.0)
-    busiest, others = each.max(axis=1, keepdims=True), np.zeros((len(each), 1))
-    schedule = schedule_of(programs.plans.structure.pipeline_schedule)
-    if isinstance(schedule, AbstractSplitSchedule):
-        waits = schedule.bubble_s(*seconds) + hops
-        others = _of_others(waits, each.argmax(axis=1), programs.stages.multiplicity)
+    passes, seconds = _passes(priced)
+    waited = waits(priced)
+    stages = programs.plans.pipeline_parallel
+    each_s = sum(seconds, ZERO)
+    turns_s = np.where(here, each_s + waited.turn_s, 0.0)
+    busiest = turns_s.argmax(axis=1)[:, None]
+    mean_s = _of_all(each_s, programs) / stages + waited.mean_s
+    ends_of_pass = (seconds[FORWARD], seconds[-1])
+    own_s = np.concatenate([_at(one, busiest) for one in ends_of_pass], axis=1)
+    all_s = np.concatenate([_of_all(one, programs) for one in ends_of_pass], axis=1)
     around = [serial_seconds(items, priced) for items in (programs.update, programs.reduce)]
     outside = np.where(here, around[0] + around[1], 0.0).max(axis=1, keepdims=True)
     agreed = serial_seconds(programs.synchronise, priced).max(axis=1, keepdims=True)
     several, only = (_ends(passes, priced, alone) for alone in (False, True))
     return StepTerms(
-        busiest_s=busiest,
-        sum_s=(each * programs.stages.multiplicity).sum(axis=1, keepdims=True),
-        others_s=others,
+        first_s=_first_s(passes, busiest, priced) + waited.way_s,
+        turn_s=np.maximum(_at(turns_s, busiest), mean_s),
+        own_s=own_s,
+        others_s=all_s - own_s,
         several_s=several,
         only_s=only,
         outside_s=outside + agreed,
-        virtual=programs.plans.virtual_stages,
+        stages=stages,
     )
 
 
@@ -125,23 +129,46 @@ def micro_batch_seconds(priced: Priced) -> Floats:
 
     Shape (plans, stage classes): what `StepTerms` has of the busiest stage, and the sum of.
     """
-    _, seconds, hops = _passes(priced)
-    return np.where(priced.programs.stages.multiplicity > 0, sum(seconds, hops), 0.0)
+    _, seconds = _passes(priced)
+    each_s = sum(seconds, waits(priced).turn_s)
+    return np.where(priced.programs.stages.multiplicity > 0, each_s, 0.0)
 
 
-def _passes(priced: Priced) -> tuple[list[Simulated], list[Floats], Floats]:
-    """Every pass of a chunk; of all chunks of a stage class, (plans, stage classes) each; its transfers."""
+def _passes(priced: Priced) -> tuple[list[Simulated], list[Floats]]:
+    """Every pass of a chunk; and of all chunks of a stage class, (plans, stage classes) each."""
     passes = [durations(segments, priced) for segments in priced.programs.passes]
-    seconds = [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
-    return passes, seconds, _hops(priced)
+    return passes, [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
 
 
-def _of_others(each_s: Floats, busiest: Integers, multiplicity: Counts) -> Floats:
-    """Seconds of stage classes summed over all stages but the busiest one, (plans, 1)."""
-    here_s = each_s * (multiplicity > 0)
-    own_s = np.take_along_axis(here_s, busiest[:, None], axis=1)
-    others_s: Floats = (here_s * multiplicity).sum(axis=1, keepdims=True) - own_s
-    return others_s
+def _of_all(each_s: Floats, programs: Programs) -> Floats:
+    """Sum over all stages: (plans, stage classes) → (plans, 1)."""
+    total_s: Floats = (each_s * programs.stages.multiplicity).sum(axis=1, keepdims=True)
+    return total_s
+
+
+def _at(each_s: Floats, stage_class: Integers) -> Floats:
+    """Values of one stage class of every plan: (plans, stage classes) → (plans, 1)."""
+    found_s: Floats = np.take_along_axis(each_s, stage_class, axis=1)
+    return found_s
+
+
+def _first_s(passes: Sequence[Simulated], busiest: Integers, priced: Priced) -> Floats:
+    """The first micro-batch: the busiest stage's work, and what the others add to it; (plans, 1).
+
+    Of the others the last forward to begin and the last backward to end are those of their first chunks.
+    """
+    programs = priced.programs
+    rule = schedule_of(programs.plans.structure.pipeline_schedule)
+    chunks_s = [simulated.duration_s[MIDDLE] for simulated in passes]
+    seconds = [_of_stages(chunk_s, priced) for chunk_s in chunks_s]
+    if isinstance(rule, AbstractSplitSchedule):
+        added_s = rule.bubble_s(*seconds)
+    else:
+        first = programs.stages.first_chunk
+        added_s = sum((np.take_along_axis(chunk_s, first, axis=1) for chunk_s in chunks_s), ZERO)
+    others_s = _of_all(added_s, programs) - _at(added_s, busiest)
+    first_s: Floats = sum((_at(each_s, busiest) for each_s in seconds), np.maximum(others_s, 0.0))
+    return first_s
 
 
 def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
@@ -175,42 +202,3 @@ def _change(one: Simulated, priced: Priced, alone: bool) -> Floats:
     ends = (ONLY,) if alone else (FIRST, LAST)
     middle_s = one.duration_s[MIDDLE]
     return _of_stages(sum((one.duration_s[at] - middle_s for at in ends), ZERO), priced)
-
-
-def _hops(priced: Priced) -> Floats:
-    """Transfers that a stage waits for in every micro-batch, (plans, stage classes).
-
-    Blocking one by one, a stage waits for all that it sends to and receives from its neighbours: two, at
-    the ends one. Posted together they share one wait; transfers that do not block are hidden by interleaved
-    chunks, not by a single one. A plan of one stage has none. Where all stages of a plan share a node, hops
-    stay on it; otherwise every hop counts as one that leaves.
-    """
-    programs = priced.programs
-    inside, across = (_both_ways(hop, priced) for hop in (programs.hop_inside, programs.hop_across))
-    both_s = np.where(_on_one_node(priced), inside, across)
-    both_s = np.where(programs.plans.pipeline_parallel > 1, both_s, 0.0)
-    chunks = programs.plans.virtual_stages
-    style = programs.transfers
-    if style == "sequential":
-        counts = programs.stages.stage_counts
-        ends = np.minimum(counts[:, :, 0], 1.0) + np.minimum(counts[:, :, -1], 1.0)
-        return both_s * (2.0 - ends)
-    return both_s * (chunks if style == "batched" else chunks == 1)
-
-
-def _both_ways(hop: Hop, priced: Priced) -> Floats:
-    """Seconds of one transfer forward and one backward, (plans, 1)."""
-    return sum((priced.of(item).alone_s for item in (*hop.forward, *hop.backward)), ZERO)
-
-
-def _on_one_node(priced: Priced) -> np.ndarray:
-    """Plans none of whose hops leaves a node, (plans, 1) of bool; equal degrees are asked about once."""
-    plans = priced.programs.plans
-    degrees = (plans.tensor_parallel, plans.context_parallel, plans.data_parallel, plans.pipeline_parallel)
-    equal = alike([degree[:, 0] for degree in degrees])
-    devices = priced.cluster.scale_up_devices
-    leaves = [
-        crossings(plans, plan, int(plans.pipeline_parallel[plan, 0]), devices).any()
-        for plan in equal.first.tolist()
-    ]
-    return ~np.array(leaves)[equal.group][:, None]

@@ -52,6 +52,7 @@ class Slices:
             chunks_of_class=division.chunks_of_class[None],
             multiplicity=division.multiplicity[None].astype(np.float64),
             earliest_stage=division.earliest_stage[None].astype(np.float64),
+            first_chunk=division.stage_chunks[None, :, 0],
         )
 
     def _held(self, counts: tuple[int, ...], at_end: int) -> Counts:

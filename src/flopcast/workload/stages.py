@@ -72,6 +72,9 @@ class Stages:
     chunks_of_class: Counts  # (plans, stage classes, chunk classes): how many of each a stage holds
     multiplicity: Counts  # (plans, stage classes); 0 where padded
     earliest_stage: Counts  # (plans, stage classes)
+    first_chunk: (
+        Integers  # (plans, stage classes): the chunk class of a stage's first chunk; any where padded
+    )
 
     def of(self, plan: int) -> Division:
         """The division of one plan of the batch."""
@@ -317,8 +320,9 @@ def divide_all(
         "multiplicity": [_pad(d.multiplicity, (classes,)) for d in divisions],
         "earliest_stage": [_pad(d.earliest_stage, (classes,)) for d in divisions],
     }
+    first_chunk = np.stack([_pad(d.stage_chunks[:, 0], (classes,)) for d in divisions]).astype(np.intp)
     gathered = {name: np.stack(rows)[code] for name, rows in padded.items()}
-    return Stages(divisions=divisions, code=code, **gathered)
+    return Stages(divisions=divisions, code=code, first_chunk=first_chunk[code], **gathered)
 
 
 def _pad(rows: Counts | Integers, lengths: tuple[int, ...]) -> Counts:
