@@ -115,6 +115,7 @@ def test_components_of_two_stand_by_how_much_they_differ_the_most_first(name):
     parts = [report.breakdown for report in (PLAIN, OTHERS[name])]
     told_rows = [row for row in rows_of(versus(PLAIN, OTHERS[name])) if row[0].startswith("  ")]
 
+    assert not [row[0] for row in told_rows if "_" in row[0]]
     names = [row[0].strip().replace(" ", "_") for row in told_rows]
     gaps = [abs(parts[0].get(each, 0.0) - parts[1].get(each, 0.0)) for each in names]
     assert gaps == sorted(gaps, reverse=True)

@@ -4,6 +4,8 @@ Of equal blocks, each computes for w seconds, exchanges keys and values for c wi
 sequence, and gathers the next block's parameters for d meanwhile. Ends of the model cost nothing here.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_job
@@ -68,6 +70,26 @@ def test_a_message_gets_half_a_link_as_often_as_its_queue_is_busy(w, c, d):
 @pytest.mark.parametrize(("w", "c", "d"), [(1.0, 2.0, 9.0), (0.0, 2.0, 2.0), (2.0, 1.0, 4.0)])
 def test_layers_bound_by_their_link_take_the_sum_of_their_messages(w, c, d):
     assert period_s(w, c, d, IN_A_NODE) == pytest.approx(c + d)
+
+
+def with_latency(priced, latency_s):
+    """The same prices, where each hop of a message is so long nothing on its link."""
+    tiers = tuple(tier.model_copy(update={"latency_s": latency_s}) for tier in priced.cluster.tiers)
+    return replace(priced, cluster=priced.cluster.model_copy(update={"tiers": tiers}))
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize(("w", "c", "d"), [(1.0, 4.0, 12.0), (0.5, 3.0, 30.0)])
+def test_a_queue_is_held_up_by_a_message_but_for_its_hops(w, c, d, latency_s):
+    """Of an exchange of two ranks one hop each; the queue is the longer, so its own hops all count."""
+    made = {count: blocks_of(count, w, c, d, IN_A_NODE) for count in (24, 40)}
+    block = next(s.items for s in made[40].programs.forward if s.repeat.max() >= 38)
+    hops = sum(item.count.item() for item in block if item.stream == "cp")
+
+    longer, shorter = (forward_s(with_latency(made[count], latency_s)) for count in (40, 24))
+
+    assert hops >= 1
+    assert (longer - shorter) / 16 == pytest.approx(d + c - hops * latency_s)
 
 
 @settings(max_examples=25)

@@ -106,6 +106,8 @@ def _problem(difference: Difference, target: str) -> Problem:
     field, value, instead = difference
     simple = isinstance(instead, bool | int | float | str) or instead is None
     word = json.dumps(instead).strip('"') if simple else str(instead)
+    if isinstance(instead, tuple) and instead and all(isinstance(each, int) for each in instead):
+        simple, word = True, ",".join(map(str, instead))
     fix = f"add {field}={word}" if simple else f"give up {field}, or export another way"
     return unsaid(field, value, word, target, fix)
 
@@ -124,9 +126,10 @@ def _told(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str)
 
 def differences(job: Job, found: Job) -> tuple[Difference, ...]:
     """Fields of model, plan and batch that differ in meaning: field, the job's value, the file's."""
+    rule = job.stack.pipeline.partition
     return (
         *_differing_models(canonical_model(job), canonical_model(found)),
-        *_differing("plan", canonical_plan(job), canonical_plan(found)),
+        *_differing("plan", canonical_plan(job, rule), canonical_plan(found, rule)),
         *_differing("batch", canonical_batch(job.batch), canonical_batch(found.batch)),
     )
 
@@ -193,8 +196,12 @@ def _canonical_block(block: Block, job: Job) -> dict[str, Any]:
     return data
 
 
-def canonical_plan(job: Job) -> dict[str, Any]:
-    """A plan in words that two ways of writing it share: nothing of axes that have one rank."""
+def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
+    """A plan in words that two ways of writing it share: nothing of axes that have one rank.
+
+    `rule` is how the stack of the job that is written deals out blocks: a list of equal chunks says what
+    no list says where it deals them out evenly, and nowhere else.
+    """
     plan = job.plan
     data = plan.model_dump() | {"schedule": plan.pipeline_schedule}
     shared = plan.context_parallel > 1
@@ -205,7 +212,7 @@ def canonical_plan(job: Job) -> dict[str, Any]:
         data["expert_tensor_parallel"] = data["expert_parallel"] = None
     whole = plan.zero == 0 or plan.data_shard == plan.data_parallel
     data["data_shard"] = 0 if whole else plan.data_shard
-    data["stage_layers"] = () if _is_even(plan) else plan.stage_layers
+    data["stage_layers"] = () if rule == "even" and _is_even(plan) else plan.stage_layers
     axes = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
     used = (axis for axis in plan.rank_order.split("-") if getattr(plan, f"{axes[axis]}_parallel") > 1)
     data["rank_order"] = "-".join(used)
@@ -213,7 +220,7 @@ def canonical_plan(job: Job) -> dict[str, Any]:
 
 
 def _is_even(plan: Plan) -> bool:
-    """Whether a list of chunks says what no list says."""
+    """Whether all chunks that a plan lists are equal."""
     return len(set(plan.stage_layers)) <= 1
 
 
