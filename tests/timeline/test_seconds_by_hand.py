@@ -10,6 +10,7 @@ from sample_jobs import PARTS, sample_priced
 from workbench import only, priced_job, priced_plans, repriced
 
 from flopcast.operators.base import AbstractOperator
+from flopcast.schedules.base import WEIGHT
 from flopcast.spec.plan import Plan
 from flopcast.timeline.closed_form import micro_batch_seconds, step_terms
 from flopcast.timeline.step import run_step
@@ -271,3 +272,28 @@ def test_the_ratio_of_two_steps_has_the_spread_of_machines_drawn_at_random():
     assert np.mean((ratio > low) & (ratio < high)) == pytest.approx(0.9, abs=0.003)
     assert own_log_sigma_factor(first, first) == 0.0
     assert difference(second, first, -np.log(1.1)) == pytest.approx((1 / high, 1 / low))
+
+
+@pytest.mark.parametrize("reduce_s", [0.0, 0.5, 10.0])
+def test_reductions_of_a_split_backward_follow_the_weight_gradients_of_the_last_micro_batch(reduce_s):
+    """Eight blocks on two stages, a second for each pass of each: every layer's reduction in one queue."""
+    stack = {"base": "megatron-2022", "gradients": {"overlap": True, "bucket_elements": 1}}
+    job = make_job(stack=stack, plan="dp=4 pp=2 gbs=32 precision=fp16 schedule=zb_h1")
+    passes = {("mlp.up", "forward"), ("mlp.up.dgrad", "backward"), ("mlp.up.wgrad", "backward")}
+
+    def seconds_of(item):
+        reducing = item.name == "gradients.reduce" and item.phase == "backward"
+        return (
+            reduce_s / max(item.count.max(), 1e-9) if reducing else float((item.name, item.phase) in passes)
+        )
+
+    timeline = run_step(repriced(priced_job(job), seconds_of))
+
+    for stage, (last_layer, layers) in enumerate([(1.0, 5), (0.0, 6)]):  # embedding; final norm and head
+        weights = (timeline.stage == stage) & (timeline.kind == WEIGHT)
+        start_s = timeline.start_s[weights].max()
+        end_s = timeline.end_s[timeline.stage == stage].max()
+        queue_s = start_s + last_layer + layers * reduce_s
+        behind_blocks_s = start_s + 4.0 + (2 - stage) * reduce_s  # the last of them, and an embedding
+        assert timeline.end_s[weights].max() == pytest.approx(start_s + 4.0)
+        assert timeline.reduce_start_s[stage] == pytest.approx(max(end_s, queue_s, behind_blocks_s))
