@@ -188,6 +188,18 @@ def test_only_interleaved_stages_are_told_not_to_wait_for_transfers(plan, waits)
     assert written["comm_overlap"] is None
 
 
+def test_types_of_states_are_overridden_as_types_of_pytorch():
+    """omegaconf_utils.py: a text over a torch.dtype is looked up in torch by its last part."""
+    narrow = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "2 B"}
+    stack = (("base", "megatron-bridge"), ("optimizer", narrow))
+
+    job = job_with.__wrapped__("llama-3-8b", "dp=16 gbs=64 zero=1", stack)
+
+    written = yaml.safe_load(text_of(job))["optimizer"]
+    assert written["exp_avg_dtype"] == written["exp_avg_sq_dtype"] == "torch.bfloat16"
+    assert again(job).stack.optimizer == job.stack.optimizer
+
+
 def test_a_job_without_adapters_switches_a_recipes_off():
     assert yaml.safe_load(text_of(job_with("llama-3-8b")))["peft"] is None
 

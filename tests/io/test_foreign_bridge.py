@@ -219,6 +219,27 @@ def test_a_type_that_is_dumped_as_an_object_is_read():
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "gated", "activation"),
+    [
+        ("silu", "true", "swiglu"),
+        ("gelu", "true", "geglu"),
+        ("fast_gelu", "true", "geglu"),
+        ("gelu_pytorch_tanh", "true", "geglu"),
+        ("gelu_pytorch_tanh", "false", "gelu"),
+        ("relu2", "false", "relu2"),
+        ("squared_relu", "false", "relu2"),
+    ],
+)
+def test_a_name_of_bridges_activations_is_one_of_ours(name, gated, activation):
+    """utils/activation_map.py: Gemma's is fast_gelu, serialised as gelu_pytorch_tanh."""
+    found = read(
+        ("torch.nn.functional.silu", name), ("gated_linear_unit: true", f"gated_linear_unit: {gated}")
+    )
+
+    assert found["model"]["blocks"][0]["feed_forward"]["activation"] == activation
+
+
 def test_an_adapter_of_a_fused_matrix_stands_beside_all_of_it():
     job = job_in(FOREIGN / "megatron-bridge" / "llama31_8b_lora.yaml")
 

@@ -24,7 +24,7 @@ from flopcast.io.exports.same_job import checked
 from flopcast.io.foreign.bridge_stack import BASE
 from flopcast.io.foreign.kinds import parsed, read_kind
 from flopcast.io.foreign.megatron_bridge import TARGETS
-from flopcast.io.foreign.megatron_words import OFF, ON, VALUES
+from flopcast.io.foreign.megatron_words import OFF, ON, TYPES, VALUES
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.megatron.kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
 from flopcast.io.megatron.plan import MODULES_FLAG
@@ -41,6 +41,7 @@ SECTION_OF = {
 FIELDS = {  # flag → its field; of two the one whose section is written
     flag: field for section in ("model", *SECTIONS) for field, flag in VALUES[section].items()
 }
+TYPED = [flag for field, flag in VALUES["optimizer"].items() if field.endswith("_dtype")]
 TRUE = {flag: field for section in ("model", *SECTIONS) for field, flag in ON[section].items()}
 UNUSED = (  # of a recipe: null where the job says nothing
     "kv_channels", "virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout",
@@ -178,6 +179,8 @@ def _field_value(flag: str, words: list[str], layers: int) -> object:
         return words
     if flag == WINDOW:
         return [int(side) for side in words[0].split(",")]
+    if flag in TYPED:  # overrides are made types of PyTorch by their name
+        return next((name for name, dtype in TYPES.items() if dtype == words[0]), words[0])
     listed = layers_of(words[0], layers) if flag in (FREQUENCY, SKIPPED) else None
     return [int(marked) for marked in listed] if listed else _value(words[0])
 

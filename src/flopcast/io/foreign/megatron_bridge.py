@@ -8,8 +8,9 @@ leaves null has the default of Megatron-Core.
 References
 ----------
 NVIDIA-NeMo/Megatron-Bridge: training/config.py (`to_yaml`: classes as `_target_`, no tags),
-training/mixed_precision.py (recipes; `update_config_with_precision_overrides` lays one over the model, the
-optimizer and DDP, whatever these say), peft/lora.py.
+utils/activation_map.py (names of activations), training/mixed_precision.py (recipes;
+`update_config_with_precision_overrides` lays one over the model, the optimizer and DDP, whatever these
+say), peft/lora.py.
 """
 
 from flopcast.io.foreign.bridge_stack import BASE, stack_of
@@ -18,8 +19,9 @@ from flopcast.io.foreign.megatron_words import Translation
 from flopcast.io.foreign.sheet import Asked, Sheet
 from flopcast.io.yaml_text import Document
 
+GELU = ("gelu", "fast_gelu", "gelu_pytorch_tanh", "openai_gelu")  # one kernel, whatever its series
 GATED = {"silu": "--swiglu", "swish": "--swiglu", "quick_gelu": "--quick-geglu"}
-PLAIN = {"squared_relu": "--squared-relu", "gelu": "", "fast_gelu": "", "openai_gelu": ""}
+PLAIN = {"squared_relu": "--squared-relu", "relu2": "--squared-relu"} | dict.fromkeys(GELU, "")
 ACTIVATION = "model.activation_func"  # a name in overrides, a function in dumps
 MIXED = "mixed_precision"
 ENDS = "--first-last-layers-bf16 --num-layers-at-start-in-bf16 {} --num-layers-at-end-in-bf16 {}"
@@ -88,13 +90,13 @@ def activate(sheet: Sheet, said: Translation, key: str, gate: str) -> None:
     name = sheet.text(key).rpartition(".")[2]
     gated = sheet.flag(gate)
     known = GATED if gated else PLAIN
-    if gated and name == "gelu":
+    if gated and name in GELU:
         said.say("--glu-activation", key, "geglu")
     elif name in known:
         if known[name]:
             said.say(known[name], key)
     elif name:
-        allowed = ", ".join([*known, *(["gelu"] if gated else [])])
+        allowed = ", ".join(dict.fromkeys([*known, *GELU]))
         sheet.fault(
             key, allowed, f"no other {'gated ' if gated else ''}activation is built", "choose the nearest"
         )

@@ -198,12 +198,16 @@ class Translation:
         return changes
 
     def _value(self, key: str) -> tuple[str, object]:
-        """A field's key and value; a type is dumped as an object, `_target_: torch.bfloat16`."""
+        """A field's key and value; a type is dumped as an object, `_target_: torch.bfloat16`.
+
+        In overrides it is a text, torch.bfloat16.
+        """
         target = f"{key}._target_"
         if self._sheet.has(target):
             name = self._sheet.text(target)
             return target, TYPES.get(name, name)
-        return key, self._sheet.raw(key) if self._sheet.has(key) else None
+        value = self._sheet.raw(key) if self._sheet.has(key) else None
+        return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
         """The line of a key."""
