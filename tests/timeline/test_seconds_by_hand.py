@@ -52,11 +52,10 @@ def of_stages(priced, plan=0):
 @pytest.mark.parametrize(
     ("style", "plan", "waits"),
     [
-        ("sequential", "dp=2 pp=4 gbs=16", [1, 2, 2, 1]),  # one message after the other, by neighbours
-        ("sequential", "dp=4 pp=2 gbs=16", [1, 1]),
-        ("batched", "dp=2 pp=4 gbs=16", [1, 1, 1, 1]),  # posted together: one wait
+        ("sequential", "dp=2 pp=4 gbs=16", [2, 4, 4, 2]),  # a message each way over each of its boundaries
+        ("sequential", "dp=4 pp=2 gbs=16", [2, 2]),
+        ("batched", "dp=2 pp=4 gbs=16", [1, 2, 2, 1]),  # both ways at once
         ("batched", "dp=4 pp=2 vpp=2 gbs=16", [2, 2]),  # for each chunk
-        ("overlapped", "dp=2 pp=4 gbs=16", [1, 1, 1, 1]),
         ("overlapped", "dp=4 pp=2 vpp=2 gbs=16", [0, 0]),  # hidden beneath the other chunk
         ("batched", "dp=8 gbs=16", [0]),
         ("sequential", "dp=8 gbs=16", [0]),
@@ -66,7 +65,7 @@ def test_a_stage_takes_its_blocks_and_the_transfers_that_its_style_waits_for(sty
     found = of_stages(priced_with(style, plan, BLOCK | HOPS))
 
     blocks_s = 8 / len(waits) * 3.0
-    assert found == pytest.approx([blocks_s + 2 * HOP_S * number for number in waits])
+    assert found == pytest.approx([blocks_s + HOP_S * number for number in waits])
 
 
 @pytest.mark.parametrize("style", STACKS)
@@ -94,14 +93,14 @@ def test_a_plan_among_deeper_ones_has_the_seconds_that_it_has_alone_and_none_of_
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])
-def test_terms_of_a_step_are_the_busiest_stage_and_all_of_them(stages):
+def test_terms_of_a_step_are_turns_of_the_busiest_stage_and_the_way_through_all_of_them(stages):
     plan = f"dp={8 // stages} pp={stages} gbs=64"
     head = {("head.logits", "forward"): 4.0, ("optimizer.update", "step"): 0.5}
 
     terms = step_terms(priced_with("batched", plan, BLOCK | head))
 
-    assert terms.busiest_s.item() == pytest.approx(24.0 / stages + 4.0)
-    assert terms.sum_s.item() == pytest.approx(24.0 + 4.0)
+    assert terms.turn_s.item() == pytest.approx(24.0 / stages + 4.0)
+    assert terms.first_s.item() == pytest.approx(24.0 + 4.0)
     assert terms.outside_s.item() == pytest.approx(0.5)
     assert (terms.several_s.item(), terms.only_s.item()) == pytest.approx((0.0, 0.0))
 
