@@ -117,6 +117,22 @@ def test_a_script_with_windows_is_the_model_of_the_catalogue():
     ("kind", "sinks"), [("vanilla", False), ("off-by-one", False), ("learnable", True)]
 )
 def test_a_learnt_offset_of_the_softmax_is_a_sink_for_each_head(kind, sinks):
+    """TransformerConfig.softmax_type: "learnable" has a parameter a head, the others have none."""
     block = document_of(f"--softmax-type {kind}").data["model"]["blocks"][0]
 
     assert block["mixer"].get("sinks", False) is sinks
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_told"),
+    [
+        ("--softmax-type vanilla", False),
+        ("--softmax-type learnable", False),
+        ("--softmax-type off-by-one", True),
+        ("--softmax-type learnable --multi-latent-attention --kv-lora-rank 512", True),
+    ],
+)
+def test_a_softmax_that_is_not_counted_is_told(flags, is_told):
+    notes = document_of(f"--position-embedding-type rope {flags}").data["assumptions"]
+
+    assert any("the softmax is counted as the usual one" in note for note in notes) is is_told

@@ -80,6 +80,9 @@ def _attention(draft: Draft, block: Path) -> None:
     """
     args, mixer = draft.arguments, (*block, "mixer")
     heads = args.required("--num-attention-heads")
+    softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
+    if softmax == "off-by-one" or (softmax != "vanilla" and args.has(MLA)):
+        args.assume("the softmax is counted as the usual one", SOFTMAX)
     if args.has(MLA):
         read_latents(draft, mixer, heads)
         draft.put((*mixer, "dropout"), _dropout(draft, "--attention-dropout"), "--attention-dropout")
@@ -102,11 +105,8 @@ def _attention(draft: Draft, block: Path) -> None:
     draft.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), *flags)
     draft.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
     draft.put((*mixer, "dropout"), _dropout(draft, "--attention-dropout"), "--attention-dropout")
-    softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
     if softmax == "learnable":
         draft.put((*mixer, "sinks"), True, SOFTMAX)
-    elif softmax != "vanilla":
-        args.assume("the softmax is counted as the usual one", SOFTMAX)
 
 
 def _feed_forward(draft: Draft, block: Path, hidden: int) -> None:
