@@ -99,6 +99,27 @@ def test_every_fault_of_the_words_is_told_at_once():
     assert all(problem.fix for problem in caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "fix"),
+    [
+        ({"plan": "dp=30 gbs=512"}, "plan.global_batch", "set global_batch to 510"),
+        ({"cluster": "h100"}, "cluster", "did you mean dgx-h100"),
+        ({"seq": 0}, "argument seq", "change sequence_length"),
+        ({"model": None}, "arguments", "give model, such as"),
+        ({"gpus": 12}, "gpus", "change gpus or cluster"),
+        ({"gpus": 0}, "gpus", "change gpus or cluster"),
+        ({"gpus": "64"}, "gpus", "change gpus or cluster"),
+        ({"gpus": 64.5}, "gpus", "change gpus or cluster"),
+    ],
+)
+def test_faults_name_arguments_and_no_options(words, place, fix):
+    with pytest.raises(flopcast.SpecError) as caught:
+        flopcast.job(**WORDS | words)
+
+    assert any(place in (each.where, each.field) and fix in each.fix for each in caught.value.problems)
+    assert "--" not in str(caught.value)
+
+
 def test_a_job_that_is_kept_comes_back(tmp_path, asked):
     kept = tmp_path / "kept.yaml"
 

@@ -264,6 +264,28 @@ def test_seconds_are_shown_in_the_unit_that_a_reader_thinks_in(value, text):
     assert show_seconds(value) == text
 
 
+@given(value=st.floats(1e-8, 1e8), ratio=st.floats(1.0, 1.6))
+def test_bounds_of_a_time_have_its_unit_and_are_read_back(value, ratio):
+    bounds = value / ratio, value * ratio
+    shown = [show_seconds(bound, like=value) for bound in bounds]
+
+    assert {text.split()[1] for text in shown} == {show_seconds(value).split()[1]}
+    assert [parse_quantity(text, SECONDS) for text in shown] == pytest.approx(bounds, rel=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "text"),
+    [
+        (102, 134, 176, "1.70 min to 2.93 min"),
+        (0.8, 1.1, 1.5, "0.800 s to 1.50 s"),
+        (0.8, 0.95, 1.5, "800 ms to 1500 ms"),
+        (0, 5, 9, "0 s to 9.00 s"),
+    ],
+)
+def test_bounds_on_both_sides_of_a_limit_are_shown_alike(low, value, high, text):
+    assert f"{show_seconds(low, like=value)} to {show_seconds(high, like=value)}" == text
+
+
 @given(value=st.floats(1e-6, 80e6))
 @settings(max_examples=60, deadline=None)
 def test_seconds_shown_are_read_back(value):

@@ -7,7 +7,8 @@ Elsewhere: what becomes of a job (api.py), what words mean (io/asked.py), kinds 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flopcast.io.asked import job_from
+from flopcast.errors import SpecError
+from flopcast.io.asked import job_from, without_options
 from flopcast.io.exports.exported import Exported
 from flopcast.io.exports.kinds import kind_named
 from flopcast.io.jobs import load_job as read_job
@@ -64,19 +65,13 @@ def job(
     >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
     (64, 2, ('stack megatron-core', 'sequence_length 8192'))
     """
-    return job_from(
-        None if file is None else str(file),
-        tuple(changes),
-        model=str(model) if isinstance(model, Path) else model,
-        cluster=cluster,
-        gpus=gpus,
-        plan=plan,
-        stack=stack,
-        seq=seq,
-        site=None if site is None else Path(site),
-        price=price,
-        file_kind=kind,
-    )
+    named: dict[str, object] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
+    named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "file_kind": kind}
+    named |= {"site": None if site is None else Path(site)}
+    try:
+        return job_from(None if file is None else str(file), tuple(changes), **named)
+    except SpecError as error:
+        raise SpecError(map(without_options, error.problems)) from None
 
 
 def load_job(path: str | Path) -> Job:

@@ -146,20 +146,30 @@ def exactly(value: Number, unit: str) -> str:
     return min(texts, key=len)
 
 
-def show_seconds(value: Number) -> str:
+def show_seconds(value: Number, like: Number | None = None) -> str:
     """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
 
-    Seconds up to two minutes, minutes up to two hours, hours up to two days.
+    Seconds up to two minutes, minutes up to two hours, hours up to two days. Bounds have the unit of what
+    they bound, `like`: "102 s to 2.93 min" is hard to compare.
 
-    >>> show_seconds(0.0174), show_seconds(5400)
-    ('17.4 ms', '90.0 min')
+    >>> show_seconds(0.0174), show_seconds(5400), show_seconds(102.0, like=134.0)
+    ('17.4 ms', '90.0 min', '1.70 min')
     """
+    size = abs(value if like is None else like)
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
-        if abs(value) < limit:
-            return show(value, "s") if unit == "s" else f"{_digits(value / scale, 3)} {unit}"
+        if size < limit:
+            return _seconds(value, size) if unit == "s" else f"{_digits(value / scale, 3)} {unit}"
     return f"{_digits(value / 86400, 3)} d"
+
+
+def _seconds(value: Number, size: Number) -> str:
+    """A time below two minutes, with the prefix of another one."""
+    prefix = show(size, "s").rpartition(" ")[2].removesuffix("s")
+    return f"{_digits(value / _PREFIXES[prefix], 3)} {prefix}s" if value and size else show(value, "s")
 
 
 def _digits(value: Number, digits: int) -> str:
     """Rounded to significant digits; trailing zeros stay, because they too were rounded to."""
+    if 10**digits <= abs(value) < 10 ** (2 * digits):
+        return f"{float(f'{value:.{digits - 1}e}'):.0f}"  # 1330 d, not 1.33e+03 d
     return f"{value:#.{digits}g}".rstrip(".")

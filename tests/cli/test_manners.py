@@ -14,6 +14,11 @@ from flopcast.io import catalog
 from flopcast.io.exports.kinds import KINDS
 
 JOB = (*WORDS, "--gpus", "8", "--plan", PLAN)
+CONFIG = (
+    b'{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,'
+    b' "intermediate_size": 128, "vocab_size": 100, "rms_norm_eps": 1e-5}'
+)
+PHASES = "phases: [{name: one, tokens: 1B}, {name: two, tokens: 1B, changes: plan.gbs=32}]"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -126,15 +131,39 @@ def test_a_job_may_be_piped_in(command, tmp_path):
 
 
 def test_a_config_may_be_piped_in():
-    config = (
-        b'{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,'
-        b' "intermediate_size": 128, "vocab_size": 100, "rms_norm_eps": 1e-5}'
-    )
-
-    ended = process("import", "hf", "-", input=config)
+    ended = process("import", "hf", "-", input=CONFIG)
 
     assert ended.code == 0
     assert "hidden: 64" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("compare", "-", "plan.recompute=full"), "recompute=full"),
+        (("compare", "-", "-", "plan.recompute=full"), "recompute=full"),
+        (("run", "-", "--phases", "phases.yaml"), "gbs=32"),
+        (("search", "-", "--cluster", "dgx-a100:1", "--cluster", "dgx-h100:1", "--plan",
+          "gbs=16 mbs=1 cp=1 pp=1 zero=1 dp_shard=0 recompute=none"), "dgx-h100 × 8"),
+    ],
+    ids=["a change", "twice", "two phases", "two clusters"],
+)  # fmt: skip
+def test_what_is_piped_in_may_be_asked_for_more_than_once(tmp_path, words, told):
+    (tmp_path / "phases.yaml").write_text(PHASES, encoding="utf-8")
+
+    ended = process(*words, input=FILE.encode(), cwd=tmp_path)
+
+    assert ended.code == 0, ended.err
+    assert told in ended.out
+
+
+def test_a_model_alone_may_be_piped_in():
+    ended = process(
+        "memory", "--model", "-", "--cluster", "dgx-h100:1", "--plan", "dp=8 gbs=8", input=CONFIG
+    )
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("llama, dp=8")
 
 
 def test_faults_of_what_is_piped_in_have_their_lines():

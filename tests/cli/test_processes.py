@@ -139,3 +139,46 @@ def test_a_path_may_hold_an_equals_sign(tmp_path):
     path.write_text(JOB, encoding="utf-8")
 
     assert process("predict", path).code == 0
+
+
+NOWHERE = {  # words that write a file → the option that names it
+    ("predict", "job.yaml", "--report", "/dev/full"): "--report",
+    ("predict", "job.yaml", "--trace", "/dev/full"): "--trace",
+    ("predict", "job.yaml", "-o", "/dev/full"): "--output",
+    ("export", "megatron", "job.yaml", "-o", "/dev/full"): "--output",
+    ("import", "hf", "config.json", "--out", "/dev/full"): "--out",
+}
+CONFIG = (
+    '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,'
+    ' "intermediate_size": 128, "vocab_size": 100, "rms_norm_eps": 1e-5}'
+)
+
+
+@pytest.mark.parametrize("words", NOWHERE, ids=" ".join)
+def test_a_file_that_cannot_be_written_is_a_fault_of_its_option(path, words):
+    (path.parent / "config.json").write_text(CONFIG, encoding="utf-8")
+
+    ended = process(*words, cwd=path.parent)
+
+    assert ended.code == 1
+    assert f"{NOWHERE[words]} = '/dev/full' is not allowed" in ended.err
+    assert "No space left" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("words", [("predict", "job.yaml"), ("--help",), ("catalog",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("stdout", "code", "told"),
+    [("/dev/full", 1, "cannot be written"), ("&-", 0, "")],
+    ids=["full", "closed"],
+)
+def test_a_place_that_takes_no_output_is_no_bug_of_ours(path, words, stdout, code, told):
+    called = f"exec '{sys.executable}' -m flopcast {' '.join(words)} >{stdout}"
+
+    made = subprocess.run(
+        ["/bin/sh", "-c", called], capture_output=True, check=False, env=environment(), cwd=path.parent
+    )
+
+    assert made.returncode == code
+    assert told in made.stderr.decode()
+    assert b"Traceback" not in made.stderr

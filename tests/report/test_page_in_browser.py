@@ -281,6 +281,22 @@ def test_nothing_is_wider_than_the_window(opened, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_plan_of_many_chunks_is_no_wider_than_a_telephone(browser, tmp_path, width):
+    """`stage_layers` of 32 chunks is one word without a blank."""
+    dealt = "stage_layers=" + ",".join(["1"] * 32)
+    words = {"model": "llama-3-8b", "cluster": "dgx-a100:2", "stack": "megatron-core"}
+    report = report_of(make_job(**words, plan=f"pp=16 vpp=2 gbs=16 {dealt} precision=bf16"))
+    place = tmp_path / "long.html"
+    place.write_text(as_html(report), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+
+    page.goto(place.as_uri())
+
+    assert dealt in page.inner_text("body")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_the_saved_job_is_the_job_that_is_shown(opened):
     page = opened()
 

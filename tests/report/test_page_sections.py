@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from html import escape
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from sample_reports import PARTS, report_of, sample_report
 from flopcast.io.curves import load_book
 from flopcast.report.events import memory_by_category
 from flopcast.report.html import as_html
-from flopcast.report.page.limits import LIMITS, by_limit, limits, moved
+from flopcast.report.page.limits import LEAST_TOLD, LIMITS, by_limit, limits, moved
 from flopcast.report.page.limits import axis as limits_axis
 from flopcast.report.page.memory import MOST_CORNERS, ROW_HEIGHT, memory, thinned
 from flopcast.report.page.over_time import TIME_UNITS, stacked
@@ -395,8 +396,19 @@ def test_the_axis_of_factors_tells_the_step_at_the_ends_of_their_intervals():
 
     low_s, high_s = interval(report.step_time_s, (widest,))
 
-    assert moved(report, axis.low) == show_seconds(low_s)
-    assert moved(report, axis.high) == show_seconds(high_s)
+    assert moved(report, axis.low) == show_seconds(low_s, like=report.step_time_s)
+    assert moved(report, axis.high) == show_seconds(high_s, like=report.step_time_s)
+
+
+@EVERY
+def test_factors_that_move_nothing_are_folded_and_none_is_left_out(name):
+    report = sample_report(name)
+
+    seen, _, folded = limits(report).html.partition("<details>")
+
+    for factor in report.factors:
+        place = seen if factor.share * factor.log_sigma_factor >= LEAST_TOLD else folded
+        assert f">{escape(factor.name)}<" in place, factor.name
 
 
 def test_a_curve_without_prices_has_no_drawing_of_money(curve):

@@ -31,6 +31,15 @@ def test_a_row_a_plan_in_the_order_of_the_answer():
     assert seconds == [10.0, 11.0, 12.0, 13.0]
 
 
+def test_an_interval_stands_beside_what_it_bounds():
+    """Step time, its interval, memory: an interval behind memory would be read as that of memory."""
+    head = next(line for line in as_text(found(*PLANS)).splitlines() if "step time" in line)
+
+    assert re.split(r"\s{2,}", head.strip()) == ["plan", "step time", "90 %", "memory", "vs best", "90 %"]
+    (low, high), value = re.findall(r"([\d.]+) s to ([\d.]+) s", rows(as_text(found(*PLANS)))[0])[0], 10.0
+    assert float(low) < value < float(high)
+
+
 @pytest.mark.parametrize("top", [1, 2, 4, 9])
 def test_no_more_plans_are_shown_than_asked(top):
     assert len(rows(as_text(found(*PLANS), top))) == min(top, len(PLANS))

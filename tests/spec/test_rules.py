@@ -631,6 +631,21 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "2 classes of ranks",
         "zero 2 and 3",
     ),
+    ("cluster", "no cluster is larger"): (
+        parts(stack="megatron-core", cluster="dgx-h100:262144", data_parallel=2**21, global_batch=2**21),
+        "2,097,152 devices",
+        "at most 1,048,576 devices",
+    ),
+    ("batch.sequence_length", "no model is trained on longer sequences"): (
+        parts(batch={"seq": 2**31}, stack="megatron-core"),
+        2**31,
+        "at most 1,073,741,824 tokens",
+    ),
+    ("plan.global_batch", "every task of a step is played, and no step has that many"): (
+        parts(global_batch=2**27),
+        "16,777,216 micro-batches",
+        "at most 1,048,576: times stages",
+    ),
 }
 NAMES = [f"{field}: {because}" for field, because in BROKEN]
 EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]

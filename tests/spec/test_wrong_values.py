@@ -54,7 +54,7 @@ def tier(**fields):
 WRONG = {  # the end of the field, words of the answer, the parts of a job that hold the value
     "zero as a stage's name": ("zero", "0, 1, 2 or 3", {"plan": {"zero": "stage3"}}),
     "adapters without a rank": ("adapters.rank", AT_LEAST, adapters(rank=0)),
-    "a rank in words": ("adapters.rank", "integer", adapters(rank="eight")),
+    "a rank in words": ("adapters.rank", "whole number", adapters(rank="eight")),
     "an adapter beside the router": ("adapters.targets[1]", "'q'", adapters(targets=["q", "router"])),
     "the same linear twice": ("adapters", "each target once", adapters(targets=["q", "q"])),
     "fused and parts": ("adapters", "not both", adapters(targets=["qkv", "k"])),
@@ -62,7 +62,7 @@ WRONG = {  # the end of the field, words of the answer, the parts of a job that 
     "weights in 3 bits": ("adapters.base_dtype", "'nf4'", adapters(base_dtype="nf3")),
     "an alpha, which changes no time": ("adapters.alpha", "rank", adapters(alpha=16)),
     "a window of no token": ("mixer.window", AT_LEAST, blocks("attention", window=0)),
-    "a window in words": ("mixer.window", "integer", blocks("attention", window="half")),
+    "a window in words": ("mixer.window", "whole number", blocks("attention", window="half")),
     "a window of a third kind": (
         "mixer.window_kind",
         "'sliding' or 'chunked'",
@@ -104,9 +104,9 @@ WRONG = {  # the end of the field, words of the answer, the parts of a job that 
     ),
     "groups of nothing": ("feed_forward.expert_groups", AT_LEAST, blocks("experts", expert_groups=0)),
     "less than no prediction": ("mtp", AT_LEAST, {"model": model() | {"mtp": -1}}),
-    "half a prediction": ("mtp", "integer", {"model": model() | {"mtp": 0.5}}),
+    "half a prediction": ("mtp", "whole number", {"model": model() | {"mtp": 0.5}}),
     "a pattern without its entry": ("model", "pattern", {"model": model() | {"pattern": [0, 1]}}),
-    "a pattern in letters": ("pattern[0]", "integer", {"model": model() | {"pattern": ["local"]}}),
+    "a pattern in letters": ("pattern[0]", "whole number", {"model": model() | {"pattern": ["local"]}}),
     "a ZeRO stage of software that nobody built": (
         "sharding.zero_stages[0]",
         "0, 1, 2 or 3",

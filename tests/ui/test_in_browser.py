@@ -38,7 +38,7 @@ def scheme(request):
 
 def opened(browser, server, path, **options):
     """A page that complains to the test of whatever its console or its policy complains of."""
-    page = browser.new_context(viewport={"width": 1300, "height": 1000}, **options).new_page()
+    page = browser.new_context(**{"viewport": {"width": 1300, "height": 1000}} | options).new_page()
     page.set_default_timeout(LIMIT_S * 1000)
     page.complaints = []
     page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
@@ -181,9 +181,10 @@ def test_a_log_is_set_beside_the_prediction(browser, server, tmp_path):
     assert "2.10 s" in page.inner_text("#answer")
 
 
+@pytest.mark.parametrize("width", [390, 1300])
 @pytest.mark.parametrize("path", ["/", f"/?{WHOLE}", "/compare?a.model=llama-3-8b", "/upload", "/search"])
-def test_nothing_moves_while_a_page_loads(browser, server, path):
-    page = opened(browser, server, path)
+def test_nothing_moves_while_a_page_loads(browser, server, path, width):
+    page = opened(browser, server, path, viewport={"width": width, "height": 900})
 
     page.wait_for_load_state("networkidle")
 
@@ -239,6 +240,16 @@ def test_a_keyboard_reaches_every_field_in_their_order_on_the_page(browser, serv
     page.focus("[name=tp]")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
+
+
+def test_tiles_of_an_answer_fill_their_rows(browser, server):
+    """None of the six stands in a row of its own beneath the others."""
+    page = opened(browser, server, f"/?{WHOLE}")
+
+    tops = page.evaluate("Array.from(document.querySelectorAll('.tiles > div')).map(e => e.offsetTop)")
+
+    assert len(tops) == 6
+    assert len({tops.count(top) for top in tops}) == 1
 
 
 def test_a_narrow_screen_needs_no_scrolling_sideways(browser, server):

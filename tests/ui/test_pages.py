@@ -171,6 +171,27 @@ def test_a_search_tells_how_far_it_is_then_answers(server):
     assert all(event.startswith("event: told\n") for event in events[:-1])
 
 
+def test_an_address_that_leads_nowhere_shows_where_there_is_something(server):
+    status, headers, text = asked(server, "/pridict", headers={"accept": "text/html"})
+
+    assert (status, headers["content-type"].partition(";")[0]) == (404, "text/html")
+    assert {"/", "/search", "/compare"} <= set(Outline(text).links)
+    assert "script-src 'self'" in headers["content-security-policy"]
+    assert asked(server, "/api/v1/pridict", "POST", "{}")[::2] == (404, "not found")
+
+
+def test_faults_name_fields_and_no_options(server):
+    words = {"model": "llama-3-8b", "cluster": "h100", "gpus": "12"}
+
+    status, _, text = asked(server, f"/?{urlencode(words)}")
+    other = asked(server, f"/?{urlencode(words | {'cluster': 'dgx-h100', 'tp': '3'})}")[2]
+
+    assert status == 400
+    assert "did you mean dgx-h100" in text
+    assert "change gpus or cluster" in other
+    assert "--" not in re.sub("<[^>]*>", "", text + other).replace("<!--", "")
+
+
 def test_two_jobs_stand_side_by_side(server):
     sides = {f"{side}.{name}": value for side in ("a", "b") for name, value in SMALL.items()}
 

@@ -7,7 +7,7 @@ Elsewhere: which job these words stand for (io/asked.py).
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from io import StringIO
 from pathlib import Path
@@ -78,7 +78,8 @@ def writes_document(command: Callable[..., None]) -> Callable[..., None]:
             return
         with redirect_stdout(StringIO()) as printed:
             command(*arguments, **named)
-        output.write_text(printed.getvalue(), encoding="utf-8")
+        with writing("--output", output):
+            output.write_text(printed.getvalue(), encoding="utf-8")
         click.echo(f"wrote {output}", err=True)
 
     place = click.Path(path_type=Path)
@@ -120,3 +121,28 @@ def check_writable(option: str, path: Path | None) -> None:
             )
         ]
     )
+
+
+@contextmanager
+def writing(option: str, path: Path) -> Iterator[None]:
+    """Tell what keeps a file from being written as a fault of the option that names it.
+
+    Raises
+    ------
+    SpecError
+        There is no right to write there, no room, or something else in its place.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SpecError(
+            [
+                Problem(
+                    field=option,
+                    value=str(path),
+                    allowed="a place where files may be written",
+                    because=error.strerror or str(error),
+                    fix="choose another place",
+                )
+            ]
+        ) from None

@@ -23,6 +23,7 @@ def command(out: Path) -> None:
     flopcast demo --out demo
     """
     from flopcast.api import predict, report_page, validate_suite
+    from flopcast.cli.asking import writing
     from flopcast.io.trace import write_trace
     from flopcast.report.text import as_text
     from flopcast.validation.demo import compared_text
@@ -33,9 +34,10 @@ def command(out: Path) -> None:
     click.echo(as_text(report))
     click.echo()
     click.echo(compared_text(comparison, RUN))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.html").write_text(report_page(report), encoding="utf-8")
-    write_trace(report, out / "trace.pftrace")
+    with writing("--out", out):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.html").write_text(report_page(report), encoding="utf-8")
+        write_trace(report, out / "trace.pftrace")
     click.echo(
         f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True
     )

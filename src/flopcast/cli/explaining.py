@@ -4,6 +4,8 @@ import click
 
 from flopcast.cli.asking import asks_for_job, print_json, writes_document
 from flopcast.cli.completion import words
+from flopcast.errors import Problem, SpecError
+from flopcast.io.sources import exists
 
 USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipeline_bubble")
 
@@ -35,6 +37,8 @@ def command(
     from flopcast.report.explain.explanation import as_json, as_text
     from flopcast.report.explain.names import explain
 
+    if exists(what):
+        raise SpecError([_swapped(what, job)])
     report = predict(job_from(job, changes, **named))
     sources = {
         constant.name: f"{constant.rows} runs of {', '.join(constant.sources)}"
@@ -45,3 +49,14 @@ def command(
         print_json(as_json(found))
     else:
         click.echo(as_text(found))
+
+
+def _swapped(what: str, job: str | None) -> Problem:
+    """The fault of naming the file first, as other commands do."""
+    return Problem(
+        field="WHAT",
+        value=what,
+        allowed="a number's name, then the job",
+        because="it is a file",
+        fix=f"flopcast explain {job or 'step'} {what}",
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import asks_for_job, check_writable
+from flopcast.cli.asking import asks_for_job, check_writable, writing
 from flopcast.cli.completion import words
 
 if TYPE_CHECKING:
@@ -77,10 +77,12 @@ def _write(made: "Exported", output: Path | None) -> None:
         click.echo(content if made.binary else content.decode("utf-8"), nl=False)
         return
     if not several and not output.is_dir():
-        output.write_bytes(content)
+        with writing("--output", output):
+            output.write_bytes(content)
         click.echo(f"wrote {output}", err=True)
         return
-    output.mkdir(exist_ok=True)
-    for name, content in files:
-        (output / name).write_bytes(content)
+    with writing("--output", output):
+        output.mkdir(exist_ok=True)
+        for name, content in files:
+            (output / name).write_bytes(content)
     click.echo(f"wrote {len(files)} file{'s' * several} into {output}", err=True)

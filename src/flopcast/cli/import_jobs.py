@@ -57,7 +57,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
 
 def _import(kind: str, file: str, out: Path | None, named: dict[str, object]) -> None:
     """Read, check what can be checked, and write."""
-    from flopcast.cli.asking import check_writable
+    from flopcast.cli.asking import check_writable, writing
     from flopcast.io.asked import read_from
     from flopcast.io.job_text import job_text
     from flopcast.io.jobs import job_of
@@ -77,5 +77,6 @@ def _import(kind: str, file: str, out: Path | None, named: dict[str, object]) ->
     if out is None:
         click.echo(job_text(data), nl=False)
         return
-    out.write_text(job_text(data), encoding="utf-8")
+    with writing("--out", out):
+        out.write_text(job_text(data), encoding="utf-8")
     click.echo(f"{out}: written", err=True)

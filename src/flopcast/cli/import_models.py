@@ -79,6 +79,7 @@ def _write(
     document: Document, mapping: dict[str, object], notes: tuple[str, ...], out: Path | None
 ) -> None:
     """The model as YAML, on stdout or in a file; what was assumed, on stderr."""
+    from flopcast.cli.asking import writing
     from flopcast.io.model_text import model_text
     from flopcast.io.validate import build
     from flopcast.spec.model import Model
@@ -89,5 +90,6 @@ def _write(
     if out is None:
         click.echo(model_text(mapping), nl=False)
         return
-    out.write_text(model_text(mapping), encoding="utf-8")
+    with writing("--out", out):
+        out.write_text(model_text(mapping), encoding="utf-8")
     click.echo(f"{out}: {model.name}, {model.parameters() / 1e9:.3f} billion parameters", err=True)

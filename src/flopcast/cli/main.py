@@ -6,6 +6,7 @@ Answers: which module runs a command, and what becomes of an error?
 Elsewhere: how a job is asked for (asking.py), what each command does (one module each).
 """
 
+import errno
 import io
 import os
 import sys
@@ -39,6 +40,7 @@ COMMANDS = {  # name → (module, one line of help)
     "demo": ("demo", "Predict a real 128-GPU run, and compare with what was measured."),
 }
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG = 1, 2, 3
 
 
@@ -118,7 +120,8 @@ def main() -> None:
     try:
         with group.make_context("flopcast", sys.argv[1:]) as context:
             group.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where a caller closed it
+            sys.stdout.flush()
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -128,11 +131,16 @@ def main() -> None:
         error.show()
         sys.exit(EXIT_INPUT)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed there
+        _drop_what_is_left()
         sys.exit(0)
     except Exception as error:
         sys.exit(_told(error))
     sys.exit(0)
+
+
+def _drop_what_is_left() -> None:
+    """Let what is still to be printed be flushed to nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: Exception) -> int:
@@ -146,6 +154,10 @@ def _told(error: Exception) -> int:
     if isinstance(error, InfeasibleError):
         click.echo(str(error), err=True)
         return EXIT_INFEASIBLE
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        click.echo(f"what should be printed cannot be written: {error.strerror}", err=True)
+        _drop_what_is_left()
+        return EXIT_INPUT
     import traceback
 
     traceback.print_exception(error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.asking import asks_for_job, check_writable, print_json, writes_document
+from flopcast.cli.asking import asks_for_job, check_writable, print_json, writes_document, writing
 from flopcast.io.asked import job_from
 
 if TYPE_CHECKING:
@@ -63,12 +63,14 @@ def command(
     else:
         click.echo(as_text(made) + told(made))
     if report is not None:
-        report.write_text(report_page(made), encoding="utf-8")
+        with writing("--report", report):
+            report.write_text(report_page(made), encoding="utf-8")
         click.echo(f"wrote {report}", err=True)
     if trace is not None:
         from flopcast.io.trace import write_trace
 
-        write_trace(made, trace)
+        with writing("--trace", trace):
+            write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
 
 

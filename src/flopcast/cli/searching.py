@@ -7,6 +7,7 @@ Elsewhere: the command (search.py), how it is asked (io/questions.py).
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from flopcast.cli.asking import writing
 from flopcast.errors import Problem, SpecError
 from flopcast.io.whole_files import write_whole
 from flopcast.search.find import Found
@@ -45,11 +46,12 @@ def writers(files: Mapping[str, object]) -> Callable[[Found], Iterator[Path]]:
         from flopcast.search.found_text import as_text
 
         for name, path in paths.items():
-            if name == "plot":
-                drawn = as_svg(found) if path.suffix == ".svg" else as_html(found, as_text(found))
-                write_whole(path, drawn)
-            else:
-                (write_csv if name == "csv" else write_parquet)(path, as_rows(found))
+            with writing(f"--{name}", path):
+                if name == "plot":
+                    drawn = as_svg(found) if path.suffix == ".svg" else as_html(found, as_text(found))
+                    write_whole(path, drawn)
+                else:
+                    (write_csv if name == "csv" else write_parquet)(path, as_rows(found))
             yield path
 
     return write

@@ -123,8 +123,9 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
             rows.append([*row, "–", "", "", "", f"none is feasible: {why}"])
             continue
         best = answer["plans"][0]
-        row += [show_seconds(best["step_time_s"])]
-        row += [f"{show_seconds(best['low_s'])} to {show_seconds(best['high_s'])}"]
+        step_s = best["step_time_s"]
+        row += [show_seconds(step_s)]
+        row += [f"{show_seconds(best['low_s'], step_s)} to {show_seconds(best['high_s'], step_s)}"]
         row += [show(best["tokens_per_s"], "tokens/s"), show(best["peak_memory_bytes"], "B"), best["short"]]
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.asking import check_writable, print_json, with_progress
+from flopcast.cli.asking import check_writable, print_json, with_progress, writing
 from flopcast.cli.deciding import print_decisions
 from flopcast.cli.judging import Judging
 
@@ -118,7 +118,8 @@ def published_runs(
     if judging.report is not None:
         from flopcast.validation.published_html import runs_as_html
 
-        judging.report.write_text(runs_as_html(found), encoding="utf-8")
+        with writing("--report", judging.report):
+            judging.report.write_text(runs_as_html(found), encoding="utf-8")
         click.echo(f"wrote {judging.report}", err=True)
     if wants_json:
         return {"published": runs_as_json(found)}

@@ -7,23 +7,24 @@ Later words win: options replace what the file says, KEY=VALUE changes both. `--
 cluster, and `--price` tells what its devices cost, whoever named it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import edited_document, long_names, merged, placed
-from flopcast.io.jobs import job_of, read_file
+from flopcast.io.jobs import COMMAND_LINE, USUAL, job_of, read_file
 from flopcast.io.sources import Said, assuming, exists, is_path, read_source, with_model
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 
-USUAL_STACK = "megatron-core"
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
+OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 Read = TypeVar("Read")
 
 
@@ -55,7 +56,7 @@ def read_from(
     """
     if job is not None and "=" in job and not exists(job):  # no file: it is the first change
         changes, job = (job, *changes), None
-    document, stated = Document("command line", {}, {}), None
+    document, stated = Document(COMMAND_LINE, {}, {}), None
     if job:
         source = read_source(job, said_of(named, changes))
         document, stated = source.document, source.devices
@@ -88,7 +89,7 @@ def read_words(
     """
     document = _with_options(document, **named)
     document, mistyped = _tried(document, lambda given: edited_document(given, changes))
-    gpus = named["gpus"] or _unsized(document, stated)
+    gpus = _unsized(document, stated) if named["gpus"] is None else named["gpus"]
     if stated is not None and gpus == stated and not _cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
@@ -100,6 +101,10 @@ def read_words(
         made = read(_with_defaults(document))
     except SpecError as error:
         raise SpecError([*problems, *error.problems]) from None
+    except InfeasibleError:
+        if problems:  # no plan is possible on what was not meant
+            raise SpecError(problems) from None
+        raise
     if problems:
         raise SpecError(problems)
     return made
@@ -153,6 +158,25 @@ def _others(batch: object) -> dict[str, object]:
     return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
 
 
+def without_options(problem: Problem) -> Problem:
+    """A fault as it is told where there is no command line: by arguments of Python, fields of a request.
+
+    The place is left out where the field says it.
+
+    >>> told = without_options(
+    ...     Problem(where="--seq", field="batch.seq", value=0, allowed="", because="", fix="see --seq"))
+    >>> told.where, told.fix
+    ('argument seq', 'see seq')
+    """
+    option = OPTION.fullmatch(problem.where)
+    named = option is not None and problem.field.partition(".")[0] == option[1]
+    where = OPTION.sub(r"argument \1", problem.where).replace(COMMAND_LINE, "arguments")
+    told = {
+        name: OPTION.sub(r"\1", getattr(problem, name)) for name in ("field", "allowed", "because", "fix")
+    }
+    return replace(problem, where="" if named else where, **told)
+
+
 def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
     """What the words say that a file of another program may leave open: devices, the model, its format.
 
@@ -178,14 +202,14 @@ def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
 def _with_defaults(document: Document) -> Document:
     """What may be left out gets a usual value, said aloud: the stack, and the length of a sequence."""
     data = document.data
-    if not isinstance(data, dict) or "model" not in data:
+    if not isinstance(data, dict):
         return document
     notes = []
     if "stack" not in data:
-        data = data | {"stack": USUAL_STACK}
-        notes.append(f"stack {USUAL_STACK}")
+        data = data | {"stack": USUAL["stack"]}
+        notes.append(f"stack {data['stack']}")
     if "batch" not in data:
-        length = _usual_length(data["model"])
+        length = _usual_length(data.get("model"))
         data = data | {"batch": {"sequence_length": length}}
         notes.append(f"sequence_length {length}")
     return assuming(replace(document, data=data), tuple(notes))
@@ -225,8 +249,10 @@ def _with_gpus(document: Document, gpus: object) -> Document:
 
     They win over a number of nodes; other changes of the cluster stay.
     """
-    if not isinstance(gpus, int) or not isinstance(document.data, dict):
+    if gpus is None or not isinstance(document.data, dict):
         return document
+    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
+        raise SpecError([_gpus_fault(gpus, "a whole number above 0", "devices are counted")])
     cluster = _cluster(document)
     if "base" not in cluster:
         raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
@@ -243,7 +269,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
 
 
-def _gpus_fault(gpus: int, allowed: str, because: str) -> Problem:
+def _gpus_fault(gpus: object, allowed: str, because: str) -> Problem:
     """The one option whose value depends on another: click cannot check it alone."""
     return Problem(
         field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"

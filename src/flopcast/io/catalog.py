@@ -4,7 +4,6 @@ Answers: what does this name stand for? Every entry is one YAML file under `cata
 is the file's. A cluster's node may name its device and its host.
 """
 
-import difflib
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.edits import merged
+from flopcast.io.nearest import nearest
 from flopcast.io.validate import build, dotted
 from flopcast.io.yaml_text import Document, Path, read_yaml
 from flopcast.spec.cluster import Cluster, Device, Host
@@ -77,21 +77,20 @@ def document(kind: str, name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """The fault of naming an entry that does not exist.
 
-    Names that begin with it are the nearest. `field` and `where` say who named it; what is allowed is
-    cut after some 24 names, the nearest first.
+    `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first.
     """
     known = names(kind)
-    begun = [other for other in known if name and other.startswith(name)]
-    near = (begun or difflib.get_close_matches(name, known, n=3, cutoff=0.4))[:3]
+    near = nearest(name, known, most=3)
     shown = known if len(known) <= 24 else (*near, *(other for other in known[:24] if other not in near))
     more = f", … ({len(known)} in all)" if len(known) > 24 else ""
+    no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
     return Problem(
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
         allowed=", ".join(shown) + more,
-        because=f"the catalogue has no such {kind.removesuffix('s')}",
+        because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
         fix=f"did you mean {' or '.join(near)}?" if near else fix,
     )
 

@@ -9,7 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import BaseModel
 
@@ -36,7 +38,11 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "cluster": ("clusters", Cluster),
 }
 
+COMMAND_LINE = "command line"  # the name of a document that no file holds
 PIPED = "-"
+MOST_PIPED_BYTES = 2**27  # any file that is read from there ends far below
+# what is advised where a part is missing
+USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]
 NODES = re.compile(r"[1-9][0-9]{0,8}")
@@ -67,7 +73,7 @@ def load_job(path: Path) -> Job:
 def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a file, at most one more than `most_bytes`: its reader refuses what is larger.
 
-    "-" is what is piped in.
+    "-" is what is piped in, however often it is asked for: two jobs of a comparison are one file, changed.
 
     Raises
     ------
@@ -75,7 +81,7 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
         It does not exist, is a folder, or may not be read.
     """
     if str(path) == PIPED:
-        return sys.stdin.buffer.read(most_bytes + 1)
+        return _piped(sys.stdin)[: most_bytes + 1]
     try:
         with path.open("rb") as file:
             return file.read(most_bytes + 1)
@@ -83,6 +89,12 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
         raise _fault("", "file", str(path), allowed, because, "check the path") from None
+
+
+@lru_cache(maxsize=1)
+def _piped(stream: TextIO) -> bytes:
+    """What is piped in: it can be read once, so it is kept."""
+    return stream.buffer.read(MOST_PIPED_BYTES)
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:
@@ -335,15 +347,15 @@ def _fault(where: str, field: str, value: object, allowed: str, because: str, fi
 
 def _missing(key: str, document: Document) -> Problem:
     """The fault of leaving out a part that a name of the catalogue could fill."""
-    known = catalog.names(NOUNS[key][0])
+    known, where = catalog.names(NOUNS[key][0]), document.where(())
     return Problem(
-        where=document.where(()),
+        where=where,
         field=key,
         value=None,
         fault="is missing",
         allowed=f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description",
         because=f"a prediction needs a {key}",
-        fix=f"add {key}: {known[0] if known else '…'}, or --{key} NAME",
+        fix=f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}",
     )
 
 
@@ -353,6 +365,7 @@ def _not_a_mapping(document: Document) -> Problem:
         where=document.where(()),
         field="document",
         value=document.data,
+        fault="is empty" if document.data is None else "",
         allowed="a mapping with model, cluster, plan, stack and batch",
         because="a job has named parts",
         fix="see: flopcast schema",

@@ -25,7 +25,6 @@ from flopcast.units import parse_quantity, parse_tokens, units_of
 Made = TypeVar("Made")
 ReadOpen = Callable[..., OpenJob]
 WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
-DRAWINGS = (".html", ".svg")
 
 
 def question_from(job: str | None, changes: tuple[str, ...], **named: object) -> Question:
@@ -64,6 +63,7 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
     options = {key: named[key] for key in ("model", "stack", "seq", "site", "price")}
+    options |= {"file_kind": named.get("file_kind")}
     options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
     clusters = named["clusters"] if isinstance(named["clusters"], tuple) else ()
     opened = [

@@ -7,15 +7,18 @@ A file is told by what is in it, not by its name alone: a mapping with `model_ty
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flopcast.io.edits import placed
-from flopcast.io.jobs import read_file
+from flopcast.io.jobs import COMMAND_LINE, PIPED, read_file
 from flopcast.io.yaml_text import Document, read_yaml
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
+ENDINGS = (".json", ".yaml", ".yml", ".toml", *SCRIPTS)
+OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
 OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
@@ -24,10 +27,14 @@ OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
 def is_path(text: str) -> bool:
     """Whether a text that could name a catalogue entry is meant as a path: it has a folder or an ending.
 
-    >>> is_path("./config.json"), is_path("qwen2.5-7b")
-    (True, False)
+    "-" is one. What looks like a hub's OWNER/NAME is none, unless there is such a file.
+
+    >>> is_path("./config.json"), is_path("qwen2.5-7b"), is_path("meta-llama/Llama-3-8B")
+    (True, False, False)
     """
-    return "/" in text or Path(text).suffix in (".json", ".yaml", ".yml", ".toml", *SCRIPTS) or exists(text)
+    if text == PIPED or exists(text) or Path(text).suffix in ENDINGS:
+        return True
+    return "/" in text and not OF_A_HUB.fullmatch(text)
 
 
 def exists(text: str) -> bool:
@@ -109,7 +116,7 @@ def source_of(raw: bytes, name: str, said: Said) -> Source:
         if kind:
             return _foreign(raw, name, replace(said, kind=kind))
     if _is_config(document):
-        document = _with_model(Document("command line", {}, {}), document)
+        document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return Source(document=document)
 
 

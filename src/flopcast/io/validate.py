@@ -3,7 +3,6 @@
 Answers: is this mapping a valid Model, Cluster, … and if not, what is wrong with each field?
 """
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import TypeVar
@@ -12,10 +11,22 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.nearest import nearest
 from flopcast.io.yaml_text import Document, Path
 from flopcast.units import parse_quantity, units_of
 
 Noun = TypeVar("Noun", bound=BaseModel)
+KINDS = {  # how pydantic's kinds of findings begin → what would be allowed, and why
+    "model_": ("a name, or a mapping of its fields", "it has named parts"),
+    "dict_": ("a mapping of names", "it has named parts"),
+    "mapping_": ("a mapping of names", "it has named parts"),
+    "int_parsing_size": ("a whole number of fewer digits", "it is counted"),
+    "int_": ("a whole number", "it is counted"),
+    "float_": ("a number", "it is a quantity"),
+    "bool_": ("true or false", "it is a switch"),
+    "string_type": ("a text", "it is a name or a word"),
+    "tuple_": ("a list", "it may hold several"),
+}
 
 
 def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -> Noun:
@@ -104,8 +115,7 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
         return _unknown_key(str(location[-1]), value, _names(noun, told[:-1]), field, document.where(full))
-    told_so = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    allowed, _, because = told_so.partition("; because ")
+    allowed, because = _in_our_words(detail)
     missing = detail["type"] == "missing"
     return Problem(
         where=document.where(full),
@@ -113,9 +123,20 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
         value=None if missing else value,
         fault="is missing" if missing else "",
         allowed="a value" if missing else allowed,
-        because="it has no default" if missing else because or "the field is declared so",
+        because="it has no default" if missing else because,
         fix=f"add {location[-1]}: …" if missing else f"change {_last_name(location) or field}",
     )
+
+
+def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
+    """What would be allowed, and why: pydantic's first words are cut, so that the rest reads as a value."""
+    kind = detail["type"]
+    known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
+    if known:
+        return known
+    told = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    allowed, _, because = told.partition("; because ")
+    return allowed, because or "the field is declared so"
 
 
 def _last_name(location: Path) -> str:
@@ -125,7 +146,7 @@ def _last_name(location: Path) -> str:
 
 def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
     names = sorted(known)
-    near = difflib.get_close_matches(key, names, n=1)
+    near = nearest(key, names, least_ratio=0.6)
     return Problem(
         where=where,
         field=field,

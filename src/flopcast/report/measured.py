@@ -170,12 +170,14 @@ def as_text(measured: Measured) -> str:
     lines = [_used(measured)]
     step, match = measured.step, measured.convention
     if step:
-        sure = f"{show_seconds(measured.predicted_low_s)} to {show_seconds(measured.predicted_high_s)}"
+        bounds = (measured.predicted_low_s, measured.predicted_high_s)
+        low, high = (show_seconds(bound, like=measured.predicted_step_time_s) for bound in bounds)
         verdict = "inside" if measured.inside else "OUTSIDE"
         lines.append(
             f"step      {show_seconds(step.median_s)} measured,"
             f" {show_seconds(measured.predicted_step_time_s)} predicted"
-            f" ({_off(measured.predicted_step_time_s, step.median_s)}): {verdict} the interval {sure}"
+            f" ({_off(measured.predicted_step_time_s, step.median_s)}): {verdict} the interval"
+            f" {low} to {high}"
         )
     if step and step.num_used > 1:
         lines.append(

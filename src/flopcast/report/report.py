@@ -114,9 +114,14 @@ class Report:
     timeline: Timeline
     priced: Priced
 
+    @property
+    def bounds_s(self) -> tuple[float, float]:
+        """The step time's 90 % interval."""
+        return self.step_time_low_s, self.step_time_high_s
+
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer as one table, without a style or a script."""
-        low, high = show_seconds(self.step_time_low_s), show_seconds(self.step_time_high_s)
+        low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
         room = f"of {show(self.memory.capacity_bytes, 'B')} on the fullest stage"
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")

@@ -38,14 +38,14 @@ def _answer(report: Report) -> list[str]:
     """What most readers came for; warnings stand here, not at the end."""
     job, metrics = report.job, report.metrics
     devices = job.cluster.num_devices
-    sure = f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"
+    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     verdict = "fits" if report.memory.fits else "DOES NOT FIT"
     used = show(report.memory.device_used_bytes, "B")
     lines = [
         f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
         f" {job.stack.label}",
         f"plan      {job.plan.short()}  {job.batch.told()}",
-        f"step      {show_seconds(report.step_time_s)}   (90 %: {sure})",
+        f"step      {show_seconds(report.step_time_s)}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, 'tokens/s')},"
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"

@@ -76,8 +76,8 @@ def _certainty(run: TrainingRun) -> list[str]:
 
 def _days(wall_s: Amount) -> str:
     """Days with their interval; hours of a short run."""
-    low, high = wall_s.bounds
-    return f"{show_seconds(wall_s.value)}   (90 %: {show_seconds(low)} to {show_seconds(high)})"
+    low, high = (show_seconds(bound, like=wall_s.value) for bound in wall_s.bounds)
+    return f"{show_seconds(wall_s.value)}   (90 %: {low} to {high})"
 
 
 def _goodput(run: TrainingRun) -> str:

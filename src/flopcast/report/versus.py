@@ -152,9 +152,10 @@ def _answers(report: Report) -> list[tuple[str, str]]:
     memory = report.memory
     verdict = "fits" if memory.fits else "DOES NOT FIT"
     price, usd, kwh = report.cost.price, report.cost.many_tokens_usd, report.cost.many_tokens_kwh
+    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     return [
         ("step", show_seconds(report.step_time_s)),
-        ("90 %", f"{show_seconds(report.step_time_low_s)} to {show_seconds(report.step_time_high_s)}"),
+        ("90 %", f"{low} to {high}"),
         ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
@@ -192,16 +193,19 @@ def _verdict(compared: Versus) -> str:
 def _verdicts_of_costs(compared: Versus) -> list[str]:
     """The same of money and energy; nothing of what is unknown, no order where none is settled."""
     lines = []
-    for word, ratio in (("costs", compared.usd_ratio), ("draws", compared.energy_ratio)):
+    for word, what, ratio in (
+        ("costs", "", compared.usd_ratio),
+        ("draws", " energy", compared.energy_ratio),
+    ):
         if ratio is None:
             continue
         low, high = ratio.bounds
         bounds = f"90 %: {low - 1:+.1%} to {high - 1:+.1%}"
         if settled(ratio):
             less = "less" if ratio.value < 1 else "more"
-            lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less} per token than A ({bounds})")
+            lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less}{what} per token than A ({bounds})")
         else:
-            lines.append(f"whether B {word} less per token than A is not settled ({bounds})")
+            lines.append(f"whether B {word} less{what} per token than A is not settled ({bounds})")
     return lines
 
 

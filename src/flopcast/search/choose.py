@@ -205,7 +205,7 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
     return (
         f"no plan is possible: each of {tried} plans for {job.model.name} on {job.cluster.num_devices}"
-        f" devices breaks a rule; fixed was {settled}.\nA plan named with --plan is told which it breaks."
+        f" devices breaks a rule; fixed was {settled}.\nOf a plan that is given whole it is told which."
     )
 
 

@@ -76,7 +76,7 @@ def _table(found: Found, plans: Sequence[Ranked]) -> list[str]:
 def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
     """The names of columns, then one row a plan.
 
-    A plan has its objectives, the ratio to the best with its interval, and memory.
+    A plan has its objectives, the first with its interval, the ratio to the best with its, and memory.
 
     Parameters
     ----------
@@ -89,17 +89,18 @@ def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> lis
     objectives = found.question.asked
     several = len({name_of(one.played.job) for one in found.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
-    head += [*(_head(one) for one in objectives), "90 %", "vs best", "90 %"]
+    first, *others = [_head(one) for one in objectives]
+    head += [first, "90 %", *others, "vs best", "90 %"]
     head += [] if OBJECTIVES["memory"] in objectives else ["memory"]
     rows = [head]
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
         row += [name_of(one.played.job)] if several else []
-        row += [objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)]
-        row += [
-            _bounds(objectives[0], one.losses[0]),
-            f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best",
+        first, *others = [
+            objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)
         ]
+        row += [first, _bounds(objectives[0], one.losses[0]), *others]
+        row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
         row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
         row += [] if OBJECTIVES["memory"] in objectives else [show(one.played.device_used_bytes, "B")]
         rows.append(row)

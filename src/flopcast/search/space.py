@@ -24,6 +24,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import NUMERIC, Plan
 from flopcast.spec.precision import RECIPES, Precision
 from flopcast.spec.recompute import FIELDS
+from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.spec.schedule_words import Schedule
 
 ALL = "all"
@@ -41,7 +42,6 @@ WRITTEN = (
     "; because it is read in these forms alone"
 )
 MOST_VALUES = 65_536
-MOST_DEVICES = 2**20  # no machine of this size is known; 6144 is the largest that is compared with runs
 Exchange = Literal["ring", "all_gather", "all_to_all"]
 
 

@@ -85,7 +85,7 @@ def compare_page(words: Words, _: Told) -> Made:
 def search_page(words: Words, told: Told) -> Made:
     """What a search found: the front as a drawing, the plans as text."""
     found, _, _ = _found(words, told)
-    html = f"<p>{escape(' '.join(found_text.asked(found)))}</p>"
+    html = "".join(f"<p>{escape(line)}</p>" for line in found_text.asked(found))
     if found.plans:
         html += (
             f'<figure><div class="scroll">{drawing(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
@@ -190,10 +190,7 @@ def _fault(problem: Problem) -> str:
     told = problem.fault or f"= {problem.value!r:.80} is not allowed"
     pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
-    known = problem.where and not problem.where.startswith(
-        "--"
-    )  # an option of the command line is no place
-    place = f"{problem.where}: " if known else ""
+    place = f"{problem.where}: " if problem.where else ""
     return f"<p><strong>{escape(place + problem.field)}</strong> {escape(told)}</p><dl>{rows}</dl>"
 
 

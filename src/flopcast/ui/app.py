@@ -118,6 +118,7 @@ def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: Non
         routes=_routes(desk),
         middleware=[Middleware(Limits), Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
         lifespan=lifespan,
+        exception_handlers={404: _lost},
     )
 
 
@@ -328,6 +329,13 @@ async def _static(request: Request) -> Response:
     if name == "style.css":
         text = STYLE + text
     return Response(text, media_type=STATIC[name], headers={"cache-control": "no-cache"})
+
+
+async def _lost(request: Request, _: Exception) -> Response:
+    """An address that leads nowhere: a page for who looks, a word for a program."""
+    if "text/html" in request.headers.get("accept", ""):
+        return _html(page.lost_page(), 404)
+    return Response("not found", 404, media_type="text/plain")
 
 
 async def _health(_: Request) -> Response:

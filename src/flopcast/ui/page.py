@@ -11,7 +11,7 @@ from html import escape
 from urllib.parse import urlencode
 
 from flopcast.io import catalog
-from flopcast.io.asked import USUAL_STACK
+from flopcast.io.jobs import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.precision import RECIPES
 from flopcast.ui.words import FREE, OF_JOB, OF_PLAN, OF_SEARCH
@@ -80,6 +80,15 @@ def known_fields() -> dict[str, Field]:
     return counted | chosen | written
 
 
+EMPTY = {  # what a list means of which nothing is chosen
+    "stack": f"usual: {USUAL['stack']}",
+    "objectives": "step_time",
+    "zero": "any",
+    "recompute": "any",
+    "precision": "usual: bf16",
+}
+
+
 def page(name: str, words: Fields, html: str) -> str:
     """A whole page.
 
@@ -124,6 +133,15 @@ def upload_page(said: str = "") -> str:
         '<p class="buttons"><button type="submit">Take it</button></p></form>'
     )
     return _document("bring a file", "upload", {}, f'<main id="answer" data-page="upload">{form}</main>')
+
+
+def lost_page() -> str:
+    """What stands at an address that leads nowhere."""
+    main = (
+        '<main id="answer" data-page="lost"><h1>There is no such page</h1>'
+        '<p>The list above has all pages; <a href="/">Predict</a> is the first.</p></main>'
+    )
+    return _document("no such page", "", {}, main)
 
 
 def _document(title: str, name: str, words: Fields, main: str) -> str:
@@ -212,7 +230,7 @@ def _field(name: str, field: Field, value: str, *, one: bool) -> str:
     hint = f' <small id="{key}-hint">{escape(field.hint)}</small>' if field.hint else ""
     described = f' aria-describedby="{key}-hint"' if field.hint else ""
     shared = f'id="{key}" name="{name}"{described}'
-    empty = f"usual: {USUAL_STACK}" if name.endswith("stack") else ""
+    empty = EMPTY.get(name.rpartition(".")[2], "")
     if field.choices and one:
         control = f"<select {shared}>{_options(field.choices, value, empty)}</select>"
     else:

@@ -23,6 +23,7 @@ from flopcast.spec.rules_precision import RULES as RULES_OF_PRECISION
 from flopcast.spec.rules_recompute import RULES as RULES_OF_RECOMPUTE
 from flopcast.spec.rules_schedule import RULES as RULES_OF_SCHEDULES
 from flopcast.spec.rules_sharding import RULES as RULES_OF_SHARDS
+from flopcast.spec.rules_size import RULES as RULES_OF_SIZES
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
@@ -77,6 +78,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_PRECISION,
     *RULES_OF_SCHEDULES,
     *RULES_OF_SHARDS,
+    *RULES_OF_SIZES,
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,
     *RULES_OF_TRACED,

@@ -46,7 +46,7 @@ def explain_step(report: Report) -> Explanation:
         Explanation(name=name, amount=seconds, unit="s", formula="", note=_share(seconds, report))
         for name, seconds in report.breakdown.items()
     )
-    low, high = show_seconds(report.step_time_low_s), show_seconds(report.step_time_high_s)
+    low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     told = Input(name="90 %", told=f"{low} to {high}", source="its factors: explain one of them")
     return Explanation(
         name="step",

@@ -34,7 +34,7 @@ def answer(report: Report) -> str:
 def _times(report: Report) -> tuple[Tile, ...]:
     """The step, its rate, and how much of the devices' peak it is."""
     metrics = report.metrics
-    low, high = markup(seconds(report.step_time_low_s)), markup(seconds(report.step_time_high_s))
+    low, high = (markup(seconds(bound, report.step_time_s)) for bound in report.bounds_s)
     per_device = markup(rate(metrics.device_tokens_per_s, "tokens/s"))
     attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
     return (

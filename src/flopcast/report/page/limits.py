@@ -20,6 +20,7 @@ from flopcast.units import Number, show_seconds
 
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
+LEAST_TOLD = 0.0005  # of the step, what a factor moves it by: the rest of many is folded
 HOST = "launches and the host"
 LIMITS = (
     "the matrix engine",
@@ -77,6 +78,7 @@ def limits(report: Report) -> Section:
         )
         for factor in report.factors
     ]
+    told_apart = sum(one.share * one.log_sigma_factor >= LEAST_TOLD for one in report.factors)
     headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
     told = (
         "What the interval hangs on, widest first. A share is how much of the step's critical path a factor"
@@ -92,8 +94,17 @@ def limits(report: Report) -> Section:
         )
         + "<h3>What the uncertainty hangs on</h3>"
         + (_drawing(report) if report.factors else "")
-        + table(told, headings, rows),
+        + table(told, headings, rows[:told_apart])
+        + _folded(headings, rows[told_apart:]),
     )
+
+
+def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
+    """Factors that move nothing: there for who looks for them."""
+    if not rows:
+        return ""
+    caption = f"Each moves the step by less than {LEAST_TOLD:.2%}."
+    return f"<details><summary>{len(rows)} more</summary>{table(caption, headings, rows)}</details>"
 
 
 def axis(report: Report) -> Axis:
@@ -131,4 +142,4 @@ def _drawing(report: Report) -> str:
 
 def moved(report: Report, tick: Number) -> str:
     """The step so much longer; `tick` is the logarithm of a ratio."""
-    return show_seconds(report.step_time_s * math.exp(tick))
+    return show_seconds(report.step_time_s * math.exp(tick), like=report.step_time_s)

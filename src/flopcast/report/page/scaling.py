@@ -87,7 +87,7 @@ RATE = Curve(
 )
 MONEY = Curve(
     key="money",
-    name="1e12 tokens",
+    name="for 1e12 tokens",
     of=lambda one: one.many_usd or 0.0,
     show=show_usd,
     logarithmic=False,

@@ -42,7 +42,7 @@ UNSCRIPTED = ".needs-script{display:none}"
 STYLE = f"""{COLOURS}{DRAWN}{LINED}
 html{{color-scheme:light dark;scroll-padding-top:1rem;font-size:94%}}
 body{{font:1rem/1.5 system-ui,sans-serif;max-width:72rem;margin:0 auto;padding:1rem 1rem 4rem;
- background:var(--paper);color:var(--ink)}}
+ background:var(--paper);color:var(--ink);overflow-wrap:break-word}}
 h1{{font-size:1.5rem;margin:.5rem 0}} h2{{font-size:1.15rem;margin:2.2rem 0 .5rem}}
 h3{{font-size:1rem;margin:1.2rem 0 .3rem}} a{{color:var(--link)}}
 nav ul{{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;padding:0;margin:.5rem 0}}

@@ -32,9 +32,9 @@ class Quantity:
 Cell = str | Markup | Quantity
 
 
-def seconds(value: Number) -> Quantity:
-    """Seconds, as a reader wants them."""
-    return Quantity(value, show_seconds(value))
+def seconds(value: Number, like: Number | None = None) -> Quantity:
+    """Seconds, as a reader wants them; bounds in the unit of what they bound."""
+    return Quantity(value, show_seconds(value, like))
 
 
 def share(value: Number) -> Quantity:

@@ -7,7 +7,8 @@
   let asking = null, waiting = null, events = null;
 
   for (const each of document.querySelectorAll('.scripted')) each.hidden = false;
-  if (page === 'upload') { upload(); return; }
+  if (page === 'upload') upload();
+  if (!form) return;
 
   function words(extra) {
     const found = new URLSearchParams();

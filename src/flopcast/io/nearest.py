@@ -1,0 +1,68 @@
+"""Names that may have been meant: for the faults of names that nobody knows.
+
+Answers: which known names come nearest to what was written?
+"""
+
+import difflib
+from collections.abc import Iterable
+
+LEAST_RATIO = 0.4  # of letters in common, below which a name is no suggestion
+
+
+def nearest(
+    written: str, known: Iterable[str], most: int = 1, least_ratio: float = LEAST_RATIO
+) -> list[str]:
+    """The known names that are nearest, the nearest first; none where nothing is near.
+
+    Case, separators and the folder of a hub's name do not count. Names of which `written` is a word come
+    first, then those that begin with it, each the shortest first, then those that are merely alike.
+
+    Parameters
+    ----------
+    written, known
+        What was written, and what might have been meant.
+    most : int
+        How many names at most.
+    least_ratio : float
+        Of `difflib`: 1 for equal texts, 0 for texts with nothing in common.
+
+    Examples
+    --------
+    >>> nearest("h100", ["h100-pcie-8", "dgx-h100", "dgx-a100"], 2)
+    ['dgx-h100', 'h100-pcie-8']
+    >>> nearest("meta-llama/Llama-3-8B", ["llama-3-70b", "llama-3-8b"])
+    ['llama-3-8b']
+    >>> nearest("dpp", ["dp", "pp", "tp"]), nearest("xyz", ["dp"])
+    (['dp'], [])
+    """
+    plain, short = _plain(written), _squeezed(written)
+    if not short:
+        return []
+    names = {name: _squeezed(name) for name in known}
+    with_words = [name for name in names if f"-{plain}-" in f"-{_plain(name)}-"]
+    begun = [name for name, text in names.items() if text.startswith(short) and name not in with_words]
+    if with_words or begun:
+        return [name for some in (with_words, begun) for name in sorted(some, key=_by_length)][:most]
+    alike = {name: difflib.SequenceMatcher(None, text, short).ratio() for name, text in names.items()}
+    near = [name for name, ratio in alike.items() if ratio >= least_ratio]
+    return sorted(near, key=lambda name: (-alike[name], -_in_common(names[name], short), name))[:most]
+
+
+def _by_length(name: str) -> tuple[int, str]:
+    """Sorts the shortest first."""
+    return len(name), name
+
+
+def _plain(name: str) -> str:
+    """A name as the catalogue would write it."""
+    return name.rstrip("/").rpartition("/")[2].strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def _squeezed(name: str) -> str:
+    """A name without what separates its words: "llama3" is one for "llama-3"."""
+    return _plain(name).replace("-", "")
+
+
+def _in_common(name: str, other: str) -> int:
+    """How many letters two names begin with in common."""
+    return next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), len(name))

@@ -1,0 +1,61 @@
+"""The rules about sizes: what no machine has, and what no step is made of.
+
+Answers: how many devices, tokens of a sequence, and tasks of a pipeline may be asked about?
+Elsewhere: what a rule is (checks.py). A slip of the pen (a zero too many, a wrong unit) is told, before it
+fills the memory of the machine that predicts.
+"""
+
+import numpy as np
+
+from flopcast.spec.checks import Case, Rule, first
+
+MOST_DEVICES = 2**20  # no machine of this size is known; 6144 is the largest that is compared with runs
+MOST_TOKENS = 2**30  # of a sequence: a hundred times Llama 4 Scout's, the longest of the catalogue
+MOST_TASKS = 2**20  # forward tasks of a pipeline: played in seconds and in 2 GB; large runs have 10^5
+
+
+def _tasks_each(case: Case) -> np.ndarray:
+    """Forward tasks of one micro-batch: one for each chunk of each stage, (plans, 1)."""
+    return np.asarray(case.plans.pipeline_parallel * case.plans.virtual_stages)
+
+
+def _most_micro_batches(case: Case) -> int:
+    """Micro-batches that the first plan's pipeline may have, in groups that an interleaved order takes."""
+    most, stages = MOST_TASKS // first(_tasks_each(case)), first(case.plans.pipeline_parallel)
+    return max(1, most - most % stages)
+
+
+def _largest_batch(case: Case) -> int:
+    """The largest global batch of the first plan."""
+    return _most_micro_batches(case) * first(case.plans.data_parallel * case.plans.micro_batch)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="cluster",
+        holds=lambda c: c.cluster.num_devices <= MOST_DEVICES,
+        value=lambda c: f"{c.cluster.num_devices:,} devices",
+        allowed=lambda _: f"at most {MOST_DEVICES:,} devices",
+        because="no cluster is larger",
+        fix=lambda c: f"choose at most {MOST_DEVICES // c.cluster.node.devices:,} of its nodes",
+    ),
+    Rule(
+        field="batch.sequence_length",
+        holds=lambda c: c.batch.sequence_length <= MOST_TOKENS,
+        value=lambda c: c.batch.sequence_length,
+        allowed=lambda _: f"at most {MOST_TOKENS:,} tokens",
+        because="no model is trained on longer sequences",
+        fix=lambda _: f"set sequence_length to {MOST_TOKENS}",
+    ),
+    Rule(
+        field="plan.global_batch",
+        about_steps=True,
+        holds=lambda c: c.plans.num_micro_batches * _tasks_each(c) <= MOST_TASKS,
+        value=lambda c: f"{first(c.plans.num_micro_batches):,} micro-batches",
+        allowed=lambda c: (
+            f"at most {_most_micro_batches(c):,}: times stages and chunks these are {MOST_TASKS:,} tasks"
+        ),
+        because="every task of a step is played, and no step has that many",
+        fix=lambda c: f"set global_batch to {_largest_batch(c)}",
+    ),
+)
