@@ -158,18 +158,21 @@ def show_seconds(value: Number, like: Number | None = None) -> str:
     size = abs(value if like is None else like)
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if size < limit:
-            return _seconds(value, size) if unit == "s" else f"{_digits(value / scale, 3)} {unit}"
-    return f"{_digits(value / 86400, 3)} d"
+            return _seconds(value, size) if unit == "s" else f"{_plain(value / scale)} {unit}"
+    return f"{_plain(value / 86400)} d"
 
 
 def _seconds(value: Number, size: Number) -> str:
     """A time below two minutes, with the prefix of another one."""
     prefix = show(size, "s").rpartition(" ")[2].removesuffix("s")
-    return f"{_digits(value / _PREFIXES[prefix], 3)} {prefix}s" if value and size else show(value, "s")
+    return f"{_plain(value / _PREFIXES[prefix])} {prefix}s" if value and size else show(value, "s")
+
+
+def _plain(value: Number) -> str:
+    """Three significant digits, thousands written out: 1330 d, not 1.33e+03 d."""
+    return f"{float(f'{value:.2e}'):.0f}" if 1e3 <= abs(value) < 1e6 else _digits(value, 3)
 
 
 def _digits(value: Number, digits: int) -> str:
     """Rounded to significant digits; trailing zeros stay, because they too were rounded to."""
-    if 10**digits <= abs(value) < 10 ** (2 * digits):
-        return f"{float(f'{value:.{digits - 1}e}'):.0f}"  # 1330 d, not 1.33e+03 d
     return f"{value:#.{digits}g}".rstrip(".")
