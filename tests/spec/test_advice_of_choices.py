@@ -127,7 +127,7 @@ VALUES = {  # a field, what somebody writes there, and words of the answer
     "rank_order": ("dp-tp", "tp-cp-dp-pp"),
     "expert_parallel": (1.5, "whole number"),
     "expert_tensor_parallel": (0, "greater than or equal to 1"),
-    "sequence_parallel": ("maybe", "bool"),
+    "sequence_parallel": ("maybe", "true or false"),
 }
 
 

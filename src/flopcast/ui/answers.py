@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from flopcast import api
 from flopcast.errors import Problem, SpecError
+from flopcast.io.asked import without_options
 from flopcast.io.logs.reading import read_log
 from flopcast.prediction import memory_of
 from flopcast.report import measured, versus
@@ -166,14 +167,16 @@ OF_DATA = tuple(name for name in TASKS if name.startswith("api."))
 def faults_as_json(problems: Sequence[Problem], said: str) -> str:
     """Every fault as data."""
     names = ("field", "value", "allowed", "because", "fix", "where", "fault")
-    told = [{name: _plain(getattr(each, name)) for name in names} for each in problems]
+    told = [
+        {name: _plain(getattr(each, name)) for name in names} for each in map(without_options, problems)
+    ]
     return _json({"problems": told, "said": said})
 
 
 def faults_as_html(problems: Sequence[Problem], said: str) -> str:
     """Every fault as a part of a page, within the JSON of a page's answer."""
     count = f"{len(problems)} fault{'s' if len(problems) != 1 else ''} in the input"
-    items = "".join(f"<li>{_fault(each)}</li>" for each in problems)
+    items = "".join(f"<li>{_fault(each)}</li>" for each in map(without_options, problems))
     html = f'<div class="faults" role="alert"><h2>{count if problems else "No answer"}</h2>'
     html += f"<ul>{items}</ul>" if problems else f"<p>{escape(said)}</p>"
     return json.dumps({"html": f"{html}</div>", "fields": {}})

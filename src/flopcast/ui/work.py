@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping
 
 from flopcast.errors import InfeasibleError, Problem, SpecError
-from flopcast.io.asked import without_options
 from flopcast.ui import answers
 
 MOST_MEMORY_BYTES = 6 << 30  # of one process: a request that needs more fails by itself
@@ -26,7 +25,7 @@ def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) 
     try:
         media, body = TASKS[task](words, told)
     except SpecError as error:
-        return _failed(task, 400, tuple(map(without_options, error.problems)), "")
+        return _failed(task, 400, error.problems, "")
     except InfeasibleError as error:
         return _failed(task, 422, (), str(error))
     except MemoryError:
