@@ -14,7 +14,7 @@ import yaml
 
 from flopcast.errors import Problem, SpecError
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
 Path = tuple[str | int, ...]
 

@@ -17,15 +17,16 @@ from typing import Any
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
 from flopcast.io.hugging_face.families import FAMILIES, Family, Given
-from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, LEFT_OUT, OTHERWISE, SILENT
+from flopcast.io.hugging_face.known import ELSEWHERE, LEFT_OUT, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
+from flopcast.io.hugging_face.refusals import headless, refuse_other_heads, refuse_what_is_not_built
 from flopcast.io.hugging_face.windows import runs
 from flopcast.io.yaml_text import Document
 from flopcast.spec.model import Model
 
 TYPES = {  # other names of a family
     "gemma3": "gemma3_text", "llama4": "llama4_text", "yi": "llama", "refinedwebmodel": "falcon",
-    "mistral3": "mistral", "ministral": "mistral", "internlm3": "internlm2",
+    "mistral3": "mistral", "ministral": "mistral",
 }  # fmt: skip
 ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
     **dict.fromkeys(
@@ -135,13 +136,16 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     """
     if not isinstance(document.data, dict):
         raise SpecError([_fault(document, (), "document", document.data, "a mapping", "a config has keys")])
+    refuse_other_heads(document, document.data)
     part, values = _text_part(document.data)
     reader = Reader(document, values)
     name = _family(reader)
-    _refuse_what_is_not_built(reader, name)
+    refuse_what_is_not_built(reader, name)
     family = FAMILIES[name]
     found = _architecture(reader, family)
     notes = [f"{part}: the text model is imported, the rest of the config is not"] if part else []
+    if name_of_class := headless(document.data):
+        notes.append(f"{name_of_class} has no head: it is counted with the head of a language model")
     notes += _notes(reader, family, name)
     if reader.problems:
         raise SpecError(reader.problems.values())
@@ -190,31 +194,6 @@ def _family(reader: Reader) -> str:
     raise SpecError([_fault(reader.document, path, key, value, allowed, because, fix)])
 
 
-def _refuse_what_is_not_built(reader: Reader, name: str) -> None:
-    """Latent attention and encoders inside a family of decoders by name, experts inside a dense one.
-
-    Raises
-    ------
-    SpecError
-        At once: what else such a config says is not a dense model's.
-    """
-    found = [
-        (key, because)
-        for keys, because in ((EXPERTS, ELSEWHERE["dbrx"]), (LATENT, ELSEWHERE["minicpm3"]))
-        for key in keys
-        if not (keys is EXPERTS and "experts" in FAMILIES[name].facts)
-        if not (keys is LATENT and "latent" in FAMILIES[name].facts)
-        if reader.raw(key) not in (None, 0, 1, False)
-    ]
-    found += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
-    if found:
-        allowed = f"a dense {name}"
-        raise SpecError(
-            _fault(reader.document, reader.values[key][0], key, reader.raw(key), allowed, because)
-            for key, because in found
-        )
-
-
 def _architecture(reader: Reader, family: Family) -> Architecture:
     """Every fact of the family's table, and the rules that hold between them."""
     facts: dict[str, Any] = {}
@@ -223,6 +202,8 @@ def _architecture(reader: Reader, family: Family) -> Architecture:
             facts[name] = reader.fact(name, rule.default, rule.keys)
         else:
             facts[name] = rule(reader) if callable(rule) else rule
+    if "experts" in facts and isinstance(kinds := reader.raw("mlp_layer_types"), list):
+        facts["dense_layers"] = tuple(layer for layer, kind in enumerate(kinds) if kind == "dense")
     found = Architecture(**facts)
     _check_heads(reader, found)
     known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not found.gated]

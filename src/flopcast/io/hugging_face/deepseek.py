@@ -20,7 +20,7 @@ def latent_attention(q_lora_rank: int) -> Part:
 
     def rule(read: Reader) -> dict[str, object]:
         read.used.update(("num_key_value_heads", "head_dim"))  # as many as heads; the rotated part
-        rank = read.value("count", ("q_lora_rank",), q_lora_rank, optional=True)
+        rank = read.value("count", ("q_lora_rank",), q_lora_rank, optional=True, zero_is_none=True)
         return {
             "q_lora_rank": rank,
             "kv_lora_rank": read.count("kv_lora_rank", 512),
@@ -52,9 +52,9 @@ def deepseek_v3_experts(read: Reader) -> dict[str, object]:
 
 def _experts(read: Reader, experts: int, shared: int, width: int) -> dict[str, object]:
     """Keys that all of these families have; the loss that keeps loads even where it has a weight."""
-    number = read.value("count", ("n_shared_experts",), shared, optional=True)
+    number = read.value("count", ("n_shared_experts",), shared, optional=True, zero_is_none=True)
     return {
-        "num_experts": read.count("n_routed_experts", experts),
+        "num_experts": read.size("experts", experts),
         "top_k": read.count("num_experts_per_tok", 8),
         "expert_hidden": read.count("moe_intermediate_size", width),
         "shared_experts": number or 0,

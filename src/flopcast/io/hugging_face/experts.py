@@ -3,6 +3,8 @@
 Answers: what do Mixtral's and Qwen's keys say of experts, and which layers stay dense?
 Elsewhere: the other facts of these families (families.py), the layer that they become (layers/experts.py).
 
+Transformers 5 saves the number of experts of every family as `num_local_experts`, whatever version 4 called
+it: all names of it are read as one fact.
 Whether picked scores are scaled to add up to 1 (`norm_topk_prob`) changes no time that is counted.
 """
 
@@ -12,7 +14,7 @@ from flopcast.io.hugging_face.reader import Reader
 def mixtral_experts(read: Reader) -> dict[str, object]:
     """Experts as wide as `intermediate_size`, in every layer."""
     return {
-        "num_experts": read.count("num_local_experts", 8),
+        "num_experts": read.size("experts", 8),
         "top_k": read.count("num_experts_per_tok", 2),
         "expert_hidden": read.size("ffn_hidden", 14336),
         "auxiliary_loss": _has_loss(read),
@@ -36,7 +38,7 @@ def qwen3_experts(read: Reader) -> dict[str, object]:
 def _qwen(read: Reader, experts: int, top_k: int, width: int) -> dict[str, object]:
     """Keys that both of Qwen's families have."""
     return {
-        "num_experts": read.count("num_experts", experts),
+        "num_experts": read.size("experts", experts),
         "top_k": read.count("num_experts_per_tok", top_k),
         "expert_hidden": read.count("moe_intermediate_size", width),
         "auxiliary_loss": _has_loss(read),
@@ -64,7 +66,7 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
 def gpt_oss_experts(read: Reader) -> dict[str, object]:
     """Experts as wide as `intermediate_size`, with biases and clamped gates; defaults of gpt-oss-120b."""
     return {
-        "num_experts": read.count("num_local_experts", 128),
+        "num_experts": read.size("experts", 128),
         "top_k": read.count("num_experts_per_tok", 4),
         "expert_hidden": read.size("ffn_hidden", 2880),
         "expert_bias": True,
@@ -77,7 +79,7 @@ def gpt_oss_experts(read: Reader) -> dict[str, object]:
 def llama4_experts(read: Reader) -> dict[str, object]:
     """Experts and a shared one as wide as `intermediate_size`; defaults of Llama 4 Scout."""
     return {
-        "num_experts": read.count("num_local_experts", 16),
+        "num_experts": read.size("experts", 16),
         "top_k": read.count("num_experts_per_tok", 1),
         "expert_hidden": read.count("intermediate_size", 8192),
         "shared_experts": 1,
@@ -98,7 +100,7 @@ def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
 def grok_experts(read: Reader) -> dict[str, object]:
     """Experts as wide as `intermediate_size`, in every layer; defaults of Grok-1."""
     return {
-        "num_experts": read.count("num_experts", 8),
+        "num_experts": read.size("experts", 8),
         "top_k": read.count("num_experts_per_tok", 2),
         "expert_hidden": read.size("ffn_hidden", 32768),
         "auxiliary_loss": _has_loss(read),

@@ -31,6 +31,19 @@ from flopcast.io.hugging_face.experts import (
     qwen3_experts,
 )
 from flopcast.io.hugging_face.reader import Reader
+from flopcast.io.hugging_face.rules import (
+    baichuan_alibi,
+    falcon_kv_heads,
+    falcon_residual,
+    local_window,
+    mpt_alibi,
+    mpt_bias,
+    mpt_inner,
+    mpt_learned,
+    residual,
+    rotary_dim,
+    used_window,
+)
 from flopcast.io.hugging_face.windows import (
     all_but_each_sixth,
     every,
@@ -95,82 +108,6 @@ def _biased(rule: Rule) -> dict[str, Rule]:
     return {"qkv_bias": rule, "out_bias": rule, "mlp_bias": rule}
 
 
-def _used_window(read: Reader) -> object:
-    """Qwen's window counts only where its flag says so."""
-    window = read.fact("window", None)
-    return window if read.flag("use_sliding_window", False) else None
-
-
-def _local_window(read: Reader) -> object:
-    """GPT-Neo's window counts where any layer is local."""
-    local = "local" in f"{read.raw('attention_types')}{read.raw('attention_layers')}"
-    window = read.count("window_size", 256)
-    return window if local else None
-
-
-def _rotary_dim(read: Reader) -> float:
-    """GPT-J's part of a head that is turned, given in elements; null turns whole heads."""
-    head = max(1, read.size("hidden", 4096) // read.size("heads", 16))
-    turned = read.count("rotary_dim", 64)
-    if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
-        return 1.0
-    if turned > head:
-        read.fault("rotary_dim", f"at most {head}", "it is a part of one head", "lower rotary_dim")
-    return min(1.0, turned / head)
-
-
-def _falcon_kv_heads(read: Reader) -> object:
-    """One for multi-query attention, unless the newer decoder groups them."""
-    groups = read.fact("kv_heads", None)
-    new = read.flag("new_decoder_architecture", False)
-    multi_query = read.flag("multi_query", True)
-    return 1 if multi_query and not new else groups
-
-
-def _falcon_residual(read: Reader) -> str:
-    """Two norms in the newer decoder (40B), one in the older (7B), sequential halves in Falcon-RW."""
-    new = read.flag("new_decoder_architecture", False)
-    parallel = read.flag("parallel_attn", True)
-    norms = read.count("num_ln_in_parallel_attn", 2 if new else 1)
-    if not (new or parallel):
-        return "sequential"
-    return "parallel" if new and norms == 2 else "parallel_shared_norm"
-
-
-def _residual(default: bool, parallel: str) -> Callable[[Reader], str]:
-    """The order of halves that the flag `use_parallel_residual` chooses."""
-
-    def rule(read: Reader) -> str:
-        return parallel if read.flag("use_parallel_residual", default) else "sequential"
-
-    return rule
-
-
-def _mpt_inner(read: Reader) -> int:
-    """MPT gives its inner width as a multiple of the hidden one."""
-    return read.count("expansion_ratio", 4) * read.size("hidden", 2048)
-
-
-def _mpt_bias(read: Reader) -> bool:
-    """MPT says where there is no bias, of linears and norms alike."""
-    return not read.flag("no_bias", True)
-
-
-def _mpt_alibi(read: Reader) -> bool:
-    """ALiBi stands in the attention's own mapping."""
-    return read.flag("attn_config.alibi", True)
-
-
-def _mpt_learned(read: Reader) -> bool:
-    """Without ALiBi, MPT learns its positions unless it is told to have none."""
-    return not _mpt_alibi(read) and read.flag("learned_pos_emb", True)
-
-
-def _baichuan_alibi(read: Reader) -> bool:
-    """Baichuan's larger models have ALiBi; their configs call the context `model_max_length` alone."""
-    return "max_position_embeddings" not in read.values
-
-
 GATED: dict[str, Rule] = {
     "activation": _given("silu"), "gated": True, "norm": "rmsnorm", "norm_bias": False,
     "kv_heads": _given(None), "tied": _given(False), "attention_dropout": _given(0.0),
@@ -198,7 +135,7 @@ MISTRAL: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 14336, 32000, 131072) | 
 }  # fmt: skip
 QWEN2: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 22016, 151936, 32768) | {
     "kv_heads": _given(32), "qkv_bias": True, "out_bias": False, "mlp_bias": False,
-    "window": _used_window, "local": local_layers(from_the_last_full_one),
+    "window": used_window, "local": local_layers(from_the_last_full_one),
 }  # fmt: skip
 QWEN3: dict[str, Rule] = QWEN2 | ATTENTION_BIAS | {"head_size": _given(128), "qk_norm": "per_head"}
 GEMMA: dict[str, Rule] = LLAMA | _sizes(3072, 28, 16, 24576, 256000, 8192) | {
@@ -218,7 +155,7 @@ GPT2: dict[str, Rule] = (
     _sizes(768, 12, 12, None, 50257, 1024) | PLAIN | _biased(True) | LEARNED | GPT_DROPOUT
 )
 GPT_NEO: dict[str, Rule] = _sizes(2048, 24, 16, None, 50257, 2048) | PLAIN | LEARNED | {
-    "qkv_bias": False, "out_bias": True, "mlp_bias": True, "window": _local_window,
+    "qkv_bias": False, "out_bias": True, "mlp_bias": True, "window": local_window,
     "local": listed_as_local,
     "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0, "resid_dropout"),
     "embedding_dropout": _given(0.0, "embed_dropout"),
@@ -227,12 +164,12 @@ GPT_NEOX: dict[str, Rule] = _sizes(6144, 44, 64, 24576, 50432, 2048) | PLAIN | {
     "qkv_bias": _given(True, "attention_bias"), "out_bias": _given(True, "attention_bias"),
     "mlp_bias": True, "activation": _given("gelu"), "tied": _given(False),
     "rotary_fraction": _given(0.25, "rotary_pct", "partial_rotary_factor"),
-    "residual": _residual(True, "parallel"), "hidden_dropout": _given(0.0),
+    "residual": residual(True, "parallel"), "hidden_dropout": _given(0.0),
     "attention_dropout": _given(0.0),
 }  # fmt: skip
 GPTJ: dict[str, Rule] = _sizes(4096, 28, 16, None, 50400, 2048) | PLAIN | NO_DROPOUT | {
     "qkv_bias": False, "out_bias": False, "mlp_bias": True, "head_bias": True, "tied": _given(False),
-    "rotary_fraction": _rotary_dim, "residual": "parallel_shared_norm",
+    "rotary_fraction": rotary_dim, "residual": "parallel_shared_norm",
 }  # fmt: skip
 OPT: dict[str, Rule] = _sizes(768, 12, 12, 3072, 50272, 2048) | PLAIN | LEARNED | {
     "activation": _given("relu"), "position_offset": 2, "attention_dropout": _given(0.0),
@@ -243,14 +180,14 @@ BLOOM: dict[str, Rule] = _sizes(64, 2, 8, None, 250880, 2048) | PLAIN | _biased(
     "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0),
 }  # fmt: skip
 FALCON: dict[str, Rule] = _sizes(4544, 32, 71, None, 65024, 2048) | PLAIN | {
-    "activation": _given("gelu", "activation"), "kv_heads": _falcon_kv_heads, "residual": _falcon_residual,
+    "activation": _given("gelu", "activation"), "kv_heads": falcon_kv_heads, "residual": falcon_residual,
     "alibi": _given(False), "attention_dropout": _given(0.0), "hidden_dropout": _given(0.0),
 } | _biased(_given(False, "bias"))  # fmt: skip
 MPT: dict[str, Rule] = _sizes(2048, 24, 16, None, 50368, 2048) | PLAIN | NO_ROTARY | {
-    "activation": "gelu", "ffn_hidden": _mpt_inner, "norm_bias": _mpt_bias, "alibi": _mpt_alibi,
-    "learned": _mpt_learned, "attention_dropout": _given(0.0, "attn_config.attn_pdrop"),
+    "activation": "gelu", "ffn_hidden": mpt_inner, "norm_bias": mpt_bias, "alibi": mpt_alibi,
+    "learned": mpt_learned, "attention_dropout": _given(0.0, "attn_config.attn_pdrop"),
     "hidden_dropout": _given(0.0), "embedding_dropout": _given(0.0),
-} | _biased(_mpt_bias)  # fmt: skip
+} | _biased(mpt_bias)  # fmt: skip
 PHI: dict[str, Rule] = _sizes(2048, 24, 32, 8192, 51200, 2048) | PLAIN | NO_DROPOUT | _biased(True) | {
     "kv_heads": _given(None), "tied": _given(False), "head_bias": True, "rotary_fraction": _given(0.5),
     "residual": "parallel_shared_norm",
@@ -266,7 +203,7 @@ STARCODER2: dict[str, Rule] = _sizes(3072, 30, 24, 12288, 49152, 4096) | PLAIN |
 STABLELM: dict[str, Rule] = _sizes(2560, 32, 32, 6912, 50304, 4096) | GATED | {
     "norm": "layernorm", "norm_bias": True, "qkv_bias": _given(False, "use_qkv_bias"),
     "kv_heads": _given(32), "rotary_fraction": _given(0.25, "partial_rotary_factor", "rope_pct"),
-    "residual": _residual(False, "parallel_shared_norm"), "hidden_dropout": _given(0.0),
+    "residual": residual(False, "parallel_shared_norm"), "hidden_dropout": _given(0.0),
 }  # fmt: skip
 OLMO: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 50304, 2048) | {
     "norm": "layernorm", "norm_scale": False, "mlp_bias": False,
@@ -280,13 +217,18 @@ COHERE: dict[str, Rule] = LLAMA | _sizes(8192, 40, 64, 22528, 256000, 8192) | {
 INTERNLM2: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 103168, 2048) | {
     "qkv_bias": _given(True, "bias"), "out_bias": _given(True, "bias"), "mlp_bias": False,
 }  # fmt: skip
+INTERNLM3: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 128512, 32768) | {
+    "qkv_bias": _given(False, "qkv_bias"), "out_bias": _given(False, "bias"),
+    "mlp_bias": _given(False, "bias"),
+}  # fmt: skip
 BAICHUAN: dict[str, Rule] = LLAMA | _sizes(4096, 32, 32, 11008, 64000, 4096) | {
     "kv_heads": _given(None), "qkv_bias": False, "out_bias": False, "mlp_bias": False,
-    "alibi": _baichuan_alibi,
+    "alibi": baichuan_alibi,
 }  # fmt: skip
 MIXTRAL: dict[str, Rule] = MISTRAL | {"experts": mixtral_experts, "window": _given(None)}
 QWEN2_MOE: dict[str, Rule] = QWEN2 | _sizes(2048, 24, 16, 5632, 151936, 32768) | {
     "kv_heads": _given(16), "experts": qwen2_experts, "dense_layers": dense_layers,
+    "qkv_bias": _given(True, "qkv_bias"),
 }  # fmt: skip
 QWEN3_MOE: dict[str, Rule] = QWEN3 | _sizes(2048, 24, 32, 6144, 151936, 32768) | {
     "kv_heads": _given(4), "head_size": _given(None), "experts": qwen3_experts,
@@ -331,6 +273,7 @@ FAMILIES: dict[str, Family] = {
             "llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma": GEMMA,
             "gemma2": GEMMA2, "gemma3_text": GEMMA3, "gpt2": GPT2, "gpt_neo": GPT_NEO,
             "gpt_neox": GPT_NEOX, "gptj": GPTJ, "olmo2": OLMO2, "internlm2": INTERNLM2,
+            "internlm3": INTERNLM3,
             "baichuan": BAICHUAN, "nemotron": NEMOTRON, "mixtral": MIXTRAL, "qwen2_moe": QWEN2_MOE,
             "qwen3_moe": QWEN3_MOE, "gpt_oss": GPT_OSS, "llama4_text": LLAMA4,
         }.items()
@@ -380,7 +323,10 @@ FAMILIES: dict[str, Family] = {
     **{
         name: Family(
             facts=facts,
-            musts=(Must(key="attention_bias", wanted=False, because="latents have no biases"),),
+            musts=(
+                Must(key="attention_bias", wanted=False, because="latents have no biases"),
+                Must(key="mlp_bias", wanted=False, because="DeepSeek's MLPs have no biases"),
+            ),
         )
         for name, facts in {
             "deepseek_v2": DEEPSEEK_V2, "deepseek_v3": DEEPSEEK_V3, "kimi_k2": DEEPSEEK_V3,

@@ -59,13 +59,17 @@ _WITHOUT_COST = """
     exponential_decay_length_penalty task_specific_params problem_type finetuning_task id2label label2id
     num_labels summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
     classifier_dropout rope_theta rope_scaling rope_parameters rope_local_base_freq rotary_emb_base rotary
+    no_rope_layer_interval qk_head_dim rope_interleave swiglu_alpha is_causal
     original_max_position_embeddings position_embedding_type pretraining_tp slow_but_exact
     masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv bias_dropout_fusion unk_token
     apply_residual_connection_post_layernorm attention_softmax_in_fp32 scale_attention_softmax_in_fp32
     scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn gradient_checkpointing
     max_window_layers layer_types sliding_window_pattern _sliding_window_pattern query_pre_attn_scalar
     attn_config.attn_impl attn_config.softmax_scale attn_config.prefix_lm attn_config.alibi_bias_max
-    attn_config.attn_uses_sequence_id attn_config.model_type embedding_fraction learned_pos_emb norm_type
+    attn_config.attn_uses_sequence_id attn_config.model_type attn_config._name_or_path
+    attn_config.chunk_size_feed_forward attn_config.id2label attn_config.label2id
+    attn_config.is_encoder_decoder attn_config.output_attentions attn_config.output_hidden_states
+    attn_config.return_dict embedding_fraction learned_pos_emb norm_type
     verbose quantization_config compression_config z_loss_weight norm_topk_prob output_router_logits
        router_jitter_noise attn_scale attn_temperature_tuning floor_scale for_llm_compressor swiglu_limit
     experts_per_token initial_context_length output_multiplier_scale embedding_multiplier_scale

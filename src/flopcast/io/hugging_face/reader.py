@@ -16,6 +16,8 @@ from flopcast.io.validate import dotted
 from flopcast.io.yaml_text import Document, Path
 
 NESTED = ("attn_config",)  # mappings whose entries count as keys of their own
+ROPE = "rope_parameters"  # transformers 5 saves rope_theta, rotary_pct and their like in this mapping
+ROTARY_PART = f"{ROPE}.partial_rotary_factor"
 ALLOWED = {  # kind of value → what would pass
     "count": "a whole number of at least 1",
     "share": "a number of at least 0 and below 1",
@@ -33,14 +35,15 @@ SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the re
 class Fact:
     """One thing that configs say: the kind of its value, and its keys.
 
-    `optional` values may be null, which stands for "follows from the others" or "none". Keys of sizes that
-    `agree` must not contradict each other.
+    `optional` values may be null, which stands for "follows from the others" or "none"; 0 says the same
+    where `zero_is_none`. Keys of sizes that `agree` must not contradict each other.
     """
 
     kind: str
     keys: tuple[str, ...] = ()
     optional: bool = False
     agree: bool = False
+    zero_is_none: bool = False
 
 
 def _size(*keys: str, optional: bool = False) -> Fact:
@@ -55,6 +58,7 @@ FACTS = {
     "head_size": _size("head_dim", optional=True),
     "ffn_hidden": _size("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", optional=True),
     "vocabulary": _size("vocab_size"),
+    "experts": _size("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "context": Fact(
         kind="count",
         keys=(
@@ -73,9 +77,11 @@ FACTS = {
     "tied": Fact(kind="flag", keys=("tie_word_embeddings",)),
     "rotary_fraction": Fact(kind="part", keys=("partial_rotary_factor", "rotary_pct")),
     "alibi": Fact(kind="flag", keys=("alibi",)),
-    "window": Fact(kind="count", keys=("sliding_window", "window_size"), optional=True),
-    "softcap": Fact(kind="factor", keys=("attn_logit_softcapping",), optional=True),
-    "logit_softcap": Fact(kind="factor", keys=("final_logit_softcapping",), optional=True),
+    "window": Fact(kind="count", keys=("sliding_window", "window_size"), optional=True, zero_is_none=True),
+    "softcap": Fact(kind="factor", keys=("attn_logit_softcapping",), optional=True, zero_is_none=True),
+    "logit_softcap": Fact(
+        kind="factor", keys=("final_logit_softcapping",), optional=True, zero_is_none=True
+    ),
     "attention_dropout": Fact(kind="share", keys=("attention_dropout", "attn_pdrop")),
     "hidden_dropout": Fact(kind="share", keys=("hidden_dropout", "resid_pdrop", "residual_dropout")),
     "embedding_dropout": Fact(kind="share", keys=("embd_pdrop", "embedding_dropout", "emb_pdrop")),
@@ -106,10 +112,19 @@ class Reader:
     def fact(self, name: str, default: object, keys: tuple[str, ...] = ()) -> object:
         """The value of a fact, under its usual keys or the family's own; else the default."""
         fact = FACTS[name]
-        return self.value(fact.kind, keys or fact.keys, default, fact.optional, fact.agree)
+        keys = keys or fact.keys
+        if name == "rotary_fraction":
+            keys = (*keys, ROTARY_PART)
+        return self.value(fact.kind, keys, default, fact.optional, fact.agree, fact.zero_is_none)
 
     def value(
-        self, kind: str, keys: tuple[str, ...], default: object, optional: bool = False, agree: bool = False
+        self,
+        kind: str,
+        keys: tuple[str, ...],
+        default: object,
+        optional: bool = False,
+        agree: bool = False,
+        zero_is_none: bool = False,
     ) -> object:
         """The value of the first key that is given.
 
@@ -119,6 +134,7 @@ class Reader:
         keys : all count as used, also those that another one beats
         default : taken and remembered where no key is given; None says nothing and is not remembered
         optional : whether null is a value
+        zero_is_none : whether 0 says the same as null
         agree : whether further keys must say the same
 
         Returns
@@ -134,7 +150,7 @@ class Reader:
             return default
         key = next((key for key in given if self.values[key][1] is not None), given[0])
         found = self.values[key][1]
-        if found is None and optional:
+        if optional and (found is None or (zero_is_none and found == 0 and not isinstance(found, bool))):
             return None
         if not _passes(kind, found):
             null = " or null" if optional else ""
@@ -201,9 +217,26 @@ def flattened(data: dict[str, object], path: Path = ()) -> dict[str, tuple[Path,
         if key in NESTED and isinstance(value, dict):
             inner = flattened(value, (*path, key))
             values |= {f"{key}.{name}": found for name, found in inner.items()}
-        else:
-            values[key] = ((*path, key), value)
+            continue
+        values[key] = ((*path, key), value)
+        if key == ROPE and isinstance(value, dict):
+            values |= _rotary_part(value, (*path, key))
     return values
+
+
+def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, object]]:
+    """The part of a head that is rotated, where `rope_parameters` or one of its kinds of layers gives it.
+
+    Models whose kinds of layers have rotary positions of their own hold one mapping for each kind
+    (transformers 5, `modeling_rope_utils.py`); the first part that is given counts.
+    """
+    key = "partial_rotary_factor"
+    if key in rope:
+        return {ROTARY_PART: ((*path, key), rope[key])}
+    for kind, part in rope.items():
+        if isinstance(part, dict) and key in part:
+            return {ROTARY_PART: ((*path, kind, key), part[key])}
+    return {}
 
 
 def _passes(kind: str, value: object) -> bool:

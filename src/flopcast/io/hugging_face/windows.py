@@ -16,6 +16,7 @@ from flopcast.io.hugging_face.reader import Reader
 Layers = tuple[int, ...]
 Kind = TypeVar("Kind", bound=Hashable)
 FULL = ("full_attention", "global")
+LOCAL = ("sliding_attention", "chunked_attention", "local")
 
 
 def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:

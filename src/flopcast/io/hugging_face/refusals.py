@@ -1,0 +1,96 @@
+"""Which Hugging Face configs describe no model that flopcast builds, though their family is known.
+
+Answers: is the class that `architectures` names a causal language model, which keys ask for a part that is
+not built?
+Elsewhere: families that are not built at all (known.py), values that a family forbids (families.py).
+
+The name of a class of transformers says its head: `LlamaForCausalLM` predicts tokens,
+`LlamaForSequenceClassification` has a head of a few labels and none of the vocabulary, and
+`LlamaBidirectionalModel` (NVIDIA's embedding models) attends in both directions.
+"""
+
+import re
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.hugging_face.families import FAMILIES
+from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, OTHERWISE
+from flopcast.io.hugging_face.reader import Reader
+from flopcast.io.hugging_face.windows import FULL, LOCAL
+from flopcast.io.yaml_text import Document
+
+HEAD = re.compile(r"For([A-Z]\w*)$")
+CAUSAL = ("CausalLM", "ConditionalGeneration", "PreTraining")
+NOT_CAUSAL = "Bidirectional"
+BOTH_DIRECTIONS = "attention in both directions is not modelled yet"
+
+
+def refuse_other_heads(document: Document, data: dict[str, object]) -> None:
+    """Check that a config describes a causal language model.
+
+    Raises
+    ------
+    SpecError
+        Its class has another head, or attends in both directions.
+    """
+    name = _class(data)
+    head = HEAD.search(name)
+    causal = re.sub(r"(For[A-Z]\w*|Model)$", "", name).replace(NOT_CAUSAL, "") + "ForCausalLM"
+    key, allowed, because = "architectures", causal, ""
+    fix = f"write {causal} to predict the causal model of the same blocks"
+    if NOT_CAUSAL in name:
+        because = BOTH_DIRECTIONS
+    elif head and not head[1].startswith(CAUSAL):
+        because = f"its head is not a language model's: {head[1]} has no logits of the vocabulary"
+    elif data.get("is_causal") is False:
+        key, allowed, because, fix = "is_causal", "true", BOTH_DIRECTIONS, "remove is_causal"
+    if because:
+        where, value = document.where((key,)), data[key]
+        raise SpecError(
+            [Problem(where=where, field=key, value=value, allowed=allowed, because=because, fix=fix)]
+        )
+
+
+def headless(data: dict[str, object]) -> str:
+    """Return the name of a class without any head, such as `BloomModel`; "" for every other config."""
+    name = _class(data)
+    return name if name.endswith("Model") and not name.endswith("LMHeadModel") else ""
+
+
+def _class(data: dict[str, object]) -> str:
+    """The first class that `architectures` names, "" where it names none."""
+    listed = data.get("architectures")
+    return str(listed[0]) if isinstance(listed, list) and listed else ""
+
+
+def refuse_what_is_not_built(reader: Reader, name: str) -> None:
+    """Check a family of decoders for latent attention, encoders, experts and layers that it has not.
+
+    Raises
+    ------
+    SpecError
+        At once: what else such a config says is not a dense model's.
+    """
+    found = [
+        (key, because)
+        for keys, because in ((EXPERTS, ELSEWHERE["dbrx"]), (LATENT, ELSEWHERE["minicpm3"]))
+        for key in keys
+        if not (keys is EXPERTS and "experts" in FAMILIES[name].facts)
+        if not (keys is LATENT and "latent" in FAMILIES[name].facts)
+        if reader.raw(key) not in (None, 0, 1, False)
+    ]
+    found += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
+    kinds = reader.raw("layer_types")
+    if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= {*FULL, *LOCAL}:
+        found.append(("layer_types", "only layers of full or of windowed attention are built"))
+    if found:
+        raise SpecError(
+            Problem(
+                where=reader.document.where(reader.values[key][0]),
+                field=key,
+                value=reader.raw(key),
+                allowed=f"a dense {name}",
+                because=because,
+                fix="describe the model by hand",
+            )
+            for key, because in found
+        )
