@@ -10,6 +10,7 @@ from flopcast.io.curves import load_book
 from flopcast.io.jobs import job_of
 from flopcast.io.yaml_text import Document
 
+pytest_plugins = ["time_limit"]
 settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
 settings.load_profile("untimed")
 REPOSITORY = Path(__file__).resolve().parents[1]

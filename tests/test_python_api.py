@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from children import ran
 from conftest import PACKAGE
 from pages import output_of
 
@@ -166,17 +167,10 @@ def test_every_public_function_is_annotated_and_shows_how_it_is_called(name):
 
 
 def test_importing_flopcast_loads_neither_numpy_nor_pydantic():
-    import subprocess
     import sys
 
     program = "import sys, flopcast; print(sorted({'numpy', 'pydantic'} & set(sys.modules)))"
 
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(PACKAGE).parent,
-    )
+    done = ran([sys.executable, "-c", program], text=True, check=True, cwd=Path(PACKAGE).parent)
 
     assert done.stdout == "[]\n"

@@ -1,12 +1,12 @@
 """The site: it builds without a warning, holds every page, and its pages load nothing from elsewhere."""
 
 import re
-import subprocess
 import sys
 from html.parser import HTMLParser
 from os import environ
 
 import pytest
+from children import ran
 from pages import DOCS, README, ROOT, links
 
 DEFENCE = (ROOT / "docs/defence.md").read_text(encoding="utf-8")
@@ -43,14 +43,7 @@ def site(tmp_path_factory):
     place = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(place)]
 
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environ | {"NO_MKDOCS_2_WARNING": "1"},
-    )
+    done = ran(command, cwd=ROOT, text=True, env=environ | {"NO_MKDOCS_2_WARNING": "1"})
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     return place

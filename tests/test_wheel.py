@@ -1,11 +1,11 @@
 """The wheel: it builds, installs into an empty environment, and answers there without the checkout."""
 
-import subprocess
 import sys
 import venv
 import zipfile
 
 import pytest
+from children import ran
 from conftest import PACKAGE, REPOSITORY
 
 JOB = (
@@ -22,7 +22,7 @@ JOB = (
 
 def run(*words, **options):
     """A command that must succeed; its output."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, **options)
+    done = ran(words, text=True, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -1,12 +1,12 @@
 """Runs `flopcast WORDS…` inside this process, or as a process of its own."""
 
 import os
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 
+from children import ran
 from conftest import PACKAGE
 
 from flopcast.cli.main import main
@@ -56,12 +56,5 @@ def environment(**changes):
 
 def process(*words, **options):
     """One call as `python -m flopcast`."""
-    made = subprocess.run(
-        [sys.executable, "-m", "flopcast", *map(str, words)],
-        capture_output=True,
-        check=False,
-        timeout=60,
-        env=environment(),
-        **options,
-    )
+    made = ran([sys.executable, "-m", "flopcast", *words], env=environment(), **options)
     return Ended(made.returncode, made.stdout.decode(), made.stderr.decode())

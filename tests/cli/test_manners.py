@@ -1,10 +1,10 @@
 """Manners of every command: examples in its help, files on stdin, output to a file, completion of words."""
 
-import subprocess
 import sys
 
 import click
 import pytest
+from children import ran
 from command_line import JOB as FILE
 from command_line import PLAN, WORDS, Ended, environment, flopcast, process
 
@@ -35,13 +35,8 @@ def every_command(command=group, words=()):
 def completed(*words, shell="bash"):
     """What the shell is offered behind these words, the last of which is not finished."""
     told = {COMPLETE: f"{shell}_complete", "COMP_WORDS": " ".join(("flopcast", *words))}
-    made = subprocess.run(
-        [sys.executable, "-m", "flopcast"],
-        capture_output=True,
-        check=False,
-        timeout=60,
-        env=environment(**told, COMP_CWORD=str(len(words))),
-    )
+    called = environment(**told, COMP_CWORD=str(len(words)))
+    made = ran([sys.executable, "-m", "flopcast"], env=called)
     return [line.partition(",")[2] for line in made.stdout.decode().splitlines()]
 
 
@@ -108,9 +103,7 @@ def test_completing_imports_nothing_heavy():
     )
     told = {COMPLETE: "bash_complete", "COMP_WORDS": "flopcast catalog models q", "COMP_CWORD": "3"}
 
-    made = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=False, timeout=60, env=environment(**told)
-    )
+    made = ran([sys.executable, "-c", code], env=environment(**told))
 
     assert b"qwen3-8b" in made.stdout
     assert made.stderr.decode().strip() == "[]"

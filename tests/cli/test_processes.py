@@ -2,10 +2,11 @@
 
 import json
 import resource
-import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
+from children import child, ran
 from command_line import JOB, environment, process
 
 from flopcast.cli.main import COMMANDS
@@ -37,9 +38,7 @@ def with_little_memory():
 
 def modules(*words):
     """What a command has imported when it ends."""
-    made = subprocess.run(
-        [sys.executable, "-c", LOADED, *map(str, words)], capture_output=True, check=True, env=environment()
-    )
+    made = ran([sys.executable, "-c", LOADED, *words], check=True, env=environment())
     return set(made.stderr.decode().split())
 
 
@@ -66,12 +65,9 @@ def test_help_needs_neither_numpy_nor_pydantic_and_lists_all_commands():
 
 
 def test_the_package_alone_imports_nothing_heavy():
-    made = subprocess.run(
-        [sys.executable, "-c", "import sys, flopcast; print(*sys.modules)"],
-        capture_output=True,
-        check=True,
-        env=environment(),
-    )
+    program = "import sys, flopcast; print(*sys.modules)"
+
+    made = ran([sys.executable, "-c", program], check=True, env=environment())
 
     assert set(made.stdout.decode().split()) & {"numpy", "pydantic", "yaml", "click"} == set()
 
@@ -89,11 +85,10 @@ def test_the_catalogue_is_listed_without_the_core():
 
 def test_a_reader_who_leaves_early_is_no_fault():
     command = [sys.executable, "-m", "flopcast", "schema"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-    ) as started:
+    with child(command, stdout=PIPE, stderr=PIPE, env=environment()) as started:
         started.stdout.close()
         said = started.stderr.read().decode()
+        started.wait()
 
     assert said == ""
     assert started.returncode == 0
@@ -113,12 +108,9 @@ def test_a_file_larger_than_memory_is_refused_unread(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_report_is_printed_on_a_terminal_of_any_encoding(path, encoding):
-    made = subprocess.run(
-        [sys.executable, "-m", "flopcast", "predict", str(path)],
-        capture_output=True,
-        check=False,
-        env=environment(PYTHONIOENCODING=encoding),
-    )
+    called = environment(PYTHONIOENCODING=encoding)
+
+    made = ran([sys.executable, "-m", "flopcast", "predict", path], env=called)
 
     assert made.returncode == 0
     assert b"megatron-1.7b on dgx-a100" in made.stdout
@@ -175,9 +167,7 @@ def test_a_file_that_cannot_be_written_is_a_fault_of_its_option(path, words):
 def test_a_place_that_takes_no_output_is_no_bug_of_ours(path, words, stdout, code, told):
     called = f"exec '{sys.executable}' -m flopcast {' '.join(words)} >{stdout}"
 
-    made = subprocess.run(
-        ["/bin/sh", "-c", called], capture_output=True, check=False, env=environment(), cwd=path.parent
-    )
+    made = ran(["/bin/sh", "-c", called], env=environment(), cwd=path.parent)
 
     assert made.returncode == code
     assert told in made.stderr.decode()

@@ -1,10 +1,10 @@
 """torchtitan's settings as a job: degrees, batch, stages, recompute, 8 bits; the program that dumps."""
 
 import json
-import subprocess
 import sys
 
 import pytest
+from children import ran
 from click.testing import CliRunner
 from foreign_cases import data_of, told
 
@@ -251,9 +251,8 @@ def test_a_config_of_the_registry_is_dumped_and_read(registry):
     program = registry / "dump.py"
     program.write_text(CliRunner().invoke(command, ["torchtitan", "--dump-helper"]).stdout)
     words = ["--module", "llama3", "--config", "llama3_8b"]
-    ended = subprocess.run(
-        [sys.executable, program, *words], cwd=registry, capture_output=True, text=True, check=True
-    )
+
+    ended = ran([sys.executable, program, *words], cwd=registry, text=True, check=True)
 
     data = data_of(ended.stdout, "dump.json")
 
@@ -264,13 +263,7 @@ def test_a_config_of_the_registry_is_dumped_and_read(registry):
 
 
 def test_without_torchtitan_the_dump_says_where_to_run_it(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, torchtitan_dump.__file__],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = ran([sys.executable, torchtitan_dump.__file__], cwd=tmp_path, text=True)
 
     assert ended.returncode == 1
     assert "where torchtitan is installed" in ended.stderr

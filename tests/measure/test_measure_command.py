@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from children import ran
 
 from flopcast.cli.measuring import Asked, _catalogue_name, _reference_s, _write_site
 from flopcast.errors import SpecError
@@ -30,14 +30,8 @@ PEERS = {
 
 def flopcast(*words, environment=None):
     """One call as a process of its own."""
-    made = subprocess.run(
-        [sys.executable, "-m", "flopcast", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env=ENVIRONMENT | (environment or {}),
-    )
+    called = ENVIRONMENT | (environment or {})
+    made = ran([sys.executable, "-m", "flopcast", *words], text=True, env=called)
     return made.returncode, made.stdout, made.stderr
 
 
@@ -138,7 +132,7 @@ def test_peers_measure_collectives(tmp_path):
     words = ("flopcast", "measure", "--device", "cpu", "--minutes", "0.05", "--out", str(out))
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m")
 
-    made = subprocess.run([*launcher, *words], check=False, timeout=120, env=ENVIRONMENT)
+    made = ran([*launcher, *words], env=ENVIRONMENT)
 
     found = read_pack(out).messages
     assert made.returncode == 0

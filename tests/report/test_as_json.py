@@ -2,10 +2,10 @@
 
 import json
 import math
-import subprocess
 import sys
 
 import pytest
+from children import ran
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,13 +93,7 @@ def test_the_same_job_gives_the_same_bytes():
 def test_the_same_job_gives_the_same_bytes_in_another_process():
     # Python orders sets of strings differently in every process: nothing printed may follow that order
     texts = [
-        subprocess.run(
-            [sys.executable, "-c", PRINT_ONE],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        ran([sys.executable, "-c", PRINT_ONE], env={"PYTHONHASHSEED": seed}, text=True, check=True).stdout
         for seed in ("1", "2")
     ]
 

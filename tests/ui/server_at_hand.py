@@ -5,26 +5,24 @@ import http.client
 import json
 import os
 import re
-import subprocess
 import sys
+from subprocess import PIPE
+
+from children import child
 
 LIMIT_S = 60
 
 
 @contextlib.contextmanager
 def served():
-    """A running `flopcast ui` on a free port; gives its host and port. Ended by its own id."""
+    """A running `flopcast ui` on a free port; gives its host and port."""
     env = os.environ | {"PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "flopcast", "ui", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
-        try:
-            line = process.stderr.readline()
-            found = re.fullmatch(r"flopcast answers at http://(.*):(\d+)\n", line)
-            assert found, line
-            yield found[1], int(found[2])
-        finally:
-            process.terminate()
-            process.wait(LIMIT_S)
+    with child(command, stderr=PIPE, text=True, env=env) as process:
+        line = process.stderr.readline()
+        found = re.fullmatch(r"flopcast answers at http://(.*):(\d+)\n", line)
+        assert found, line
+        yield found[1], int(found[2])
 
 
 def asked(server, path, method="GET", body=None, headers=None):

@@ -5,11 +5,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from contextlib import closing
+from subprocess import PIPE
 
 import pytest
+from children import below, child, runs
 from server_at_hand import LIMIT_S, asked
 
 from flopcast.cli.main import main
@@ -179,35 +180,20 @@ def test_an_installation_without_the_server_says_what_to_install(monkeypatch, ca
     assert 'pip install "flopcast[ui]"' in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not os.path.exists(f"/proc/{os.getpid()}/task"), reason="only Linux lists children")
 def test_ctrl_c_ends_the_server_and_its_processes():
     command = [sys.executable, "-m", "flopcast", "ui", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with child(command, stderr=PIPE, text=True) as process:
         line = process.stderr.readline()
         port = int(line.rsplit(":", 1)[1])
         assert asked(("127.0.0.1", port), "/")[0] == 200
-        children = [int(each) for each in _children(process.pid)]
+        children = below(process.pid)
 
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=LIMIT_S)[1]
 
+        left = [each for each in children if runs(each)]
+
     assert children
-    assert not any(_runs(child) for child in children)
+    assert left == []
     assert "Traceback" not in said
-
-
-def _children(pid):
-    """Processes that a process started; none where the system does not tell."""
-    path = f"/proc/{pid}/task/{pid}/children"
-    if not os.path.exists(path):
-        pytest.skip("this system does not tell the children of a process")
-    with open(path, encoding="ascii") as told:
-        return told.read().split()
-
-
-def _runs(pid):
-    """Whether a process is alive."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -2,9 +2,9 @@
 
 import json
 import os
-import subprocess
 import sys
 
+from children import ran
 from conftest import PACKAGE
 
 
@@ -16,6 +16,5 @@ def environment(**more):
 def scripted(script, *words, env=None):
     """What a script prints, as data."""
     line = [sys.executable, str(script), *map(str, words)]
-    made = subprocess.run(line, capture_output=True, check=False, timeout=240, env=env or environment())
-    assert made.returncode == 0, made.stderr.decode()
+    made = ran(line, check=True, limit_s=240, env=env or environment())
     return json.loads(made.stdout)

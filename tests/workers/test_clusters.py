@@ -6,14 +6,16 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from types import SimpleNamespace
 
 import pytest
+from children import below, child, ran
 from scripts import environment, scripted
 from small_search import digest, question
 
@@ -30,8 +32,7 @@ needs_ray = pytest.mark.skipif(sys.version_info >= (3, 15), reason="no wheel of 
 class Cluster:
     """A Ray cluster of this machine with two cores and a token, in a folder of its own."""
 
-    def __init__(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: its sockets have long names
+    def __init__(self, folder, started):
         self.env = environment(
             RAY_AUTH_MODE="token",
             RAY_AUTH_TOKEN=secrets.token_hex(16),
@@ -42,11 +43,11 @@ class Cluster:
             port = free.getsockname()[1]
         self.client = f"ray://127.0.0.1:{port}"
         words = ("start", "--head", "--block", "--port=0", "--num-cpus=2", "--include-dashboard=false")
-        places = (f"--temp-dir={self.folder}", f"--ray-client-server-port={port}")
-        said = self.folder / "said"
+        places = (f"--temp-dir={folder}", f"--ray-client-server-port={port}")
+        said = folder / "said"
         with said.open("w") as talk:
             line = [sys.executable, "-m", "ray.scripts.scripts", *words, *places]
-            self.process = subprocess.Popen(line, env=self.env, stdout=talk, stderr=subprocess.STDOUT)
+            self.process = started.enter_context(child(line, env=self.env, stdout=talk, stderr=STDOUT))
         for _ in range(1200):
             _, _, after = said.read_text().partition("--address='")
             if "'" in after or self.process.poll() is not None:
@@ -59,29 +60,6 @@ class Cluster:
         """Processes of the cluster that do tasks at this moment."""
         return [pid for pid in below(self.process.pid) if title(pid).startswith("ray::done_elsewhere")]
 
-    def end(self):
-        """End what was started here, and nothing else."""
-        started = below(self.process.pid)
-        self.process.terminate()
-        self.process.wait(60)
-        for pid in started:
-            if title(pid):
-                os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def below(pid):
-    """Children of a process, and theirs."""
-    try:
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return []
-    return [*children, *(one for child in children for one in below(child))]
-
 
 def title(pid):
     """What a process calls itself; nothing where it is gone."""
@@ -93,9 +71,12 @@ def title(pid):
 
 @pytest.fixture(scope="module")
 def cluster():
-    started = Cluster()
-    yield started
-    started.end()
+    folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: its sockets have long names
+    try:
+        with ExitStack() as started:
+            yield Cluster(folder, started)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -122,16 +103,12 @@ def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished
     cluster, tmp_path, expected
 ):
     line = [sys.executable, SCRIPT, "lines", cluster.address, tmp_path / "ledger.sqlite"]
-    driver = subprocess.Popen(line, env=cluster.env, stdout=subprocess.PIPE, text=True)
-    first = json.loads(driver.stdout.readline())
-    killed = kill_one(cluster, driver)
-    heard = sum(driver.stdout.readline() == "{}\n" for _ in range(4))
-    driver.kill()
-    driver.communicate()
+    with child(line, env=cluster.env, stdout=PIPE, text=True) as driver:
+        first = json.loads(driver.stdout.readline())
+        killed = kill_one(cluster, driver)
+        heard = sum(driver.stdout.readline() == "{}\n" for _ in range(4))
 
-    again = subprocess.run(
-        line, env=cluster.env, stdout=subprocess.PIPE, text=True, check=True, timeout=240
-    )
+    again = ran(line, env=cluster.env, text=True, check=True, limit_s=240)
 
     told = [json.loads(one) for one in again.stdout.splitlines()]
     assert (first["found"], killed, heard) == (0, 1, 4)

@@ -1,12 +1,13 @@
 """Who works at a search, and what kills them, changes nothing of its answer."""
 
 import json
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from subprocess import DEVNULL
 
 import pytest
+from children import child
 from scripts import environment, scripted
 from small_search import SCRIPT, digest, question, quiet, search
 
@@ -30,17 +31,16 @@ def expected():
 @contextmanager
 def cluster(folder, workers):
     """A Dask scheduler on loopback with so many workers; its address."""
-    file, started = folder / "scheduler.json", []
+    file = folder / "scheduler.json"
     local = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
     scheduler = ("dask_scheduler", "--port", "0", "--scheduler-file", str(file))
     worker = ("dask_worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny")
 
     def start(program, *words):
         line = [sys.executable, "-m", f"distributed.cli.{program}", *words, *local]
-        quietly = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        started.append(subprocess.Popen(line, cwd=folder, env=environment(), **quietly))
+        started.enter_context(child(line, cwd=folder, env=environment(), stdout=DEVNULL, stderr=DEVNULL))
 
-    try:
+    with ExitStack() as started:
         start(*scheduler)
         for _ in range(workers):
             start(*worker, "--local-directory", str(folder))
@@ -49,10 +49,6 @@ def cluster(folder, workers):
                 break
             time.sleep(0.1)
         yield json.loads(file.read_text())["address"]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 def test_twenty_kills_of_workers_and_drivers_change_no_byte_and_lose_no_finished_chunk(tmp_path, expected):
