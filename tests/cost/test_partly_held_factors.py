@@ -5,7 +5,8 @@ import pytest
 from conftest import described_model, make_job
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.price import Price, price
+from flopcast.cost.price import price
+from flopcast.cost.prices import Price
 from flopcast.io.curves import load_book
 from flopcast.spec.plan import Plan, batch_plans
 from flopcast.workload.lower import lower

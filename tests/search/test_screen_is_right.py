@@ -7,8 +7,9 @@ import pytest
 from conftest import described_model, make_job
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.price import Price, price
+from flopcast.cost.price import price
 from flopcast.cost.priced_once import PricedOnce
+from flopcast.cost.prices import Price
 from flopcast.io.curves import load_book
 from flopcast.search.exact import play_each
 from flopcast.search.grid import batches

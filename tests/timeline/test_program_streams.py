@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workbench import any_priced
 
-from flopcast.cost.price import Price
+from flopcast.cost.prices import Price
 from flopcast.dtypes import ZERO, constant
 from flopcast.operators.item import HostWork, Item
 from flopcast.timeline.inside import lay_out

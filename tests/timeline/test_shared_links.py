@@ -4,14 +4,14 @@ Of equal blocks, each computes for w seconds, exchanges keys and values for c wi
 sequence, and gathers the next block's parameters for d meanwhile. Ends of the model cost nothing here.
 """
 
-from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workbench import priced_job, priced_plans, repriced, without_latency
+from workbench import priced_job, priced_plans, repriced, with_latency, without_latency
 
 from flopcast.spec.plan import Plan
 from flopcast.timeline.inside import lay_out
@@ -72,24 +72,37 @@ def test_layers_bound_by_their_link_take_the_sum_of_their_messages(w, c, d):
     assert period_s(w, c, d, IN_A_NODE) == pytest.approx(c + d)
 
 
-def with_latency(priced, latency_s):
-    """The same prices, where each hop of a message is so long nothing on its link."""
-    tiers = tuple(tier.model_copy(update={"latency_s": latency_s}) for tier in priced.cluster.tiers)
-    return replace(priced, cluster=priced.cluster.model_copy(update={"tiers": tiers}))
-
-
-@pytest.mark.parametrize("latency_s", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("latency_fraction", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize(("w", "c", "d"), [(1.0, 4.0, 12.0), (0.5, 3.0, 30.0)])
-def test_a_queue_is_held_up_by_a_message_but_for_its_hops(w, c, d, latency_s):
-    """Of an exchange of two ranks one hop each; the queue is the longer, so its own hops all count."""
-    made = {count: blocks_of(count, w, c, d, IN_A_NODE) for count in (24, 40)}
-    block = next(s.items for s in made[40].programs.forward if s.repeat.max() >= 38)
-    hops = sum(item.count.item() for item in block if item.stream == "cp")
+def test_a_message_holds_up_a_queue_for_its_seconds_less_its_latency(w, c, d, latency_fraction):
+    def with_part(priced):
+        return with_latency(priced, lambda item: latency_fraction if item.stream == "cp" else 0.0)
 
-    longer, shorter = (forward_s(with_latency(made[count], latency_s)) for count in (40, 24))
+    longer, shorter = (forward_s(with_part(blocks_of(n, w, c, d, IN_A_NODE))) for n in (40, 24))
 
-    assert hops >= 1
-    assert (longer - shorter) / 16 == pytest.approx(d + c - hops * latency_s)
+    assert (longer - shorter) / 16 == pytest.approx(d + c * (1 - latency_fraction))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "stack", "model", "plan"),
+    [
+        ("dgx-b200:2", "megatron-bridge", "llama-2-7b", "dp=2 tp=2 cp=2 pp=2 mbs=2 gbs=8 zero=1"),
+        ("dgx-h100:2", "megatron-bridge", "llama-2-7b", "dp=4 tp=4 gbs=32 zero=1 sp"),
+        ("dgx-a100:2", "torch-fsdp2", "llama-2-7b", "dp=8 cp=2 gbs=16 zero=3"),
+    ],
+)
+def test_a_link_with_more_latency_makes_no_step_shorter(cluster, stack, model, plan):
+    """Fabrics with measured curves and without: a curve's launch replaces the latency of the tier."""
+    parts = {"cluster": cluster, "stack": stack, "model": model, "batch": {"sequence_length": 1024}}
+    job = make_job(**parts, plan=f"{plan} precision=bf16")
+
+    steps_s = []
+    for latency_us in (1, 5, 10, 20, 50):
+        tiers = [tier.model_copy(update={"latency_s": latency_us * 1e-6}) for tier in job.cluster.tiers]
+        slower = job.cluster.model_copy(update={"tiers": tuple(tiers)})
+        steps_s.append(run_step(priced_job(job.model_copy(update={"cluster": slower}))).step_time_s)
+
+    assert all(less <= more for less, more in pairwise(steps_s)), steps_s
 
 
 @settings(max_examples=25)

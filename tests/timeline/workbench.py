@@ -7,7 +7,8 @@ import numpy as np
 from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.price import Price, price
+from flopcast.cost.price import price
+from flopcast.cost.prices import Price
 from flopcast.dtypes import ZERO
 from flopcast.io.curves import load_book
 from flopcast.spec.plan import batch_plans
@@ -37,20 +38,29 @@ def repriced(priced, seconds_of):
     for item in priced.programs.items():
         known = priced.of(item)
         seconds = np.zeros_like(known.alone_s) + seconds_of(item)
-        prices[id(item)] = Price(alone_s=seconds, host_s=ZERO, wholly=known.factors)
+        prices[id(item)] = Price(alone_s=seconds, host_s=ZERO, wholly=known.factors, link=known.link)
+    return replace(priced, prices=prices)
+
+
+def with_latency(priced, part_of):
+    """The same prices, where `part_of(item)` says which part of a message is latency, not on its link."""
+    prices = dict(priced.prices)
+    for item in priced.programs.items():
+        price = priced.of(item)
+        if price.link is not None:
+            link = replace(price.link, fraction=np.full_like(price.alone_s, 1.0 - part_of(item)))
+            prices[id(item)] = replace(price, link=link)
     return replace(priced, prices=prices)
 
 
 def on_links_of_their_own(priced):
     """The same prices where all of a message is latency: it takes nothing of a link from others."""
-    tiers = tuple(tier.model_copy(update={"latency_s": 1e9}) for tier in priced.cluster.tiers)
-    return replace(priced, cluster=priced.cluster.model_copy(update={"tiers": tiers}))
+    return with_latency(priced, lambda _: 1.0)
 
 
 def without_latency(priced):
     """The same prices where all of a message is on its link."""
-    tiers = tuple(tier.model_copy(update={"latency_s": 0.0}) for tier in priced.cluster.tiers)
-    return replace(priced, cluster=priced.cluster.model_copy(update={"tiers": tiers}))
+    return with_latency(priced, lambda _: 0.0)
 
 
 def only(seconds):

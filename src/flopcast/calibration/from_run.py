@@ -31,7 +31,7 @@ import numpy as np
 
 from flopcast.calibration.kernel_names import COMMUNICATION, kind_of
 from flopcast.cost.factors import NINETY_PERCENT
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Logs
 from flopcast.errors import Problem, SpecError
 from flopcast.operators.base import AbstractMessage, AbstractOperator

@@ -12,13 +12,13 @@ if they had it alone.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.collectives.network import MessageCost, message_seconds
-from flopcast.cost.factors import Factor, FactorBook
+from flopcast.cost.factors import FactorBook
 from flopcast.cost.host import launch_seconds
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
@@ -27,14 +27,13 @@ from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
 from flopcast.cost.placement import Group
 from flopcast.cost.priced_once import priced_once
+from flopcast.cost.prices import LinkUse, Price, Priced, Used
 from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.spec.cluster import Cluster, Device
-from flopcast.spec.rows import Alike, of_rows
-from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.workload.program import Programs
 
@@ -51,74 +50,6 @@ LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
     "hybrid_dispatch": "hybridep",
     "hybrid_combine": "hybridep",
 }
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Used:
-    """A curve that priced something, and whether it had to extrapolate.
-
-    `extrapolated` holds as soon as one shape of one item lies outside of the curve's range. `calibrated`
-    is False for a data-sheet estimate.
-    """
-
-    curve: Curve
-    extrapolated: bool
-    calibrated: bool
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Price:
-    """One item's cost: seconds of one execution alone, broadcast over plans.
-
-    `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
-    already in it and named, so that a sensitivity is the share of the step that an item takes: those of
-    `wholly` scale it in all plans, those of `partly` in some, by masks (plans, 1). `host_s` is spent by the
-    launching thread before the kernel can start, on top of the kernel's own launch latency, which is in
-    `alone_s`; what takes no time (a message to oneself, an epilogue) is not launched.
-    """
-
-    alone_s: Floats
-    host_s: Floats  # what the host spends on launching it; shaped like `alone_s`, or (1, 1)
-    wholly: tuple[str, ...]
-    partly: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def factors(self) -> tuple[str, ...]:
-        """Every factor that scales the item in any plan."""
-        return self.names()
-
-    def names(self, plan: int | None = None) -> tuple[str, ...]:
-        """Every factor that scales the item: in one plan of the batch, or in any of them."""
-        held = (
-            name for name, rows in self.partly.items() if plan is None or rows[min(plan, len(rows) - 1)]
-        )
-        return (*self.wholly, *held)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Priced:
-    """Programs with prices, by the identity of each item.
-
-    Items hold arrays, so they neither hash nor compare; `prices` is keyed by `id(item)`, which is safe
-    because `programs` keeps every item alive.
-    """
-
-    programs: Programs
-    cluster: Cluster
-    prices: dict[int, Price]
-    factors: dict[str, Factor]
-    used: tuple[Used, ...]
-    warnings: tuple[str, ...]
-    site: Site
-
-    def of(self, item: Item) -> Price:
-        """The price of an item of the programs: the very object, not one that looks like it."""
-        return self.prices[id(item)]
-
-    def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
-        """All executions of an item's entry alone, one after the other: of one plan on one stage class."""
-        each = self.of(item).alone_s * item.count
-        return float(each[min(plan, each.shape[0] - 1), min(stage_class, each.shape[1] - 1)])
 
 
 @dataclass(eq=False, slots=True)
@@ -178,7 +109,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         _price_messages(collective, once.groups[axis, narrow], messages, state)
     for item, priced, narrow in zip(asked, once.items, once.narrowed, strict=True):
         if narrow:
-            state.prices[id(item)] = _for_all(state.prices[id(priced)], once.rows)
+            state.prices[id(item)] = state.prices[id(priced)].of_rows(once.rows.group)
     for single in singles:
         state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
     factors.ask_unexplained(programs.stack, cluster)
@@ -191,16 +122,6 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         used=used,
         warnings=tuple(warnings_of([(u.curve, u.calibrated) for u in used], cluster.node.device)),
         site=factors.site,
-    )
-
-
-def _for_all(price: Price, rows: Alike) -> Price:
-    """The price for every plan, of a price that has a row for each group of them."""
-    return Price(
-        alone_s=of_rows(price.alone_s, rows.group),
-        host_s=of_rows(price.host_s, rows.group),
-        wholly=price.wholly,
-        partly={name: of_rows(held, rows.group) for name, held in price.partly.items()},
     )
 
 
@@ -345,7 +266,12 @@ def _price_messages(
         _Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
         _Partly(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
     )
-    _keep([item for item, _ in messages], shapes, seconds, cost.bound_s, names, partly, state)
+    items = [item for item, _ in messages]
+    _keep(items, shapes, seconds, cost.bound_s, names, partly, state)
+    fractions = cost.on_link_s / np.where(cost.alone_s > 0, cost.alone_s, 1.0)
+    uses = map(LinkUse, _split(cost.tier, shapes), _split(fractions, shapes))
+    for item, use in zip(items, uses, strict=True):
+        state.prices[id(item)] = replace(state.prices[id(item)], link=use)
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:

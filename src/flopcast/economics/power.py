@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.economics.amount import Amount, Slope, amount_of, total
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item

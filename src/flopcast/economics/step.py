@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.factors import Factor
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.economics.amount import Amount
 from flopcast.economics.power import device_energy, drawn_w
 from flopcast.spec.cluster import Cluster

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from flopcast.cost.placement import crossings
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.cost.ranks import members
 from flopcast.dtypes import Counts, Integers
 from flopcast.operators.base import AbstractMessage, AbstractOperator

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost

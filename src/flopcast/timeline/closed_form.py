@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import FORWARD, AbstractSplitSchedule

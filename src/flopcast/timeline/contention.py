@@ -20,7 +20,7 @@ r is the device's `collective_slowdown_fraction` times the stack's `contention.k
 
 import numpy as np
 
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Device

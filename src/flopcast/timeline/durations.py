@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.price import Price, Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.spec.rows import Alike, alike, of_equal_split, of_rows, rows_of
@@ -103,20 +103,13 @@ def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, ro
     else:
         chosen = [replace(item, count=of_rows(item.count, rows.first)) for item in items]
         prices = {
-            id(new): _price_of(priced.of(item), rows) for new, item in zip(chosen, items, strict=True)
+            id(new): priced.of(item).of_rows(rows.first) for new, item in zip(chosen, items, strict=True)
         }
         workload = priced.programs.workload
         workload = replace(workload, plans=rows_of(workload.plans, rows.first))
         programs = replace(priced.programs, workload=workload)
         matrix_s = layer_times(tuple(chosen), streams, replace(priced, programs=programs, prices=prices))
     return np.broadcast_to(matrix_s[..., 0], (*matrix_s.shape[:3], rows.size))
-
-
-def _price_of(price: Price, rows: Alike) -> Price:
-    """The price of an item in some plans."""
-    return replace(
-        price, alone_s=of_rows(price.alone_s, rows.first), host_s=of_rows(price.host_s, rows.first)
-    )
 
 
 def _start(streams: tuple[str, ...], chunks: int) -> _States:

@@ -31,7 +31,7 @@ from itertools import pairwise
 import numpy as np
 
 from flopcast.cost.placement import crossings_of_each
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import ONE, ZERO, Counts, Flags, Floats
 from flopcast.schedules import SCHEDULES, schedule_of
 from flopcast.schedules.base import AbstractSchedule

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
 from flopcast.timeline.contention import lost_executions

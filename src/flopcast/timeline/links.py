@@ -6,8 +6,9 @@ Elsewhere: what each takes alone (cost/), which tier joins a group (cost/collect
 compute loses to messages (contention.py), when everything runs (program.py).
 
 A link is a rank's own part of a tier: its ports of NVLink, its share of the network cards. Two messages
-that use it together need at least the sum of their times, less the latency, in which nothing is on the
-link. Those on different tiers do not meet; a message counts on the widest tier that it needs.
+that use it together need at least the sum of the times in which they occupy it; during their latency it is
+free (`Price.link` says which tier a message occupies, and for which part of its seconds). Messages on
+different tiers do not meet; a message counts on the widest tier that it needs.
 
 Of a layer that lasts T seconds, and under which messages of D seconds are gathered or reduced, a message of
 c seconds on the same tier shares its link for the part D / T of its time (all of it at most), and both get
@@ -31,9 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
-from flopcast.cost.collectives.network import tier_of
-from flopcast.cost.placement import axis_group
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import ONE, ZERO, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
@@ -122,15 +121,11 @@ def _message_of(item: Item) -> AbstractMessage | None:
 
 
 def _use(item: Item, alone_s: Floats, priced: Priced) -> _Use | None:
-    """The tier that joins a message's ranks, and its seconds without the latency of its hops."""
-    message, cluster = _message_of(item), priced.cluster
-    if message is None:
+    """What a message occupies of a link, as its price says; None for what is no message."""
+    link = priced.of(item).link
+    if link is None or _message_of(item) is None:
         return None
-    group = axis_group(message.axis, priced.programs.plans, cluster.scale_up_devices)
-    tier = tier_of(group.nodes, cluster)
-    latency_s = np.array([link.latency_s for link in cluster.tiers])[tier]
-    hops_s = FORMULAS[message.collective].hops(group.ranks) * latency_s * item.count
-    return _Use(tier, np.maximum(alone_s - hops_s[None], 0.0))
+    return _Use(link.tier, alone_s * link.fraction[None])
 
 
 def _beside(

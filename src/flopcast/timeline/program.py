@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import ONE, Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.timeline.contention import lost_executions

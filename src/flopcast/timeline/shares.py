@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flopcast.cost.placement import crossings
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows

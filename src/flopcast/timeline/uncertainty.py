@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT, Factor
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.timeline.step import Timeline
 
 # Of each of two plans beside what they share, where at least this share of their factors differs: from the

@@ -44,10 +44,12 @@ class MessageCost:
     or flat. `curves` holds the measured curve of each tier that has one, by the tier's index: empty means
     that the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks
     of that shape: where a message is smaller or larger than any that was measured, or its group; where the
-    curve is another collective's. `bound_s`: at the whole bandwidth, without latency.
+    curve is another collective's. `bound_s`: at the whole bandwidth, without latency. `on_link_s` is the
+    part of `alone_s` in which bytes occupy the link of `tier`; the rest is latency, of whatever origin.
     """
 
     alone_s: Floats
+    on_link_s: Floats
     bound_s: Floats
     tier: np.ndarray  # index into the cluster's tiers, same shape
     curves: Mapping[int, Curve]
@@ -76,9 +78,15 @@ class Terms:
         return found_s
 
     @property
+    def on_link_s(self) -> Floats:
+        """Seconds in which bytes occupy the link: all but the latency."""
+        found_s: Floats = self.bound_s / self.efficiency
+        return found_s
+
+    @property
     def alone_s(self) -> Floats:
         """Seconds with nothing beside it."""
-        found_s: Floats = self.latency_s + self.bound_s / self.efficiency
+        found_s: Floats = self.latency_s + self.on_link_s
         return found_s
 
 
@@ -123,10 +131,9 @@ def message_seconds(
         Zero seconds where the group is one rank or nothing is sent.
     """
     shape = np.broadcast_shapes(message_bytes.shape, group.ranks.shape)
-    inside, nodes = np.broadcast_to(group.inside, shape), np.broadcast_to(group.nodes, shape)
-    size = np.broadcast_to(message_bytes, shape)
+    inside, nodes, size = (np.broadcast_to(a, shape) for a in (group.inside, group.nodes, message_bytes))
     tier = tier_of(nodes, cluster)
-    seconds, bound_s = np.zeros(shape), np.zeros(shape)
+    seconds, bound_s, on_link_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     curves: dict[int, Curve] = {}
     extrapolated, borrowed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for index in np.unique(tier):
@@ -141,6 +148,7 @@ def message_seconds(
             sent = _over_network(collective, across, nodes[here], link)
             seconds[here] = np.maximum(sent.alone_s, within.alone_s)
             bound_s[here] = np.maximum(sent.bound_s, within.bound_s)
+            on_link_s[here] = sent.on_link_s
             decides = within.alone_s > sent.alone_s
             curves |= within.curves if decides.any() else {}
             extrapolated[here], borrowed[here] = within.extrapolated & decides, within.borrowed & decides
@@ -153,9 +161,11 @@ def message_seconds(
         inner = cluster.tiers[0] if index else None
         each = _uplink_bytes_per_s(collective, nodes[here], int(index), cluster)
         terms = _on_tier(collective, size[here], inside[here], nodes[here], link, each, inner, curve)
-        seconds[here], bound_s[here] = terms.alone_s, terms.bound_s
+        seconds[here], bound_s[here], on_link_s[here] = terms.alone_s, terms.bound_s, terms.on_link_s
     masks = {"extrapolated": extrapolated, "borrowed": borrowed}
-    return MessageCost(alone_s=seconds, bound_s=bound_s, tier=tier, curves=curves, **masks)
+    return MessageCost(
+        alone_s=seconds, on_link_s=on_link_s, bound_s=bound_s, tier=tier, curves=curves, **masks
+    )
 
 
 def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Tier) -> Terms:

@@ -12,7 +12,8 @@ from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds
-from flopcast.cost.price import Priced, kernel_seconds
+from flopcast.cost.price import kernel_seconds
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.grouped_matmul import GroupedMatmul

@@ -10,7 +10,7 @@ from flopcast.cost.collectives.network import ONE_COPY_A_DOMAIN, message_terms
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.placement import Group, axis_group
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.operators.base import AbstractMessage
 from flopcast.report.explain.explanation import Input
 from flopcast.report.explain.kernels import at, lasting, rate, source_of

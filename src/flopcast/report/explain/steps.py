@@ -13,7 +13,7 @@ from math import prod
 
 from flopcast.cost.factors import SHARED_DERATE
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.cost.price import Priced
+from flopcast.cost.prices import Priced
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Explanation, Input
