@@ -39,7 +39,7 @@ def test_defaults_are_taken_from_the_family_and_told():
 
 @pytest.mark.parametrize(
     ("key", "near"),
-    [("num_atention_heads", "num_attention_heads"), ("rms_norm_epsilon", "rms_norm_eps"), ("zzz", None)],
+    [("bias_dropout_fusoin", "bias_dropout_fusion"), ("rms_norm_epsilon", "rms_norm_eps"), ("zzz", None)],
 )
 def test_an_unknown_key_is_told_with_the_nearest_that_is_known(key, near):
     (told,) = [note for note in notes_of(published("llama-2-7b") | {key: 7}) if key in note]

@@ -174,10 +174,11 @@ def test_values_that_are_left_to_somebody_are_said_aloud():
         ("noise: soft\n", [], []),
         ("noise: loud\n", [], ["noise: its update is not counted (a.yaml:1)"]),
         ("plan:\n  expert_degre: 2\n", ["plan.expert_degre"], []),
+        ("plan:\n  expert_degre: 2\n  expert_degree: 2\n", ["plan.expert_degre"], []),
         (
-            "plan:\n  expert_degre: 2\n  expert_degree: 2\n",
+            "plan:\n  othr: 2\n  other: 2\n",
             [],
-            ["plan.expert_degre is not known and left out; did you mean plan.expert_degree? (a.yaml:2)"],
+            ["plan.othr is not known and left out; did you mean plan.other? (a.yaml:2)"],
         ),
         ("unheard: 1\n", [], ["unheard is not known and left out (a.yaml:1)"]),
     ],

@@ -8,30 +8,14 @@ A key is written with dots, "zero_optimization.stage". A name that ends in ".*" 
 keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may include those of another.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from flopcast.io.megatron.arguments import MANY_EDITS, edits
+from flopcast.io.unknown_keys import NOTHING, Unknown, costly_part, judged
 from flopcast.io.yaml_text import read_yaml
-
-NOTHING: tuple[object, ...] = (
-    None,
-    False,
-    0,
-    "",
-    "none",
-    "None",
-    "no",
-    "off",
-    "false",
-    [],
-    {},
-)  # values that ask for nothing
-SHORTEST = 6  # of a last part that is told from a slip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +37,8 @@ class Keys:
     listed : str
         Sections of which a dump has all fields: those that are not read and ask for something are told in
         one line.
+    repeated : str
+        Sections that spell out what another key names, such as a model's code: nothing of them is read.
     fine : mapping
         Key → further values that ask for nothing, beside `NOTHING`.
     """
@@ -63,6 +49,7 @@ class Keys:
     left_out: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     listed: str = ""
+    repeated: str = ""
     fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def asks_for_nothing(self, key: str, value: object) -> bool:
@@ -74,22 +61,32 @@ class Keys:
         return covered(key, self.read.split())
 
     def costs_nothing(self, key: str) -> bool:
-        """Whether a key is known to cost neither time nor memory."""
-        return any(covered(key, names.split()) for names in self.free.values())
+        """Return whether a key is known to cost neither time nor memory.
+
+        A wildcard does not cover a name that speaks of a size or a degree (`unknown_keys.costly_part`).
+        """
+        names = [name for text in self.free.values() for name in text.split()]
+        if key in names or covered(key, self.repeated.split()):
+            return True
+        starts = [name for name in names if name.endswith(".*") and covered(key, (name,))]
+        return any(not costly_part(key.removeprefix(start[:-1])) for start in starts)
 
     def named_in(self, key: str, table: Mapping[str, str]) -> str | None:
         """The entry of `left_out` or `refused` that covers a key."""
         return next((name for name in table if covered(key, (name,))), None)
 
-    def near(self, key: str) -> tuple[str | None, bool]:
-        """The known key that an unknown one is nearest to, and whether it is surely a slip of it."""
+    def judged(self, key: str, value: object, given: Collection[str]) -> Unknown:
+        """Return whether an unknown key of a file with these keys is an error or a note.
+
+        Fields of a dump are not misspelt: they are errors only where they speak of a size or a degree.
+        """
         weighty = [name for name in (*self.read.split(), *self.refused) if not name.endswith("*")]
         others = [name for names in self.free.values() for name in names.split()]
-        near = difflib.get_close_matches(key, [*weighty, *others, *self.left_out], n=1, cutoff=0.8)
-        if not near:
-            return None, False
-        long = len(key.rpartition(".")[2]) >= SHORTEST
-        return near[0], near[0] in weighty and long and edits(key, near[0]) < MANY_EDITS
+        if covered(key, self.listed.split()):
+            weighty, others = [], [*weighty, *others]
+        value = None if self.asks_for_nothing(key, value) else value
+        others += self.left_out
+        return judged(key, value, program=self.program, weighty=weighty, others=others, given=given)
 
 
 @cache

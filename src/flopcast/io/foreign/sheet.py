@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.foreign.keys import Keys, covered
+from flopcast.io.unknown_keys import Unknown
 from flopcast.io.yaml_text import Document, Path
 
 AUTO = "auto"
@@ -306,15 +307,24 @@ class Sheet:
             return
         if keys.costs_nothing(key):
             return
-        if covered(key, keys.listed.split()):
+        unknown = keys.judged(key, value, self._values)
+        if unknown.because:
+            self._refuse_unknown(key, unknown)
+        elif covered(key, keys.listed.split()):
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]
-            return
-        near, slip = keys.near(key)
-        if slip and near not in self._values:
-            because = f"{keys.program} has no such key"
-            self.fault(key, f"a key of {keys.program}", because, f"did you mean {near}?", "is not known")
-            return
-        self.assume(f"{key} is not known and left out{f'; did you mean {near}?' if near else ''}", key)
+        else:
+            hint = f"; did you mean {unknown.near}?" if unknown.near else ""
+            self.assume(f"{key} is not known and left out{hint}", key)
+
+    def _refuse_unknown(self, key: str, unknown: Unknown) -> None:
+        """Report an unknown key that may change time or memory."""
+        program = self.keys.program
+        fix = (
+            f"did you mean {unknown.near}?"
+            if unknown.near
+            else f"remove {key}, or describe the job in YAML"
+        )
+        self.fault(key, f"a key of {program}", unknown.because, fix, "is not known")
 
     def _unknown_ranks(self) -> Problem:
         """The fault of a file whose number of ranks only its surroundings know."""

@@ -21,6 +21,7 @@ from flopcast.io.hugging_face.known import ELSEWHERE, LEFT_OUT, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
 from flopcast.io.hugging_face.refusals import headless, refuse_other_heads, refuse_what_is_not_built
 from flopcast.io.hugging_face.windows import runs
+from flopcast.io.unknown_keys import judged
 from flopcast.io.yaml_text import Document
 from flopcast.spec.model import Model
 
@@ -260,8 +261,15 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
             notes.append(f"{key}: imported as the model that was quantised, in full precision")
     known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT]
     for key in reader.unused(SILENT):
-        near = difflib.get_close_matches(key, [other for other in known if other != key], n=1, cutoff=0.75)
-        hint = f": did you mean {near[0]}?" if near else ""
+        others = [other for other in known if other != key]
+        found = judged(
+            key, reader.values[key][1], program=name, weighty=(), others=others, least_fraction=0.75
+        )
+        if found.because:
+            fix = f"did you mean {found.near}?" if found.near else "describe the model by hand"
+            reader.fault(key, f"a key of {name}", found.because, fix, "is not known")
+            continue
+        hint = f": did you mean {found.near}?" if found.near else ""
         notes.append(f"{key} is not a key that {name} is known to have, and was left out{hint}")
     return notes
 

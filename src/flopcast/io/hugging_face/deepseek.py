@@ -84,8 +84,11 @@ def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
 
 
 def further_predictions(read: Reader) -> int:
-    """Modules of multi-token prediction that belong to the model: none where the key is absent."""
-    number = read.raw("num_nextn_predict_layers")
-    if number is None or number == 0:
-        return 0
-    return read.count("num_nextn_predict_layers", 1)
+    """Modules of multi-token prediction that belong to the model: none where no key says so.
+
+    `num_mtp_layers` is the name that transformers 5 gives them.
+    """
+    key = "num_nextn_predict_layers"
+    if read.raw(key) is None:
+        key = "num_mtp_layers"
+    return read.count(key, 1) if read.raw(key) not in (None, 0) else 0

@@ -24,10 +24,10 @@ from flopcast.io.megatron.flags import (
     is_known,
 )
 from flopcast.io.shell.values import Word
+from flopcast.io.unknown_keys import judged
 
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
-MANY_EDITS = 3  # letters in which a slip of the pen differs less
 SHORTEST = 9  # of a name that is told from a slip: "--fp16" and "--bf16" differ by one letter
 
 
@@ -225,17 +225,25 @@ class Arguments:
         self.fault(flag, self.text(flag) or True, "a script without it", because, fix)
 
     def _unknown(self, flag: str) -> None:
-        """A name that no release has: a slip of a flag that matters is a fault, any other is told."""
-        near = difflib.get_close_matches(flag, sorted(KNOWN), n=1, cutoff=0.75)
-        slip = bool(near) and near[0] in MODELLED | REFUSED.keys() and len(flag) >= SHORTEST
-        if slip and edits(flag, near[0]) < MANY_EDITS:
-            self._told.add(near[0])
-            because = "Megatron-LM has no such flag and would not start"
-            self.fault(
-                flag, None, "a flag of Megatron-LM", because, f"did you mean {near[0]}?", "is not known"
-            )
+        """A name that no release has: an error where it may change time or memory, any other is noted."""
+        value = self.text(flag) if self.words(flag) else True
+        weighty = MODELLED | REFUSED.keys()
+        known = judged(
+            flag,
+            value,
+            program="Megatron-LM",
+            weighty=weighty,
+            others=sorted(KNOWN - weighty),
+            shortest=SHORTEST,
+            least_fraction=0.75,
+        )
+        if known.because:
+            self._told |= {known.near} if known.slip and known.near else set()
+            fix = f"did you mean {known.near}?" if known.near else f"remove {flag}"
+            because = f"{known.because} and would not start" if known.slip else known.because
+            self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
             return
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {known.near}?" if known.near else ""
         self.assume(f"{flag} is not known and left out{hint}", flag)
 
     def _one_value(self, flag: str, allowed: str) -> bool:
@@ -267,17 +275,3 @@ def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:
         elif groups:
             groups[-1][1].append(word)
     return groups
-
-
-def edits(left: str, right: str) -> int:
-    """Letters to insert, drop or change to turn one name into the other (Levenshtein's distance).
-
-    >>> edits("--num-layer", "--num-layers"), edits("--seq-lenght", "--seq-length")
-    (1, 2)
-    """
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, 1):
-        above, row[0] = row[0], i
-        for j, b in enumerate(right, 1):
-            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (a != b))
-    return row[-1]

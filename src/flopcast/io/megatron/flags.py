@@ -11,6 +11,8 @@ lie, how often something is logged or saved, or how fast a model learns changes 
 
 from collections.abc import Mapping
 
+from flopcast.io.unknown_keys import costly_part
+
 
 def _names(text: str) -> frozenset[str]:
     """The words of a text."""
@@ -86,6 +88,16 @@ REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for
     "--heterogeneous-layers-config-encoded-json": "layers of unequal shape",
     "--decoder-num-layers": "an encoder and a decoder",
     "--retro-add-retriever": "retrieval",
+    "--cpu-offloading": "offload of activations",
+    "--fine-grained-activation-offloading": "offload of activations",
+    "--offload-modules": "offload of activations",
+    "--hybrid-context-parallel": "a context-parallel degree that changes with the length of a sequence",
+    "--max-seqlen-per-dp-cp-rank": "a context-parallel degree that changes with the length of a sequence",
+    "--dsa-indexer-head-dim": "sparse attention (DSA)",
+    "--dsa-indexer-n-heads": "sparse attention (DSA)",
+    "--fp8-quantizer-factory": "a quantisation of one's own",
+    "--fp4-quantizer-factory": "a quantisation of one's own",
+    "--quant-recipe": "a quantisation of one's own",
     "--perform-rl-step": "reinforcement learning",
     "--yaml-cfg": "flags in another file",
     "--batch-size": "a flag that Megatron-LM replaced by --micro-batch-size",
@@ -142,6 +154,8 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--nccl-communicator-config-path": "NCCL is counted with its defaults",
     "--moe-use-upcycling": "the model is counted as dense",
     "--moe-shared-expert-overlap": "shared experts are counted behind the others",
+    "--moe-layer-recompute": "experts are counted as computed once",
+    "--moe-train-capacity-factor": "experts are counted as taking every token that is routed to them",
     "--moe-z-loss-coeff": "a pass over the router's scores is left out",
     "--moe-input-jitter-eps": "a pass over the router's input is left out",
     "--moe-apply-probs-on-input": "rows are counted as weighed behind their experts",
@@ -215,17 +229,29 @@ SILENT = _names(  # without effect on the time and memory of a step
     --use-torch-optimizer-for-cpu-offload --valid-data-path --vocab-extra-ids --vocab-file --warmup
     --weight-decay --weight-decay-incr-style --wgrad-deferral-limit
     --zero-contigious-gradients --zero-reduce-scatter --cpu_torch_adam
+    --apply-wd-to-qk-layernorm --async-tensor-model-parallel-allreduce --ckpt-fully-parallel-load
+    --ckpt-fully-parallel-load-exchange-algo --ckpt-fully-parallel-save
+    --no-ckpt-fully-parallel-save --dist-ckpt-save-pre-mcore-014 --dino-freeze-last-layer
+    --dino-head-hidden-size --dino-norm-last-layer --ict-head-size --inprocess-max-rank-faults
+    --linear-key-head-dim --linear-num-key-heads --linear-num-value-heads --linear-value-head-dim
+    --min-offloaded-tensor-size --moe-deepep-num-sms --moe-eval-capacity-factor
+    --moe-expert-rank-capacity-factor --moe-hybridep-num-sms --moe-loss-coeff --moe-min-capacity
+    --moe-per-layer-logging --moe-permute-fusion --moe-router-bias-update-rate --moe-router-fusion
+    --moe-router-padding-for-fp8 --moe-router-padding-for-quantization --moe-router-pre-softmax
+    --moe-router-topk-scaling-factor --moe-token-drop-policy --moe-token-dropping
+    --moe-upcycling-granularity --mtp-loss-scaling-factor --output-layer-init-method
+    --persist-layer-norm --profile-ranks --random-ltd-layer-num --retro-encoder-attention-dropout
+    --retro-encoder-hidden-dropout --retro-encoder-layers
     """
 )
 
-SILENT_PREFIXES = (  # families of such flags
+SILENT_PREFIXES = (  # families of such flags, less names that speak of sizes and degrees
     "--log-", "--no-log-", "--wandb-", "--tensorboard-", "--lr-", "--eval-", "--ckpt-", "--no-ckpt-",
     "--dist-ckpt-", "--distrib-optim-", "--inprocess-", "--one-logger-", "--retro-", "--rl-", "--grpo-",
-    "--langrl-", "--inference-", "--fp8-", "--no-fp8-", "--fp4-", "--dino-", "--moe-", "--tiktoken-",
+    "--langrl-", "--inference-", "--fp8-", "--no-fp8-", "--fp4-", "--dino-", "--tiktoken-",
     "--profile", "--replication", "--non-persistent-", "--muon-", "--disable-tp-comm-", "--kd-", "--img-",
     "--vision-", "--biencoder-", "--bert-", "--ict-", "--indexer-", "--retriever-", "--sft-",
-    "--rotary-scaling", "--mscale", "--qk-head-", "--qk-pos-", "--v-head-", "--q-lora-", "--kv-lora-",
-    "--mtp-", "--random-ltd-", "--curriculum-",
+    "--rotary-scaling", "--mscale", "--random-ltd-", "--curriculum-",
 )  # fmt: skip
 
 MODELLED = SWITCHES | VALUED | LISTED
@@ -248,12 +274,17 @@ ASSUMED_VOCABULARY = 50257
 
 
 def is_silent(flag: str) -> bool:
-    """Whether a flag is known to change neither the time nor the memory of a step.
+    """Return whether a flag is known to change neither the time nor the memory of a step.
 
-    >>> is_silent("--lr-warmup-iters"), is_silent("--num-layers")
-    (True, False)
+    A prefix does not cover a name that speaks of a size or a degree (`unknown_keys.costly_part`).
+
+    >>> is_silent("--lr-warmup-iters"), is_silent("--num-layers"), is_silent("--rl-experts")
+    (True, False, False)
     """
-    return flag in SILENT or (flag not in KNOWN and flag.startswith(SILENT_PREFIXES))
+    if flag in SILENT:
+        return True
+    starts = [start for start in SILENT_PREFIXES if flag.startswith(start)]
+    return flag not in KNOWN and any(not costly_part(flag.removeprefix(start)) for start in starts)
 
 
 def is_known(flag: str) -> bool:
