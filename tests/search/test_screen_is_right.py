@@ -54,11 +54,26 @@ FAMILIES = {
     "blocking transfers": ({"stack": "gpt-neox-deepspeed", "cluster": "perlmutter:4"}, {"zero": "1"}),
     "uneven stages": ({"stack": "megatron-core", "model": described_model(**GPT, count=7)}, {"zero": "1"}),
 }
+NORM = {"kind": "pass", "name": "norm", "inputs": ["x"], "output": "y", "moved": {"tokens": 128}}
+TRACED = {
+    "kind": "traced",
+    "weights_of_block": [{"name": "norm", "elements": 64}],
+    "operators": [NORM | {"keeps": [{"name": "x", "elements": {"tokens": 64}}]}],
+}
+TRACED_MODEL = {
+    "hidden": 64,
+    "vocabulary": 512,
+    "blocks": [{"count": 8, "mixer": TRACED, "feed_forward": {"kind": "none"}}],
+}
+OF_NESTED_ARRAYS = {  # works whose arrays are inside tuples or other dataclasses
+    "copies of tokens": ({"stack": "megatron-bridge-26.06", "model": MIXTURE}, {"zero": "1", "tp": "1,2"}),
+    "tensors of a trace": ({"stack": "megatron-core", "model": TRACED_MODEL}, {"zero": "1"}),
+}
 WORDS = {"gbs": "32..64", "mbs": "1,2", "cp": 1, "recompute": "none full", "sp": [True]}
 
 
 def family(name):
-    parts, words = FAMILIES[name]
+    parts, words = (FAMILIES | OF_NESTED_ARRAYS)[name]
     whole = {"cluster": "dgx-a100:2", "plan": f"dp=16 gbs=32 zero={words['zero'][-1]}"} | parts
     return make_job(**whole), Space(**(WORDS | words))
 
@@ -135,11 +150,12 @@ def test_the_size_of_batches_changes_no_number(rows):
         np.testing.assert_array_equal(whole, parted)
 
 
-def test_items_of_equal_splits_cost_what_they_cost_plan_by_plan(monkeypatch):
+@pytest.mark.parametrize("name", ["experts", "copies of tokens", "tensors of a trace"])
+def test_items_of_equal_splits_cost_what_they_cost_plan_by_plan(monkeypatch, name):
     """The prices of a batch, against those where nothing is taken to be alike."""
     from flopcast.cost import price as pricing
 
-    job, plans = next(possible_batches("experts"))
+    job, plans = next(possible_batches(name))
     book = load_book(job.cluster)
     programs = realise(lower(job.model, plans, job.batch), job.software)
     once = price(programs, job.cluster, book, FactorBook(job.site, book.levels))

@@ -8,8 +8,8 @@ Nothing is declared: an item counts as the same where every array of its work, a
 has one value for all plans of a split. So a new term that hangs on more is priced plan by plan, unasked.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -67,7 +67,7 @@ def _is_alike(
         return False
     if isinstance(work, HostWork):
         return False
-    for value in _arrays(work).values():
+    for value in _arrays(work):
         if id(value) not in known:
             known[id(value)] = rows.holds(value)
         if not known[id(value)]:
@@ -76,19 +76,35 @@ def _is_alike(
 
 
 def _of(item: Item, rows: Alike) -> Item:
-    """An item with one row for each split."""
-    few = {name: of_rows(value, rows.first) for name, value in _arrays(item.work).items()}
-    work = replace(cast("DataclassInstance", item.work), **few)
-    return replace(item, work=cast("Work", work))
+    """Return the item with one row for each split."""
+    return replace(item, work=cast("Work", _of_splits(item.work, rows)))
 
 
 @cache
 def _names(kind: Hashable) -> tuple[str, ...]:
-    """The fields of a kind of work."""
+    """Return the names of a dataclass's fields."""
     return tuple(field.name for field in fields(cast("DataclassInstance", kind)))
 
 
-def _arrays(work: Work) -> dict[str, np.ndarray]:
-    """Every array of an operator or a message, by its field."""
-    values = {name: getattr(work, name) for name in _names(cast("Hashable", type(work)))}
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+def _arrays(value: object) -> Iterator[np.ndarray]:
+    """Yield every array that a work holds: in its fields, and inside tuples and dataclasses in them."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _arrays(part)
+    elif is_dataclass(value):
+        for name in _names(cast("Hashable", type(value))):
+            yield from _arrays(getattr(value, name))
+
+
+def _of_splits(value: object, rows: Alike) -> object:
+    """Return a work, or a part of one, whose arrays have one row for each split."""
+    if isinstance(value, np.ndarray):
+        return of_rows(value, rows.first)
+    if isinstance(value, tuple):
+        return tuple(_of_splits(part, rows) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {name: getattr(value, name) for name in _names(type(value))}
+        return replace(value, **{name: _of_splits(part, rows) for name, part in parts.items()})
+    return value

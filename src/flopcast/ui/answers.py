@@ -60,8 +60,12 @@ def fields_of(plan: Plan) -> dict[str, str]:
 
 
 def predict_page(words: Words, _: Told) -> Made:
-    """The answer to a form: a report in parts."""
-    report = api.predict(job_from(words))
+    """Return the page's answer to a form: the report of the job that the form describes."""
+    return report_parts(api.predict(job_from(words)))
+
+
+def report_parts(report: Report) -> Made:
+    """Return a report as parts of a page, with the fields of its plan for the form."""
     sections = (where(report), memory(report), pipeline(report), limits(report), costs(report))
     html = answer(report) + "".join(map(_part, (*sections, evidence(report))))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})

@@ -9,6 +9,8 @@ too many to draw, the step is cut into equal columns and each shows its fullest 
 those of the pipeline's drawing are shown.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from flopcast.dtypes import Floats
@@ -20,7 +22,7 @@ from flopcast.report.page.shell import Section
 from flopcast.report.page.style import HUES
 from flopcast.report.page.table import Cell, size, table
 from flopcast.report.report import Report, StageMemory
-from flopcast.units import Number, show
+from flopcast.units import show
 
 MOST_CORNERS = 12_000  # of all areas together
 MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
@@ -28,16 +30,17 @@ OTHERS = "others"
 
 
 def memory(report: Report) -> Section:
-    """The drawing over time, and two tables: what stages hold, by category, and as devices show it."""
+    """Return the drawing over time and two tables: by category, and as tools show each device."""
     stages = chosen(len(report.memory.per_stage)).tolist()
-    names = _named(report)
+    curves = [memory_by_category(report, stage) for stage in stages]
+    names = _named([levels for _, levels in curves])
     height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(stages)))
     full_bytes = max(report.memory.capacity_bytes, report.memory.allocated_bytes)
     columns = max(50, MOST_CORNERS // (len(stages) * len(names)))
     end_s = end_of(report)
     drawn = []
-    for row, stage in enumerate(stages):
-        moments, levels = thinned(*memory_by_category(report, stage), end_s, columns)
+    for row, curve in enumerate(curves):
+        moments, levels = thinned(*curve, end_s, columns)
         found = _by_name(levels, names)
         heights = [level / full_bytes * (height - 3) for level in found.values()]
         hues = [names.index(name) for name in found]
@@ -69,12 +72,16 @@ def memory(report: Report) -> Section:
     )
 
 
-def _named(report: Report) -> list[str]:
-    """Categories that have a hue of their own, those that stand all step long first; then the others."""
-    most_bytes: dict[str, Number] = {}
-    for stage in report.memory.per_stage:
-        for name, held_bytes in stage.by_category.items():
-            most_bytes[name] = max(most_bytes.get(name, 0.0), held_bytes)
+def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
+    """Return the categories that have their own colour, then OTHERS if any category is left.
+
+    A category can be present during the step and absent at the fullest moment, so the names come from the
+    curves that are drawn and not from the peaks.
+    """
+    most_bytes: dict[str, float] = {}
+    for levels in curves:
+        for name, level in levels.items():
+            most_bytes[name] = max(most_bytes.get(name, 0.0), float(level.max()))
     largest = sorted(most_bytes, key=lambda name: -most_bytes[name])[: HUES - 1]
     named = [name for name in most_bytes if name in largest]
     return named + [OTHERS] * (len(most_bytes) > len(named))
