@@ -1,4 +1,4 @@
-"""Every stack draws its report and its page: for dense models, experts and adapters, on 1, 8 and 64 devices."""
+"""Every stack draws its report and its page, for each kind of model on 1, 8 and 64 devices."""
 
 import json
 
@@ -32,7 +32,7 @@ def words_of(stack, model, devices, plan):
 
 
 def possible(stack, model, devices):
-    """Jobs that the stack takes, one for each split with the first ZeRO stage that it has; and all faults."""
+    """Return a job for each split, with the first ZeRO stage that the stack has, and all errors."""
     taken, faults = [], []
     for split in SPLITS:
         said = dict(word.split("=") for word in split.split())
