@@ -1,6 +1,6 @@
 """Facts of Hugging Face families that follow from several keys of a config.
 
-Answers: how many key/value heads has this Falcon, what is the order of halves, has this MPT learned positions?
+Answers: how many key/value heads has this Falcon, what is the order of halves, does MPT learn positions?
 Elsewhere: facts that one key gives (families.py), which layers have a window (windows.py).
 """
 
