@@ -201,7 +201,7 @@ EXPECTED = {
     "ds_llama_7b_pipeline.sh": Expected(
         **LLAMA | {"stack": "gpt-neox-deepspeed"},
         ranks=8,
-        plan="dp=2 tp=2 pp=2 mbs=4 gbs=32 recompute=full precision=bf16",
+        plan="dp=2 tp=2 pp=2 mbs=4 gbs=32 zero=1 recompute=full precision=bf16",
         shape=(32, 4096, 11008, 32),
         kv_heads=32,
         vocabulary=32000,
@@ -210,7 +210,7 @@ EXPECTED = {
     ),
     "bloom_176b.slurm": Expected(
         ranks=384,
-        plan="dp=8 tp=4 pp=12 mbs=2 gbs=2048 recompute=full precision=bf16",
+        plan="dp=8 tp=4 pp=12 mbs=2 gbs=2048 zero=1 recompute=full precision=bf16",
         shape=(70, 14336, 57344, 112),
         vocabulary=250880,
         sequence_length=2048,

@@ -58,6 +58,11 @@ def test_deepspeed_gets_every_stage_and_precision(zero, more):
     )
     job = job_with.__wrapped__(MODEL, f"dp=16 mbs=2 gbs=128 zero={zero} {more}", stack)
 
+    if (
+        zero == 0 and "fp16" not in more
+    ):  # DeepSpeed's optimizer of bf16 shards the states whatever the stage
+        assert refused(export_deepspeed, job) == {"plan.zero"}
+        return
     assert differences(job, of_deepspeed(job)) == ()
 
 

@@ -165,3 +165,32 @@ def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
 def _merged(value):
     """Settings of ZeRO with the stage of the small file."""
     return {"zero_optimization": SMALL["zero_optimization"] | value["zero_optimization"]}
+
+
+def test_bf16_takes_an_optimizer_of_its_own_where_gradients_are_added_up_in_fp32():
+    """deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: BFLOAT16 or ZERO_OPTIMIZATION."""
+    wide = {"data_types": {"grad_accum_dtype": "fp32"}}
+    fp16 = {"bf16": None, "fp16": {"enabled": True}}
+    expected = {  # changes of a small file → the plan's stage, the type of gradients, of the kept shard
+        "stage 0": (0, {}, (1, "fp32", None)),
+        "stage 0 of one rank": (0, {"devices": 1}, (0, "fp32", None)),
+        "stage 0 in fp16": (0, fp16, (0, "fp16", None)),
+        "stage 1": (1, {}, (1, "bf16", None)),
+        "stage 1 added up in fp32": (1, wide, (1, "fp32", None)),
+        "stage 2 added up in fp32": (2, wide, (2, "bf16", "fp32")),
+        "stage 2 in fp16": (2, fp16, (2, "fp16", "fp16")),
+    }
+    for name, (stage, changes, (zero, dtype, kept)) in expected.items():
+        devices = changes.get("devices", 8)
+        settings = {key: value for key, value in changes.items() if key != "devices"}
+        text = small(zero_optimization={"stage": stage}, **settings)
+
+        data = data_of(text, "ds.json", devices)
+
+        stack = data["stack"]
+        found = (
+            data["plan"]["zero"],
+            stack["gradients"]["dtype"],
+            stack.get("sharding", {}).get("gradient_dtype"),
+        )
+        assert found == (zero, dtype, kept), name

@@ -336,3 +336,35 @@ def test_context_and_tensor_ranks_take_no_batch_of_their_own():
 
     assert (plan["data_parallel"], plan["tensor_parallel"], plan["context_parallel"]) == (2, 2, 4)
     assert plan["global_batch"] == 2 * 2 * 4
+
+
+HIDDEN_IN_NAMES = {  # a published file of DeepSpeed's settings → what its name does not tell
+    ("axolotl", "deepspeed_configs/zero2.json"): {"offload": True},
+    ("axolotl", "deepspeed_configs/zero2_torch_compile.json"): {"offload": True},
+    ("axolotl", "deepspeed_configs/zero1.json"): {},
+    ("axolotl", "deepspeed_configs/zero3_bf16_cpuoffload_params.json"): {"offload": True},
+    ("llama-factory", "examples/deepspeed/ds_z2_config.json"): {},
+    ("llama-factory", "examples/deepspeed/ds_z3_offload_config.json"): {"offload": True},
+}
+
+
+def test_a_published_file_of_settings_offloads_as_its_content_says():
+    for (kind, name), expected in HIDDEN_IN_NAMES.items():
+        plan = read(AXOLOTL if kind == "axolotl" else FACTORY, deepspeed=name)["plan"]
+
+        assert {key: plan[key] for key in ("offload",) if key in plan} == expected, name
+
+
+def test_a_name_that_tells_more_than_a_stage_is_a_fault():
+    for name in ("ds_z2_autotp_config.json", "ds_z3_fp8_config.json", "ds_z3_alst_config.json"):
+        assert faults(FACTORY, deepspeed=f"examples/deepspeed/{name}") == ["deepspeed"], name
+
+
+@BOTH
+def test_bf16_without_zero_is_the_zero_1_of_deepspeed_with_fp32_gradients(small):
+    for settings in ({"zero_optimization": {"stage": 0}}, "ds_z0.json"):
+        data = read(small, deepspeed=settings)
+
+        assert data["plan"]["zero"] == 1
+        assert data["stack"]["gradients"]["dtype"] == "fp32"
+        assert data["stack"]["gradients"]["collective"] == "all_reduce"

@@ -54,6 +54,8 @@ def export_deepspeed(job: Job) -> Exported:
     if (stages := job.plan.pipeline_parallel) > 1:  # the engine would take its ranks for replicas
         edit = "add plan.pipeline_parallel=1"
         raise SpecError([unsaid("plan.pipeline_parallel", stages, "1", TARGET, edit)])
+    if job.plan.zero == 0 and job.plan.precision != "fp16" and job.plan.data_parallel > 1:
+        raise SpecError([unsaid("plan.zero", 0, "1, 2 or 3 in bf16", TARGET, "add plan.zero=1")])
     text = json.dumps(_settings(job), indent=2)
     lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
     foreign = f"the stack {job.stack.label} is not DeepSpeed: the engine behaves as deepspeed-zero"

@@ -44,7 +44,7 @@ def plan_flags(job: Job) -> Flags:
         *(["--use-tp-pp-dp-mapping"] if _stages_before_replicas(plan) else []),
         f"--micro-batch-size {plan.micro_batch}",
         f"--global-batch-size {plan.global_batch}",
-        *_sharding(plan, base),
+        *_sharding(job, base),
         *_recompute(job, base),
         *_precision(plan),
         *_optimizer(plan),
@@ -85,10 +85,15 @@ def _stages(job: Job) -> Flags:
     return [f"{NUMBER} {plan.virtual_stages}"] if plan.virtual_stages > 1 else []
 
 
-def _sharding(plan: Plan, base: str) -> Flags:
-    """What replicas shard: by DeepSpeed's engine, by the distributed optimizer, or by Megatron-FSDP."""
+def _sharding(job: Job, base: str) -> Flags:
+    """What replicas shard: by DeepSpeed's engine, by the distributed optimizer, or by Megatron-FSDP.
+
+    DeepSpeed shards states that follow fp32 gradients of bf16 weights where its stage is 0.
+    """
+    plan = job.plan
     if base in UNDER_DEEPSPEED:
-        return ["--deepspeed", f"--zero-stage {plan.zero}"]
+        own = plan.zero == 1 and plan.precision != "fp16" and job.stack.gradients.dtype == "fp32"
+        return ["--deepspeed", f"--zero-stage {0 if own else plan.zero}"]
     distributed = ["--use-distributed-optimizer"] if plan.zero else []
     if plan.zero < 2:
         return distributed
@@ -186,8 +191,9 @@ def _gradients(job: Job, base: Stack) -> Flags:
         usual = plan.data_parallel * BUCKET_OF_A_REPLICA
     lasting = base.gradients.overflow_checks and not half and base.name == NEWEST
     wide = {"bf16": "--grad-reduce-in-bf16", "fp32": "--accumulate-allreduce-grads-in-fp32"}
+    told = base.name not in UNDER_DEEPSPEED and own.dtype in wide
     return [
-        *([wide[own.dtype]] if own.dtype in wide and own.dtype != ("fp32" if not half else "fp16") else []),
+        *([wide[own.dtype]] if told and own.dtype != ("fp32" if not half else "fp16") else []),
         *(["--no-gradient-accumulation-fusion"] if own.accumulate_passes and fused else []),
         *(["--overlap-grad-reduce"] if own.overlap else []),
         *(["--overlap-param-gather"] if sharded else []),

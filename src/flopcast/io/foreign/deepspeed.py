@@ -21,6 +21,10 @@ TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
 TRAINER = "as the Trainer of transformers has it where nothing is said"
 TRAINER_MICRO = 8  # per_device_train_batch_size of TrainingArguments
 BUCKET = 500_000_000  # reduce_bucket_size
+ACCUMULATION = "data_types.grad_accum_dtype"
+BF16_REASON = (
+    "bf16 without ZeRO is ZeRO-1 with fp32 gradients: DeepSpeed's BF16_Optimizer shards the states"
+)
 DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "torch_adam": "adamw", "adamw_torch": "adamw",
@@ -48,8 +52,8 @@ def read(document: Document, asked: Asked) -> Document:
         sheet.put(("plan", "context_parallel"), sequence, SEQUENCE)
         sheet.put(("plan", "context_exchange"), "all_to_all", SEQUENCE)
     read_batch(sheet, replicas)
-    stage = read_sharding(sheet, sequence=sequence)
     precision = read_precision(sheet)
+    stage = read_sharding(sheet, precision, sequence=sequence)
     sheet.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
     kind = sheet.choice("optimizer.type", OPTIMIZERS, "adamw")
     if kind != "adamw":
@@ -101,22 +105,22 @@ def _check_identity(sheet: Sheet, batch: tuple[int, int, int], replicas: int) ->
         sheet.fault(TOTAL, allowed, because, fix if total % (micro * steps) == 0 else f"write {right}")
 
 
-def read_sharding(sheet: Sheet, section: str = "zero_optimization", sequence: int = 1) -> int:
-    """ZeRO stage, groups that shard (MiCS), offload; the stage is returned.
+def read_sharding(sheet: Sheet, precision: str, sequence: int = 1) -> int:
+    """Put the ZeRO stage, groups that shard (MiCS) and offload; return the stage that the file names.
 
     Parameters
     ----------
-    section : str
-        Where the settings stand, "deepspeed.zero_optimization" inside another file.
+    precision : str
+        The plan's: bf16 without ZeRO is a ZeRO-1 of its own (`BF16_REASON`).
     sequence : int
         Ranks that share a sequence: they are counted among those of a group.
     """
-    key = f"{section}.stage"
+    section, key = "zero_optimization", STAGE
     stage = sheet.count(key, 0, least=0)
     if stage > 3:
         sheet.fault(key, "0, 1, 2, 3", "ZeRO has three stages", "write 3")
         stage = 3
-    sheet.put(("plan", "zero"), stage, key)
+    sheet.put(("plan", "zero"), put_stage(sheet, stage, precision, key), key)
     group = sheet.count(f"{section}.mics_shard_size", -1, least=-1)
     if group > 0:
         sheet.put(("plan", "data_shard"), max(group // sequence, 1), f"{section}.mics_shard_size")
@@ -128,6 +132,31 @@ def read_sharding(sheet: Sheet, section: str = "zero_optimization", sequence: in
     if found:
         sheet.put(("plan", "offload"), True, *found)
     return stage
+
+
+def put_stage(sheet: Sheet, stage: int, precision: str, key: str) -> int:
+    """Return the ZeRO stage that DeepSpeed's optimizer stands for: 1 for bf16 without ZeRO, with a note.
+
+    One rank has nobody to share the states with.
+    """
+    if stage or precision == "fp16" or sheet.part("plan").get("data_parallel") == 1:
+        return stage
+    sheet.assume(BF16_REASON, key)
+    return 1
+
+
+def accumulates_in_fp32(sheet: Sheet, stage: int, precision: str) -> bool:
+    """Whether the engine takes its BF16_Optimizer, which keeps whole fp32 gradients.
+
+    References
+    ----------
+    deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: bf16 without ZeRO, or bf16 with ZeRO-1 and `data_types.grad_accum_dtype: fp32`, unless states are offloaded.
+    """
+    if precision == "fp16":
+        return False
+    wide = sheet.choice(ACCUMULATION, DTYPES, precision) == "fp32"
+    offloads = "offload" in sheet.part("plan")
+    return stage == 0 or (stage == 1 and wide and not offloads)
 
 
 def read_precision(sheet: Sheet) -> str:
@@ -147,23 +176,30 @@ def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]
     """What the file changes of the stack `deepspeed-zero`.
 
     Reductions overlap with the backward by themselves in stage 3 alone; they travel in the type of the
-    weights unless `communication_data_type` names another.
+    weights unless `communication_data_type` names another. DeepSpeed's BF16_Optimizer reduces the fp32
+    gradients that it accumulates, behind the last backward pass.
     """
+    whole = accumulates_in_fp32(sheet, stage, precision)
     overlap, prefetch = "zero_optimization.overlap_comm", "zero_optimization.stage3_prefetch_bucket_size"
     bucket = "zero_optimization.reduce_bucket_size"
-    dtype = sheet.choice("communication_data_type", DTYPES, precision)
+    dtype = sheet.choice("communication_data_type", DTYPES, "fp32" if whole else precision)
+    if whole and dtype != "fp32":
+        sheet.assume(
+            "gradients are counted as reduced in fp32, as they are kept", "communication_data_type"
+        )
     gradients: dict[str, object] = {
-        "dtype": dtype,
-        "overlap": sheet.flag(overlap, stage == 3),
+        "dtype": "fp32" if whole else dtype,
+        "overlap": sheet.flag(overlap, stage == 3) and not whole,
         "bucket_elements": sheet.count(bucket, BUCKET, auto="hidden size squared, is taken as the default"),
     }
-    if not sheet.flag("zero_optimization.reduce_scatter", True) or stage == 0:
+    if not sheet.flag("zero_optimization.reduce_scatter", True) or stage == 0 or whole:
         gradients["collective"] = "all_reduce"
     if precision == "fp16":
         gradients["overflow_checks"] = 1
     changes: dict[str, object] = {"gradients": gradients}
     told = "hidden size squared, is taken as the default"
-    sharding: dict[str, object] = {"gradient_dtype": precision} if precision == "fp16" else {}
+    kept = sheet.choice(ACCUMULATION, DTYPES, precision)
+    sharding: dict[str, object] = {"gradient_dtype": kept} if kept != "bf16" and stage > 1 else {}
     if stage == 3 and sheet.count(prefetch, 50_000_000, least=0, auto=told) == 0:
         sharding["prefetch_units"] = 0
     return changes | ({"sharding": sharding} if sharding else {})

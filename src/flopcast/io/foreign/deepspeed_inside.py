@@ -19,6 +19,19 @@ from flopcast.io.foreign.sheet import AUTO, Sheet
 from flopcast.io.yaml_text import Document
 
 STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
+OFFLOAD = re.compile(r"offload", re.IGNORECASE)
+OTHERWISE = re.compile(
+    r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+", re.IGNORECASE
+)  # more than a stage
+PUBLISHED: Mapping[str, Mapping[str, Mapping[str, bool]]] = {  # program → its file → what its name hides
+    "Axolotl": {  # axolotl-ai-cloud/axolotl, deepspeed_configs/
+        "zero2.json": {"offload": True, "overlap": True},
+        "zero2_torch_compile.json": {"offload": True, "overlap": True},
+    },
+    "LLaMA-Factory": {  # hiyouga/LLaMA-Factory, examples/deepspeed/
+        name: {"overlap": False} for name in ("ds_z0_config.json", "ds_z2_config.json", "ds_z3_config.json")
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +60,28 @@ def read_inside(sheet: Sheet, batch: Batch, precision: str) -> object:
     if sheet.below("deepspeed"):
         return _inline(sheet, batch, precision)
     path = sheet.text("deepspeed")
-    found = STAGE.search(path.replace("\\", "/").rpartition("/")[2])
-    if not found:
+    name = path.replace("\\", "/").rpartition("/")[2]
+    found, more = STAGE.search(name), OTHERWISE.search(name)
+    if not found or more:
         because = "no other file is opened, and its name tells no ZeRO stage"
+        because = f"its name says that it sets more than a ZeRO stage: {more[0]}" if more else because
         fix = "put the file's content in place of its path"
         if not sheet.faulty("deepspeed"):
             sheet.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
         return "deepspeed-zero"
-    stage = int(found[1])
-    sheet.assume(f"ZeRO stage {stage} by the name {path}, which is not opened", "deepspeed")
-    sheet.put(("plan", "zero"), stage, "deepspeed")
-    if "offload" in path.lower():
+    stage, published = int(found[1]), PUBLISHED.get(sheet.keys.program, {}).get(name, {})
+    offloads = published.get("offload", bool(OFFLOAD.search(name)))
+    moves = " and offload" if offloads else ""
+    known = f", as {sheet.keys.program} publishes it" if published else ""
+    sheet.assume(f"ZeRO stage {stage}{moves} by the name {path}{known}, which is not opened", "deepspeed")
+    if offloads:
         sheet.put(("plan", "offload"), True, "deepspeed")
-    changes: dict[str, object] = {"gradients": {"dtype": precision_bytes(precision), "overlap": True}}
+    wire = precision_bytes(precision)
+    sheet.put(("plan", "zero"), deepspeed.put_stage(sheet, stage, wire, "deepspeed"), "deepspeed")
+    gradients: dict[str, object] = {"dtype": wire, "overlap": published.get("overlap", True)}
+    if stage == 0 and wire == "bf16":
+        gradients = {"dtype": "fp32", "overlap": False, "collective": "all_reduce"}
+    changes: dict[str, object] = {"gradients": gradients}
     return {"base": "deepspeed-zero"} | changes
 
 
@@ -75,8 +97,10 @@ def _inline(sheet: Sheet, batch: Batch, precision: str) -> object:
     inner = Sheet(
         Document(sheet.document.name, whole["deepspeed"], lines), keys_of("deepspeed"), sheet.asked
     )
-    stage = deepspeed.read_sharding(inner)
-    changes = deepspeed.stack_changes(inner, stage, precision_bytes(precision))
+    wire = precision_bytes(precision)
+    inner.put(("plan", "data_parallel"), batch.replicas)
+    stage = deepspeed.read_sharding(inner, wire)
+    changes = deepspeed.stack_changes(inner, stage, wire)
     _agree(inner, batch, precision)
     kind = inner.choice("optimizer.type", deepspeed.OPTIMIZERS, "")
     if kind:  # the engine's optimizer takes the place of the trainer's

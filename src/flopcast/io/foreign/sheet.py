@@ -87,6 +87,11 @@ class Sheet:
             if key.startswith(prefix)
         }
 
+    def part(self, name: str) -> dict[str, object]:
+        """Return what has been put into a part of the job so far, such as "plan"."""
+        found = self.data.get(name)
+        return found if isinstance(found, dict) else {}
+
     def where(self, key: str) -> str:
         """ "file:line" of a key's value, or of the section that it would stand in."""
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))

@@ -5,6 +5,7 @@ Elsewhere: the model (model.py), chunks of layers (stages.py), number formats (p
 overlap (stack.py), whether the plan is possible and built (spec/rules.py).
 """
 
+from flopcast.io.foreign.deepspeed import BF16_REASON
 from flopcast.io.megatron.draft import Draft
 from flopcast.io.megatron.optimizer import plan_optimizer
 from flopcast.io.megatron.precision import read_precision
@@ -154,6 +155,9 @@ def _zero(draft: Draft) -> None:
         if not args.has("--zero-stage"):
             args.assume("ZeRO stage 1, as the file of DeepSpeed's settings is not read", "--deepspeed")
         zero = args.count("--zero-stage", 1, least=0)
+        if zero == 0 and args.has("--bf16") and draft.replicas > 1:
+            zero = 1
+            args.assume(BF16_REASON, "--zero-stage")
     elif args.has("--zero-stage"):
         args.assume("--zero-stage is without effect, as --deepspeed is not given", "--zero-stage")
     if zero:

@@ -177,6 +177,7 @@ def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, o
     bf16 is always reduced in fp32 unless `--grad-reduce-in-bf16` says otherwise, fp16 in 16 bits unless
     `--accumulate-allreduce-grads-in-fp32` does. The GEMM of a weight's gradient adds to it in Megatron-Core
     whatever its type (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`), before it to fp32 gradients only.
+    DeepSpeed's engine reduces in the type of the weights; its optimizer of bf16 without ZeRO in fp32.
 
     References
     ----------
@@ -186,6 +187,9 @@ def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, o
     changes: dict[str, object] = {}
     dtype = "fp32" if has("--bf16") or has("--accumulate-allreduce-grads-in-fp32") else "fp16"
     dtype = "bf16" if has("--grad-reduce-in-bf16") else dtype
+    if has("--deepspeed"):
+        whole = arguments.count("--zero-stage", 1, least=0) == 0
+        dtype = ("fp32" if whole else "bf16") if has("--bf16") else "fp16"
     if dtype != stack.gradients.dtype:
         changes["dtype"] = dtype
     fused = stack.gradients.accumulate_passes == 0
