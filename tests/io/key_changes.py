@@ -33,6 +33,7 @@ bf16.enabled false
 bfloat16.enabled false
 @ zero3_bf16.json gpus=8 zero_optimization.stage=1
 zero_optimization.reduce_scatter false
+data_types.grad_accum_dtype fp32
 """,
     "torchtitan": """
 @ llama3_8b_fsdp.toml gpus=8

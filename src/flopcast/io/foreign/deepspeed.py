@@ -150,7 +150,8 @@ def accumulates_in_fp32(sheet: Sheet, stage: int, precision: str) -> bool:
 
     References
     ----------
-    deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: bf16 without ZeRO, or bf16 with ZeRO-1 and `data_types.grad_accum_dtype: fp32`, unless states are offloaded.
+    deepspeed/runtime/engine.py, `_do_optimizer_sanity_check`: bf16 without ZeRO, or with ZeRO-1
+    and `data_types.grad_accum_dtype: fp32`, unless states are offloaded.
     """
     if precision == "fp16":
         return False
