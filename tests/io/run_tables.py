@@ -6,7 +6,7 @@ from flopcast.io.runs.headers import PUBLISHED as HEADER
 from flopcast.io.runs.table import read_table
 from flopcast.validation.run import Run
 
-PUBLISHED = [*HEADER.columns, *HEADER.derived, "peak_mem_unit", "full_config"]
+PUBLISHED = [*HEADER.columns, *HEADER.derived, "intra_node_link", "evidence", "full_config"]
 VTRAIN = "params_b,num_gpus,global_batch,micro_batch,hidden,heads,layers,seq_len,tp,dp,pp,iteration_ms"
 ROW = {  # 22B of arXiv:2205.05198, in numbers of our own
     "id": "made-up-001",

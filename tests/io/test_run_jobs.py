@@ -4,7 +4,7 @@ import re
 from functools import partial
 
 import pytest
-from run_tables import run_in
+from run_tables import row_of, run_in, written
 
 from flopcast.api import predict
 from flopcast.errors import SpecError
@@ -12,6 +12,7 @@ from flopcast.io import catalog
 from flopcast.io.runs.audit import packed_documents, trains_mtp
 from flopcast.io.runs.job import chunk_layers, reproduce
 from flopcast.io.runs.known import clusters, model_of, models, software
+from flopcast.io.runs.table import read_table
 
 BRIDGE = {"framework": "Megatron-Bridge/Megatron-Core", "software_version": "NeMo 26.04", "year": "2026"}
 LLAMA = {
@@ -172,6 +173,69 @@ def test_layers_beyond_the_first_kinds_are_cut_short(job_of_row):
     model = job_of_row(**row, framework="Megatron-LM core @23e00ed0", precision="bf16").model
 
     assert [block.count for block in model.blocks] == [1, 3]
+
+
+def test_a_row_says_how_many_of_its_layers_are_dense(job_of_row):
+    row = DEEPSEEK | {
+        "layers": "16",
+        "pp": "4",
+        "vpp": "1",
+        "framework": "Megatron-LM",
+        "precision": "bf16",
+    }
+
+    for dense in ("3", "1"):
+        job = job_of_row(**row, n_dense_layers=dense)
+
+        assert [block.count for block in job.model.blocks] == [int(dense), 16 - int(dense)]
+        assert job.model.mtp == 0
+        assert any("mtp 0" in told for told in job.assumptions)
+    assert job_of_row(**row, notes="with MTP").model.mtp == 1
+
+
+def test_a_pattern_of_blocks_is_cut_where_the_row_has_fewer_layers(job_of_row):
+    """GPT-OSS alternates a window and full attention: 12 layers are 6 of each."""
+    row = DEEPSEEK | {"model_name": "GPT-OSS 20B", "layers": "12", "hidden": "2880", "heads": "64"}
+    row |= {"vocab": "201088", "n_experts": "32", "pp": "1", "vpp": "", "dp": "256", "ep": "8"}
+
+    job = job_of_row(**row, framework="Megatron-LM", precision="bf16")
+
+    assert [block.count for block in job.model.blocks] == [6, 6]
+
+
+def test_columns_that_decide_the_answer_change_the_job(job_of_row, run_of):
+    """Schedule, kernel of attention, site, and a network in words; an unknown schedule is refused."""
+    job = job_of_row(
+        pp_schedule="ZB-1p",
+        recompute="none",
+        flash_attention="True",
+        inter_node_link="4x Omni-Path links per node",
+        site="",
+        num_gpus="16",
+        dp="2",
+        global_batch="32",
+    )
+
+    assert job.plan.schedule == "zb_h1"
+    assert job_of_row().stack.attention_kernel == "materialised"
+    assert job.stack.attention_kernel == "flash"
+    assert job.cluster.tiers[-1].bytes_per_s == pytest.approx(4 * 12.5e9 / 8)
+    assert reasons(run_of(pp_schedule="chimera")) == {"pp_schedule"}
+
+
+def test_a_row_names_a_site_as_a_job_does(job_of_row, run_of):
+    name = next(iter(catalog.names("sites")))
+
+    assert job_of_row(site=name).site.name == name
+    assert "site" in str(reasons(run_of(site="nowhere-at-all")))
+
+
+def test_a_cell_that_nothing_uses_is_an_assumption_of_the_job(tmp_path):
+    row = row_of() | {"weather": "rain"}
+
+    job = reproduce(read_table(written(tmp_path, [row])).runs[0])
+
+    assert "weather = rain: the column is not used" in job.assumptions
 
 
 def test_the_printed_flop_of_a_token_tell_whether_a_second_token_is_predicted(run_of):

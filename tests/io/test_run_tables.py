@@ -25,14 +25,33 @@ def test_cells_become_facts_in_si_units(tmp_path):
     run = only(read_table(written(tmp_path, [row_of(tflops_per_gpu="412.5", peak_mem_gb="66.55")])))
 
     assert run.observed.device_flop_per_s == 412.5e12
-    assert run.observed.allocated_bytes == 66.55 * 2**30
+    assert run.observed.memory_bytes == 66.55 * 2**30
     assert (run.mapping.tensor_parallel, run.sequence_length, run.architecture.gated) == (4, 2048, False)
 
 
 def test_decimal_gigabytes_are_told_from_binary_ones(tmp_path):
     row = row_of(peak_mem_gb="40", peak_mem_unit="GB (as printed)")
 
-    assert only(read_table(written(tmp_path, [row]))).observed.allocated_bytes == pytest.approx(40e9)
+    assert only(read_table(written(tmp_path, [row]))).observed.memory_bytes == pytest.approx(40e9)
+
+
+def test_a_value_in_a_column_that_decides_nothing_is_kept_for_the_assumptions(tmp_path):
+    row = row_of(intra_node_link="PCIe", evidence="transcription") | {"weather": "rain", "mood": ""}
+
+    run = only(read_table(written(tmp_path, [row])))
+
+    assert run.unused == ("intra_node_link = PCIe", "weather = rain")
+
+
+def test_units_of_memory_are_converted_and_their_words_kept(tmp_path):
+    cases = {"GiB (max allocated)": 2.0**30, "MB": 1e6, "MiB reserved": 2.0**20, "GB (nvidia-smi)": 1e9}
+    for unit, factor in cases.items():
+        row = row_of(peak_mem_gb="10", peak_mem_unit=unit)
+
+        seen = only(read_table(written(tmp_path, [row]))).observed
+
+        assert seen.memory_bytes == pytest.approx(10 * factor), unit
+        assert seen.memory_unit == unit
 
 
 def test_what_is_printed_counts_and_what_was_derived_only_fills_gaps(tmp_path):
@@ -236,6 +255,7 @@ def test_micro_batches_of_simumax_become_a_global_batch(tmp_path):
         (PEERS / "vtrain" / "a100_multi_node_iterations.csv", 73, 73),
         (PEERS / "vtrain" / "a100_single_node_iterations.csv", 720, 720),
         (PEERS / "simumax" / "b200_measured_training_steps.csv", 22, 22),
+        (SHARED / "data" / "training_mlperf" / "mlperf_training_v5.1.csv", 60, 60),
     ],
     ids=lambda value: getattr(value, "stem", None),
 )

@@ -8,12 +8,14 @@ from flopcast.io.runs.words import (
     adapters,
     assumed_heads,
     implied_degrees,
+    node_bytes_per_s,
     plain_device,
     precision_word,
     recompute_word,
+    schedule_word,
     sharding,
 )
-from flopcast.validation.run import Architecture, Machine, Mapping, Software
+from flopcast.validation.run import Architecture, Machine, Mapping, Software, memory_kind
 
 
 @pytest.mark.parametrize(
@@ -152,3 +154,52 @@ def test_a_model_of_the_catalogue_is_known_by_its_own_name_unless_the_sizes_are_
 )
 def test_software_has_the_stack_of_its_kind(framework, year, stack):
     assert software_of(run(software=Software(framework=framework, year=year))).stack == stack
+
+
+def test_names_of_schedules_mean_schedules_of_a_plan():
+    cases = {
+        "1F1B": "1f1b",
+        "interleaved": "interleaved_1f1b",
+        "Interleaved 1F1B": "interleaved_1f1b",
+        "GPipe": "gpipe",
+        "ZB-1p": "zb_h1",
+        "ZB-2p": "zb_h2",
+        "zb_v": "zb_v",
+        "": None,
+        "chimera": None,
+    }
+
+    assert {printed: schedule_word(printed) for printed in cases} == cases
+
+
+def test_a_written_out_network_is_ports_times_their_rate():
+    """Gb/s over 8 is GB/s: Omni-Path 100 has 12.5 GB/s a port, NDR InfiniBand 50."""
+    cases = {
+        ("4x Omni-Path links per node", 4): 50e9,
+        ("8x NDR", 8): 400e9,
+        ("8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet", 8): 400e9,
+        ("1600 Gb/s per node (RoCE)", 8): 200e9,
+        ("3.2 Tb/s per node EFA", 8): 400e9,
+        ("50 GB/s per GPU", 4): 200e9,
+        ("10Gb/25Gb/40Gb/50Gb/100Gb/200Gb Ethernet", 8): None,
+        ("InfiniBand", 8): None,
+        ("400 Gb/s InfiniBand", 8): None,
+        ("", 8): None,
+    }
+
+    found = {case: node_bytes_per_s(*case) for case in cases}
+
+    assert found == cases
+
+
+def test_words_behind_a_unit_say_what_a_peak_of_memory_counts():
+    cases = {
+        "GiB (max allocated)": "allocated",
+        "GB allocated (77.9 reserved)": "allocated",
+        "GB": "allocated",
+        "GiB reserved": "reserved",
+        "GB (nvidia-smi)": "device",
+        "MiB as the driver shows": "device",
+    }
+
+    assert {unit: memory_kind(unit) for unit in cases} == cases

@@ -559,9 +559,11 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "fp8_blockwise",
         "1000 tokens of a micro-batch are no multiple of 16",
     ),
-    ("plan.precision", "recipes of 8 and 4 bits with adapters are not built yet"): (
+    ("plan.precision", "weights of QLoRA are written out in 16 bits before each product"): (
         parts(
-            model=model() | {"adapters": {"rank": 8, "targets": ["q"]}}, cluster="vista:8", precision="fp8"
+            model=model() | {"adapters": {"rank": 8, "targets": ["q"], "base_dtype": "nf4"}},
+            cluster="vista:8",
+            precision="fp8",
         ),
         "fp8",
         "bf16",

@@ -59,7 +59,7 @@ def test_a_convention_that_is_not_named_is_an_assumption():
 
 
 def test_a_row_without_any_time_is_left_out():
-    published = judged([run(allocated_bytes=1e9)])
+    published = judged([run(memory_bytes=1e9)])
 
     assert published.rows == ()
     assert "measured no time" in published.left_out[0].reasons[0]
@@ -185,19 +185,41 @@ def test_the_worst_rows_are_those_furthest_off_by_ratio():
 
 
 def test_tables_without_a_row_that_can_be_predicted_are_still_told():
-    text = runs_as_text(judged([run(allocated_bytes=1e9)]))
+    text = runs_as_text(judged([run(memory_bytes=1e9)]))
 
     assert "left out: 1 rows" in text
 
 
 def test_errors_of_memory_are_those_of_rows_that_print_it():
     allocated = predict(JOB).memory.allocated_bytes
-    rows = judged([run("a", step_time_s=0.1, allocated_bytes=allocated / 1.1), run("b")]).rows
+    rows = judged([run("a", step_time_s=0.1, memory_bytes=allocated / 1.1), run("b")]).rows
 
     found = of_rows(rows)
 
     assert found["memory_rows"] == 1
     assert found["memory_median"] == pytest.approx(0.1)
+
+
+def test_a_peak_is_compared_with_the_prediction_of_what_its_unit_counts():
+    memory = predict(JOB).memory
+    counted = {
+        "GiB": memory.allocated_bytes,
+        "GiB reserved": memory.reserved_bytes,
+        "GiB, nvidia-smi": memory.device_used_bytes,
+    }
+
+    rows = judged(
+        [run(unit, step_time_s=0.1, memory_bytes=size, memory_unit=unit) for unit, size in counted.items()]
+    ).rows
+
+    assert [row.memory_error for row in rows] == [0.0, 0.0, 0.0]
+    assert len(set(counted.values())) == 3
+
+
+def test_rates_of_the_whole_job_give_the_step_of_the_global_batch():
+    """16 sequences of 1024 tokens."""
+    assert measured_step_time_s(*run(tokens_per_s=32768.0)) == (0.5, "")
+    assert measured_step_time_s(*run(sequences_per_s=32.0)) == (0.5, "")
 
 
 @pytest.fixture(scope="module")

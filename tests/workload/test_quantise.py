@@ -22,15 +22,17 @@ from workload_cases import (
 
 from flopcast.dtypes import constant
 from flopcast.io import catalog
+from flopcast.layers.adapters import Adapters
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.item import kernel
+from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.precision import RECIPES, NarrowProducts
-from flopcast.workload.casts import is_narrow
+from flopcast.workload.casts import is_narrow, weight_casts
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 from flopcast.workload.rewrites.quantise import quantise
@@ -275,3 +277,37 @@ def test_norms_of_cudnn_write_block_scales_themselves():
 
     assert found["attention.qkv_cast"] == pytest.approx(LENGTH * HIDDEN * (2 * 33 / 32 - 2))
     assert found["mlp.down_cast"] == pytest.approx(LENGTH * FFN * (2 + 2 * 33 / 32))
+
+
+def test_around_frozen_weights_each_tensor_is_cast_in_one_layout_and_adapters_stay_in_16_bits():
+    """By hand: an input is read `reads` times in bf16 and written once, whatever engines need to turn."""
+    lora = LLAMA.model_copy(update={"adapters": Adapters(rank=8, targets=("qkv",))})
+    stack = stack_with(narrow={"narrow_parameters": True})
+    for name, recipe in RECIPES.items():
+        programs = realised(lora, stack, f"mbs=1 gbs=1 precision={name}")
+
+        items = block_of(programs).forward
+
+        adapter = [item for item in items if ".qkv." in item.name and isinstance(item.work, Matmul)]
+        frozen = [i for i in items if isinstance(i.work, Matmul) and i not in adapter]
+        each_bytes = recipe.reads * 2 + FORMATS[recipe.format].size_bytes
+        moved = casts(items)["mlp.down_cast"]
+        assert [item.work.narrow for item in adapter] == ["", ""], name
+        assert {item.work.narrow for item in frozen} == {recipe.format}, name
+        assert moved == pytest.approx(LENGTH * FFN * each_bytes), name
+
+
+def test_frozen_weights_that_are_kept_in_8_bits_are_not_cast_again_in_a_step():
+    lora = LLAMA.model_copy(update={"adapters": Adapters(rank=8, targets=("qkv",))})
+    forward = logical_block(lora, "mbs=1 gbs=1 precision=fp8")
+
+    found = {
+        kept: [
+            item.name
+            for item in weight_casts(forward, RECIPES["fp8"], NarrowProducts(narrow_parameters=kept))
+        ]
+        for kept in (False, True)
+    }
+
+    assert found[True] == []
+    assert len(found[False]) == 4  # qkv, out, up and down

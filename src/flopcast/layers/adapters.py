@@ -231,7 +231,7 @@ class _Adapter:
         if self.fields.dropout:
             items.append(self._pass("dropout", elements, source, f"{self.name}.in", split))
             source = f"{self.name}.in"
-        items.append(kernel(f"{self.name}.a", product, (source,), component=self.item.component))
+        items.append(self._product(f"{self.name}.a", product, source))
         made, output = items[-1].output, f"{self.name}.narrow"
         if summed:
             return [*items, leave_tensor_parallel(made, output, f"{self.name}.sum", rank, split)]
@@ -243,9 +243,17 @@ class _Adapter:
         product = Matmul(m=tokens, n=width, k=constant(self.fields.rank), dtype=split.dtype)
         made = f"{self.name}.b"
         return [
-            kernel(made, product, (f"{self.name}.narrow",), component=self.item.component),
+            self._product(made, product, f"{self.name}.narrow"),
             replace(self._pass("add_adapter", tokens * width, made, onto, split), inputs=(onto, made)),
         ]
+
+    def _product(self, name: str, product: Matmul, source: str) -> Item:
+        """One of the two products, which stays in 16 bits under every precision recipe.
+
+        Megatron-LM and NeMo build adapters of plain parallel linears, which no 8-bit recipe takes
+        (nemo/collections/nlp/modules/common/megatron/adapters/parallel_adapters.py).
+        """
+        return replace(kernel(name, product, (source,), component=self.item.component), wide=True)
 
     def _pass(self, kind: str, elements: Counts, source: str, output: str, split: Split) -> Item:
         """A memory-bound operator of the adapter."""

@@ -69,7 +69,7 @@ def _sides(case: Case) -> Iterator[tuple[str, Counts]]:
 
 def _uneven(case: Case) -> list[tuple[str, Counts]]:
     """Sides that are no multiple, of any plan."""
-    multiple = _multiple(case) if case.model.adapters is None else 1
+    multiple = _multiple(case)
     return (
         [(name, side) for name, side in _sides(case) if (side % multiple != 0).any()]
         if multiple > 1
@@ -128,10 +128,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.precision",
-        holds=lambda c: not _narrow(c) or c.model.adapters is None,
+        holds=lambda c: (
+            not _narrow(c) or c.model.adapters is None or c.model.adapters.base_dtype == "model"
+        ),
         value=lambda c: c.plans.structure.precision,
-        allowed=lambda _: "bf16, or fp16, for a model with adapters",
-        because="recipes of 8 and 4 bits with adapters are not built yet",
+        allowed=lambda _: "bf16, or fp16, for a model whose frozen weights are stored in 4 bits",
+        because="weights of QLoRA are written out in 16 bits before each product",
         fix=lambda _: "set precision to bf16",
     ),
     Rule(

@@ -14,13 +14,13 @@ from typing import Literal
 
 from flopcast.errors import Problem, SpecError
 from flopcast.report.recomputed import recomputed_flop
-from flopcast.report.report import Report, family_of
+from flopcast.report.report import MemoryReport, Report, family_of
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.validation.likely import Likely, likely
-from flopcast.validation.run import Run, counted_flop, measured_step_time_s
+from flopcast.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
 
 Constants = Literal["catalogue", "others", "none"]
 JUDGED: Mapping[Constants, str] = {
@@ -222,14 +222,24 @@ def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) 
         factors=report.factors,
         breakdown=report.breakdown,
         ideal_s=ideal_s(job, _peak_flop_per_s(job)),
-        measured_memory_bytes=run.observed.allocated_bytes,
-        predicted_memory_bytes=memory.allocated_bytes,
+        measured_memory_bytes=run.observed.memory_bytes,
+        predicted_memory_bytes=_counted_bytes(memory, run),
         used_fraction=memory.device_used_bytes / memory.capacity_bytes,
         largest_categories=tuple(sorted(memory.by_category, key=lambda k: -memory.by_category[k])[:3]),
         assumptions=(*job.assumptions, *(note for note in notes if note)),
         likely=likely(report, measured_s),
         audit=audit,
     )
+
+
+def _counted_bytes(memory: MemoryReport, run: Run) -> float:
+    """The predicted peak of what the row's unit says was counted."""
+    counted = {
+        "allocated": memory.allocated_bytes,
+        "reserved": memory.reserved_bytes,
+        "device": memory.device_used_bytes,
+    }
+    return counted[memory_kind(run.observed.memory_unit)]
 
 
 def ideal_s(job: Job, peak_flop_per_s: float) -> float:

@@ -5,6 +5,7 @@ Elsewhere: reading rows (io/runs/table.py), the job that reproduces one (io/runs
 predictions are (published.py). A field is None, or empty, where the row does not say it.
 """
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -31,6 +32,9 @@ class Architecture(Noun):
     num_experts: Count = Field(default=None, ge=1)
     top_k: Count = Field(default=None, ge=1)
     expert_hidden: Count = Field(default=None, ge=1)
+    num_shared_experts: Count = Field(default=None, ge=0)
+    num_dense_layers: Count = Field(default=None, ge=0)
+    attention: str = ""
     gated: bool | None = None
     tied_embeddings: bool | None = None
 
@@ -62,6 +66,8 @@ class Mapping(Noun):
     precision: str = ""
     recompute: str = ""
     offload: str = ""
+    schedule: str = ""
+    flash_attention: bool | None = None
 
 
 class Software(Noun):
@@ -73,14 +79,22 @@ class Software(Noun):
 
 
 class Observed(Noun):
-    """What was measured; rates are per device. `flop_convention` and `attention` say what a rate counts."""
+    """What was measured.
+
+    Rates are per device where their name says so, and of the whole job otherwise. `flop_convention` and
+    `attention` say which FLOP a rate counts. `memory_bytes` is the peak of the fullest device, and
+    `memory_unit` the source's own words for what it counts.
+    """
 
     step_time_s: float | None = Field(default=None, gt=0)
     device_tokens_per_s: float | None = Field(default=None, gt=0)
     device_flop_per_s: float | None = Field(default=None, gt=0)
     flop_convention: Literal["", "model", "hardware"] = ""
     attention: Literal["", "full", "causal", "none"] = ""
-    allocated_bytes: float | None = Field(default=None, gt=0)
+    tokens_per_s: float | None = Field(default=None, gt=0)
+    sequences_per_s: float | None = Field(default=None, gt=0)
+    memory_bytes: float | None = Field(default=None, gt=0)
+    memory_unit: str = ""
 
 
 class Run(Noun):
@@ -96,6 +110,10 @@ class Run(Noun):
         Why no constant may be fitted on it, though it is judged; empty where there is no reason.
     notes : str
         The table's remarks: tasks (LoRA, packed sequences), what of the row is not its source's own word.
+    site : str
+        A site of the catalogue whose machine this is; empty where the row names none.
+    unused : tuple of str
+        Cells that hold a value which no part of the job uses, each as "column = value".
     """
 
     id: str
@@ -110,6 +128,8 @@ class Run(Noun):
     software: Software = Software()
     observed: Observed = Observed()
     notes: str = ""
+    site: str = ""
+    unused: tuple[str, ...] = ()
     refused: str = ""
     judged_only: str = ""
 
@@ -131,6 +151,25 @@ class Run(Noun):
     def says(self, word: str) -> bool:
         """Whether the remarks hold a word, in whatever case."""
         return word.lower() in self.notes.lower()
+
+
+def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
+    """What a printed peak of memory counts, by the words behind its unit.
+
+    "allocated" is what the framework gave out, "reserved" includes the allocator's cache, "device" is what
+    the driver shows. A unit without words is taken as allocated: `torch.cuda.max_memory_allocated`.
+
+    Examples
+    --------
+    >>> memory_kind("GB (nvidia-smi)"), memory_kind("GiB reserved"), memory_kind("GB")
+    ('device', 'reserved', 'allocated')
+    """
+    words = unit.lower()
+    if "alloc" in words:
+        return "allocated"
+    if "reserved" in words:
+        return "reserved"
+    return "device" if re.search(r"smi\b|driver|device|\bused\b|nvml", words) else "allocated"
 
 
 def counted_flop(job: Job, causal: bool) -> float:
@@ -160,6 +199,10 @@ def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
         return seen.step_time_s, ""
     if seen.device_tokens_per_s is not None:
         return job.step_tokens / (seen.device_tokens_per_s * devices), ""
+    if seen.tokens_per_s is not None:
+        return job.step_tokens / seen.tokens_per_s, ""
+    if seen.sequences_per_s is not None:
+        return job.plan.global_batch / seen.sequences_per_s, ""
     if seen.device_flop_per_s is None:
         return None, ""
     causal = seen.attention == "causal"

@@ -24,11 +24,19 @@ class Casts:
     """One recipe on one stack: bytes that its casts move, an element.
 
     `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own share of what is gathered.
+    `frozen`: the weights have no gradients, so that inputs and output gradients are read by one product
+    each and need one layout, without the transform that serves the weight gradient alone.
     """
 
     recipe: Recipe
     stack: NarrowProducts
     ranks: Counts
+    frozen: bool = False
+
+    def of(self, product: Item) -> "Casts":
+        """The casts around one product."""
+        work = product.work
+        return replace(self, frozen=isinstance(work, Product) and not work.trained)
 
     @property
     def size_bytes(self) -> float:
@@ -38,12 +46,17 @@ class Casts:
     @property
     def layouts(self) -> int:
         """Copies of a tensor that two products read along different dimensions."""
+        return 1 if self.frozen else self.weight_layouts
+
+    @property
+    def weight_layouts(self) -> int:
+        """Copies of a weight: the forward product and the input gradient read different dimensions."""
         return 2 if self.recipe.both_layouts or self.stack.transposes else 1
 
     @property
     def gathered_layouts(self) -> int:
         """Copies that are cast before a gather, and travel where both products need their own."""
-        return 2 if self.recipe.both_layouts else 1
+        return 2 if self.recipe.both_layouts and not self.frozen else 1
 
     @property
     def norm_passes(self) -> int:
@@ -53,11 +66,11 @@ class Casts:
 
     def weight_bytes_of(self, wide_bytes: float) -> float:
         """Bytes that the cast of one element of a weight moves, in each layout."""
-        return self.recipe.reads * wide_bytes + self.layouts * self.size_bytes
+        return self.recipe.reads * wide_bytes + self.weight_layouts * self.size_bytes
 
     def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
         """Bytes that an input's or gradient's cast moves, an element, less those that its norm saves."""
-        apart = self.recipe.transforms and not self.stack.fused_transform
+        apart = self.recipe.transforms and not self.stack.fused_transform and not self.frozen
         passes = self.recipe.reads + int(apart) - (self.norm_passes if after_norm else 0)
         return max(passes * wide_bytes + layouts * self.size_bytes, 0.0)
 
@@ -70,9 +83,11 @@ def is_narrow(item: Item) -> bool:
 def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> tuple[Item, ...]:
     """Casts of the weights of a layer's narrow products, ahead of its forward.
 
-    Each weight is read as often as the recipe reads a tensor, and written in each layout.
+    Each weight is read as often as the recipe reads a tensor, and written in each layout. Frozen weights
+    that are kept in 8 bits alone (`spared_weight_bytes`) were cast before training began.
     """
     cast = Casts(recipe, stack, ONE)
+    kept = _keeps_low_precision(recipe, stack)
     return tuple(
         replace(
             kernel(f"{item.name}_weight_cast", work, component="casts"),
@@ -80,6 +95,7 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
         )
         for item in items
         for work in _weights(item, cast)
+        if not (kept and cast.of(item).frozen)
     )
 
 
@@ -87,7 +103,9 @@ def narrow_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProd
     """Bytes of the narrow copies of one layer's weights, beside the wide ones, (plans, 1)."""
     cast = Casts(recipe, stack, ONE)
     sizes = [
-        work.elements * cast.layouts * cast.size_bytes for item in items for work in _weights(item, cast)
+        work.elements * cast.weight_layouts * cast.size_bytes
+        for item in items
+        for work in _weights(item, cast)
     ]
     return sum(sizes, constant(0.0))
 
@@ -97,11 +115,16 @@ def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProd
 
     Of recipes in 8 bits, where the stack does so: parameters of 4 bits stay wide in Megatron-Core.
     """
-    if not stack.narrow_parameters or FORMATS[recipe.format].engine != "fp8":
+    if not _keeps_low_precision(recipe, stack):
         return constant(0.0)
     cast = Casts(recipe, stack, ONE)
     sizes = [work.elements * ELEMENT_BYTES[work.dtype] for item in items for work in _weights(item, cast)]
     return sum(sizes, constant(0.0))
+
+
+def _keeps_low_precision(recipe: Recipe, stack: NarrowProducts) -> bool:
+    """Whether the 8-bit weights are the model's parameters, without a 16-bit copy."""
+    return stack.narrow_parameters and FORMATS[recipe.format].engine == "fp8"
 
 
 def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:

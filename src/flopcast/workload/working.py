@@ -21,7 +21,6 @@ from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
-from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
@@ -29,6 +28,7 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.operators.quantise import Quantise
 from flopcast.workload.backward import kept_tensors
+from flopcast.workload.casts import sizes_of
 from flopcast.workload.reruns import reruns
 
 AT_ONCE = -1  # there when the backward begins
@@ -110,8 +110,8 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
             sizes[name] = np.maximum(sizes.get(name, ZERO), size_bytes)
     for item in items:
         if isinstance(item.work, (Matmul, GroupedMatmul)) and item.work.narrow:  # its gradient is wide
-            wide_ratio = ELEMENT_BYTES[item.work.dtype] / FORMATS[item.work.narrow].size_bytes
-            sizes[item.inputs[0]] = item.work.saves()[0].size_bytes * wide_ratio
+            elements, _, dtype = sizes_of(item.work)
+            sizes[item.inputs[0]] = elements * ELEMENT_BYTES[dtype]
     for item in items:
         if item.kept_bytes is not None:
             sizes.setdefault(item.inputs[0], item.kept_bytes)

@@ -5,11 +5,14 @@ Elsewhere: reading the cells (table.py), the facts themselves (validation/run.py
 
 A table of another origin becomes readable by one entry of `HEADERS`. What a whole table has in common and
 its rows therefore do not repeat (its device, its framework) stands in `common`, from the text that
-accompanies the table.
+accompanies the table. A column of another table that holds several facts in one cell is rewritten into the
+columns of `PUBLISHED` first (`translate`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from flopcast.io.runs.mlperf import published_row
 
 Place = tuple[str, str]  # part of a Run ("" is the run itself) and field
 GIB = 2.0**30
@@ -32,20 +35,27 @@ class Header:
     marks : tuple of str
         Columns that only this kind has together: all must be there.
     columns : mapping
-        Columns that are read; further ones are passed over.
+        Columns that are read.
     derived : mapping
         Columns that fill a fact only where its own column is empty.
+    passive : frozenset of str
+        Columns that cannot change the job: where a row comes from, and what follows from other columns.
+        Every further column that holds a value is listed in the assumptions of its row.
     common : mapping
         Facts of every row.
     refused : str
         Why no row of this kind may be judged by.
+    translate : callable or None
+        Rewrites a row into the columns that are read; None where they are the table's own.
     """
 
     marks: tuple[str, ...]
     columns: Mapping[str, Column]
     derived: Mapping[str, Column] = field(default_factory=dict)
     common: Mapping[Place, object] = field(default_factory=dict)
+    passive: frozenset[str] = frozenset()
     refused: str = ""
+    translate: Callable[[Mapping[str, str]], dict[str, str]] | None = None
 
 
 def _part(part: str, **columns: str) -> dict[str, Column]:
@@ -55,7 +65,7 @@ def _part(part: str, **columns: str) -> dict[str, Column]:
 
 STEP = ("observed", "step_time_s")
 TOKENS = ("observed", "device_tokens_per_s")
-MEMORY = ("observed", "allocated_bytes")
+MEMORY = ("observed", "memory_bytes")
 _DEGREES = _part(
     "mapping",
     data_parallel="dp",
@@ -65,10 +75,15 @@ _DEGREES = _part(
     global_batch="global_batch",
 )
 
+_PASSIVE = "source_title source_locator evidence params_b active_params_b mfu_pct hfu_pct full_config"
+_CHECKS = "consistency consistency_detail"
+
 PUBLISHED = Header(
     marks=("source_key", "kind", "model_name", "gpu_model", "num_gpus", "seq_len"),
     columns={
-        **_part("", id="id", source="source_key", kind="kind", model="model_name", notes="notes"),
+        **_part(
+            "", id="id", source="source_key", kind="kind", model="model_name", notes="notes", site="site"
+        ),
         "seq_len": Column(to=("", "sequence_length")),
         **_part(
             "architecture",
@@ -82,6 +97,9 @@ PUBLISHED = Header(
             num_experts="n_experts",
             top_k="top_k",
             expert_hidden="moe_ffn_hidden",
+            num_shared_experts="n_shared_experts",
+            num_dense_layers="n_dense_layers",
+            attention="attention",
             gated="gated_mlp",
             tied_embeddings="tied_embeddings",
         ),
@@ -105,6 +123,8 @@ PUBLISHED = Header(
             precision="precision",
             recompute="recompute",
             offload="offload",
+            schedule="pp_schedule",
+            flash_attention="flash_attention",
         ),
         **_part("software", framework="framework", version="software_version", year="year"),
         "step_time_s": Column(to=STEP),
@@ -113,8 +133,12 @@ PUBLISHED = Header(
         "tflops_convention": Column(to=("observed", "flop_convention")),
         "attn_flops_convention": Column(to=("observed", "attention")),
         "peak_mem_gb": Column(to=MEMORY, unit_factor=GIB),
+        "peak_mem_unit": Column(to=("observed", "memory_unit")),
+        "tokens_per_s_total": Column(to=("observed", "tokens_per_s")),
+        "samples_per_s": Column(to=("observed", "sequences_per_s")),
     },
     derived={"step_time_s_derived": Column(to=STEP), "tokens_per_s_per_gpu_derived": Column(to=TOKENS)},
+    passive=frozenset((*_PASSIVE.split(), *_CHECKS.split())),
 )
 
 _VTRAIN = {
@@ -137,6 +161,11 @@ _VTRAIN_COMMON: Mapping[Place, object] = {
 
 HEADERS: Mapping[str, Header] = {
     "published runs": PUBLISHED,
+    "MLPerf Training": replace(
+        PUBLISHED,
+        marks=("org", "system", "benchmark", "accelerator", "gradient_accumulation_steps", "config_files"),
+        translate=published_row,
+    ),
     "vtrain, multi-node": Header(
         marks=("params_b", "num_gpus", "heads", "layers", "seq_len", "iteration_ms"),
         columns=_VTRAIN,

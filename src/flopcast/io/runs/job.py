@@ -7,6 +7,7 @@ keep (workload/checks.py). Nothing here looks at what was measured, but for the 
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
@@ -18,10 +19,13 @@ from flopcast.io.runs.model import model_document
 from flopcast.io.runs.words import (
     DEGREES,
     NO_WORDS,
+    SCHEDULES,
     adapters,
     implied_degrees,
+    node_bytes_per_s,
     precision_word,
     recompute_word,
+    schedule_word,
     sharding,
 )
 from flopcast.io.yaml_text import Document
@@ -32,7 +36,6 @@ from flopcast.validation.run import Run
 NEEDED = ("tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch")
 WITH_TENSOR_PARALLEL = "with_tensor_parallel"  # a default: true where there is tensor parallelism
 PACKED = re.compile(r"\bpacked SQuAD")
-PER_NODE = re.compile(r"(?:(\d+)x )?(\d+(?:[.]\d+)?) Gb/s[^,]*per node")
 
 
 def reproduce(run: Run) -> Job:
@@ -62,11 +65,14 @@ def reproduce(run: Run) -> Job:
             data[part] = make(run, assumed)
         except SpecError as error:
             problems += error.problems
-    problems += _unsaid(run, plan)
+    problems += _unsaid(run, plan) + _unknown_schedule(run)
     if problems or software is None:
         raise SpecError(problems)
     data["model"] = _trained(data["model"], defaults, run, assumed)
-    data["stack"] = _stack(software, defaults, assumed)
+    data["stack"] = _stack(run, software, defaults, assumed)
+    if run.site:
+        data["site"] = run.site
+    assumed += (f"{cell}: the column is not used" for cell in run.unused)
     data["batch"] = {"sequence_length": run.sequence_length} | _packed(run, data["model"], assumed)
     _deal_out(run, data, assumed)
     try:
@@ -76,23 +82,33 @@ def reproduce(run: Run) -> Job:
     return job.model_copy(update={"assumptions": tuple(assumed)})
 
 
-def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
-    """The row's mapping in long names; what it leaves open, from the software's defaults."""
+def _printed_plan(run: Run) -> dict[str, object]:
+    """What the row says of its plan, in long names."""
     printed = run.mapping
     names = (*DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
-    plan: dict[str, object] = {
-        name: getattr(printed, name) for name in names if getattr(printed, name) is not None
+    said = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
+    plan: dict[str, object] = {name: value for name, value in said.items() if value is not None}
+    words = {
+        "recompute": recompute_word(printed.recompute) if printed.recompute else None,
+        "precision": precision_word(printed.precision) if printed.precision else None,
+        "schedule": _schedule(run),
+        "offload": True if printed.offload.lower() not in NO_WORDS else None,
     }
-    for name in ("sequence_parallel", "zero"):
-        if getattr(printed, name) is not None:
-            plan[name] = getattr(printed, name)
-    if printed.recompute:
-        plan["recompute"] = recompute_word(printed.recompute)
-    if printed.precision:
-        plan["precision"] = precision_word(printed.precision)
-    if printed.offload.lower() not in NO_WORDS:
-        plan["offload"] = True
-    plan |= sharding(run)
+    return plan | {name: word for name, word in words.items() if word is not None} | sharding(run)
+
+
+def _schedule(run: Run) -> str | None:
+    """The row's schedule, where it is not the one that the number of virtual stages implies.
+
+    Many sources print "1F1B" for the interleaved schedule too.
+    """
+    word = schedule_word(run.mapping.schedule)
+    return None if word == "1f1b" else word
+
+
+def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
+    """The row's mapping in long names; the software's defaults fill what it leaves open."""
+    plan = _printed_plan(run)
     fixed = set(plan)
     for default in defaults:
         narrower = "precision" in default.where
@@ -138,10 +154,12 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     if known.replaces:
         group["node"] = {"devices": inside, "device": known.replaces}
     changes: dict[str, object] = {"base": known.cluster, "groups": {"0": group}}
-    printed = PER_NODE.search(machine.network)
-    if printed:
-        gigabits = float(printed[1] or 1) * float(printed[2])
-        changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": f"{gigabits / 8 / per_node:g} GB/s"}}
+    network = node_bytes_per_s(machine.network, per_node)
+    if network:
+        rate = f"{network / per_node / 1e9:g} GB/s"
+        changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
+    elif machine.network and machine.num_devices > inside:
+        assumed.append(f"network of {known.cluster}: '{machine.network}' does not say a node's bandwidth")
     assumed.append(f"cluster {known.cluster}: {known.because}")
     return changes
 
@@ -151,6 +169,15 @@ def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
     missing = [name for name in NEEDED if name not in plan]
     missing += ["sequence_length"] if run.sequence_length is None else []
     return [_missing(run, name, None, "", "the row does not say it") for name in missing]
+
+
+def _unknown_schedule(run: Run) -> list[Problem]:
+    """The fault of a pipeline schedule that no plan can have."""
+    printed = run.mapping.schedule
+    if not printed or schedule_word(printed):
+        return []
+    problem = _missing(run, "pp_schedule", printed, "this schedule", "the schedule is not known")
+    return [replace(problem, allowed=f"one of {', '.join(SCHEDULES)}, or an empty cell")]
 
 
 def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
@@ -193,14 +220,19 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
     return {"documents": documents}
 
 
-def _stack(software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
-    """The software's stack, with what its defaults change in this row."""
+def _stack(
+    run: Run, software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]
+) -> dict[str, object]:
+    """The software's stack, with what its defaults and the row's kernel of attention change."""
     stack: object = {"base": software.stack}
     assumed.append(f"stack {software.stack}: {software.because}")
     for default in defaults:
         if default.stack:
             stack = merged(stack, default.stack)
             assumed.append(f"stack {dict(default.stack)}: {default.because}")
+    if run.mapping.flash_attention is not None:
+        kernel = "flash" if run.mapping.flash_attention else "materialised"
+        stack = merged(stack, {"attention_kernel": kernel})
     return stack if isinstance(stack, dict) else {}
 
 

@@ -12,6 +12,7 @@ from flopcast.io.edits import merged
 from flopcast.io.runs.known import KnownModel, model_of
 from flopcast.io.runs.words import assumed_heads
 from flopcast.layers.experts import Experts
+from flopcast.layers.latent_attention import LatentAttention
 from flopcast.spec.model import Model
 from flopcast.validation.run import Architecture, Run
 
@@ -36,7 +37,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
         return _sized(run, known, assumed)
     own = catalog.model(known.base)
     _agrees(run, own)
-    return {"base": known.base} | _cut_short(run, own) | _other_words(run, own, assumed)
+    return {"base": known.base} | _as_many_layers(run, own, assumed) | _other_words(run, own, assumed)
 
 
 def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:
@@ -68,16 +69,23 @@ def _given(sizes: Architecture, **names: str) -> dict[str, object]:
 def _agrees(run: Run, own: Model) -> None:
     """A row's sizes against those of the entry of that name: they must be one model."""
     sizes, block = run.architecture, own.blocks[-1]
-    experts = block.feed_forward.num_experts if isinstance(block.feed_forward, Experts) else None
+    mixture = block.feed_forward if isinstance(block.feed_forward, Experts) else None
     pairs = {
         "hidden": (sizes.hidden, own.hidden),
         "heads": (sizes.heads, block.mixer.heads),
-        "num_experts": (sizes.num_experts, experts),
+        "num_experts": (sizes.num_experts, mixture.num_experts if mixture else None),
+        "n_shared_experts": (sizes.num_shared_experts, mixture.shared_experts if mixture else None),
+        "attention": (sizes.attention == "mla" if sizes.attention else None, _is_latent(own)),
     }
-    wrong = [name for name, (said, ours) in pairs.items() if said is not None and said != ours]
+    wrong = [name for name, (said, ours) in pairs.items() if said and said != ours]
     if wrong:
         because = f"the catalogue's model of that name has another {', '.join(wrong)}"
         raise SpecError([_fault(run, "model", run.model, "sizes of the model that is named", because)])
+
+
+def _is_latent(own: Model) -> bool:
+    """Whether a model's blocks have multi-head latent attention."""
+    return isinstance(own.blocks[-1].mixer, LatentAttention)
 
 
 def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
@@ -89,16 +97,55 @@ def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
     return {"vocabulary": said}
 
 
-def _cut_short(run: Run, own: Model) -> dict[str, object]:
-    """The last kind of block in as many layers as the row has; other kinds keep theirs."""
-    layers, total = run.architecture.num_layers, own.num_blocks
-    if layers is None or layers == total or own.pattern:
-        return {}
-    rest = layers - (total - own.blocks[-1].count)
-    if rest < 1:
-        because = "it has fewer layers than its first kinds of blocks alone"
-        raise SpecError([_fault(run, "num_layers", layers, f"{total}, or some fewer", because)])
-    return {"blocks": {str(len(own.blocks) - 1): {"count": rest}}}
+def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
+    """The model with as many layers, and as many of them dense, as the row has.
+
+    A pattern of kinds is repeated and cut. Runs of equal blocks keep their lengths, except the last kind
+    with experts (the last kind, in a model without them), which takes the rest; `n_dense_layers` replaces
+    the number of blocks without experts in front of it. A model of another depth trains no modules of
+    multi-token prediction unless the row says "MTP".
+    """
+    layers = run.architecture.num_layers or own.num_blocks
+    counts = _pattern_counts(own, layers) if own.pattern else _run_counts(run, own, layers)
+    if min(counts) < 1:
+        kinds = len(own.blocks)
+        because = (
+            f"{own.name} has {kinds} kinds of blocks, and a model of {layers} layers lacks one of them"
+        )
+        raise SpecError([_fault(run, "layers", layers, f"{own.num_blocks}, or some fewer", because)])
+    changed = {
+        str(place): {"count": count}
+        for place, (count, block) in enumerate(zip(counts, own.blocks, strict=True))
+        if count != block.count
+    }
+    document: dict[str, object] = {"blocks": changed} if changed else {}
+    if layers != own.num_blocks and own.mtp and not run.says("mtp"):
+        document["mtp"] = 0
+        assumed.append(f"mtp 0: the row cuts {own.name} to {layers} layers and does not mention MTP")
+    return document
+
+
+def _pattern_counts(own: Model, layers: int) -> list[int]:
+    """Blocks of each kind among so many layers of a pattern that repeats."""
+    order = [own.pattern[layer % len(own.pattern)] for layer in range(layers)]
+    return [order.count(kind) for kind in range(len(own.blocks))]
+
+
+def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
+    """Blocks of each run of equal blocks; the row may say how many of its layers are dense."""
+    experts = [isinstance(block.feed_forward, Experts) for block in own.blocks]
+    counts = [block.count for block in own.blocks]
+    stretched = max((place for place, kind in enumerate(experts) if kind), default=len(counts) - 1)
+    dense = run.architecture.num_dense_layers
+    if dense is not None and any(experts):
+        before = [place for place, kind in enumerate(experts) if not kind]
+        if len(before) > 1 or (dense and not before):
+            because = f"{own.name} does not have one run of dense layers that could have another length"
+            raise SpecError([_fault(run, "n_dense_layers", dense, "an empty cell", because)])
+        if before:
+            counts[before[0]] = dense
+    counts[stretched] = layers - (sum(counts) - counts[stretched])
+    return counts
 
 
 def _fault(run: Run, field: str, value: object, allowed: str, because: str) -> Problem:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.runs.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
+from flopcast.io.runs.words import MEMORY_UNITS
 from flopcast.io.samples.columns import read_rows
 from flopcast.io.validate import dotted
 from flopcast.validation.run import Run
@@ -87,12 +88,19 @@ def read_table(path: Path) -> Table:
 
 
 def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
-    """One row as a run; every cell that is no value of its column is told."""
+    """One row as a run.
+
+    Raises
+    ------
+    SpecError
+        A cell is not a value of its column, or values contradict each other; every such cell.
+    """
     faults: list[Problem] = []
     facts: dict[Place, object] = {("", "id"): name, ("", "where"): place, ("", "refused"): header.refused}
     facts |= header.common
     if None in row or None in row.values():
         raise SpecError([_torn(row, place)])
+    row = header.translate(row) if header.translate else row
     for columns in (header.derived, header.columns):  # what is printed replaces what was derived
         for title, column in columns.items():
             text = (row.get(title) or "").strip()
@@ -100,8 +108,10 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
                 facts[column.to] = _value(text, title, column, place, faults)
     if faults:
         raise SpecError(faults)
-    if row.get("peak_mem_unit", "").split(" ")[0] == "GB":
-        facts[MEMORY] = facts[MEMORY] / GIB * 1e9  # type: ignore[operator]
+    unit = str(facts.get(("observed", "memory_unit"), "")).split(" ")[0]
+    if MEMORY in facts and unit in MEMORY_UNITS:
+        facts[MEMORY] = facts[MEMORY] / GIB * MEMORY_UNITS[unit]  # type: ignore[operator]
+    facts[("", "unused")] = _unused(row, header)
     data: dict[str, object] = {part: {} for part in PARTS}
     for (part, field), value in facts.items():
         (data if not part else data[part])[field] = value  # type: ignore[index]
@@ -110,6 +120,12 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
     run = _built(data, place)
     _check_units(run)
     return run
+
+
+def _unused(row: Mapping[str, str], header: Header) -> tuple[str, ...]:
+    """Cells of columns that hold a value and that no part of a job uses, each as "column = value"."""
+    read = {*header.columns, *header.derived, *header.passive}
+    return tuple(f"{name} = {text}" for name, text in row.items() if name not in read and text.strip())
 
 
 def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:

@@ -1,4 +1,4 @@
-"""What words in cells of run tables say: devices, precisions, recompute, sharding, and degrees left blank.
+"""What words in cells of run tables mean: devices, precisions, recompute, sharding, schedules and memory.
 
 Answers: how is a device's printed name compared, and what does a word for a plan's field mean, whoever
 printed it?
@@ -25,6 +25,45 @@ PRECISIONS = {
     "float8": "fp8",
     "fp4": "nvfp4",
 }
+SCHEDULES = {  # letters and digits of a printed schedule → the schedule of a plan
+    "1f1b": "1f1b",
+    "pipedreamflush": "1f1b",
+    "1f1binterleaved": "interleaved_1f1b",
+    "interleaved1f1b": "interleaved_1f1b",
+    "interleaved": "interleaved_1f1b",
+    "vpp": "interleaved_1f1b",
+    "gpipe": "gpipe",
+    "afab": "gpipe",
+    "eager1f1b": "eager_1f1b",
+    "zbh1": "zb_h1",
+    "zb1p": "zb_h1",
+    "zbh2": "zb_h2",
+    "zb2p": "zb_h2",
+    "zbv": "zb_v",
+    "dualpipe": "dualpipe",
+}
+SEARCHED = {"zb1p": "zb_h1", "zb2p": "zb_h2"}  # found by a search under the memory of the other
+MEMORY_UNITS = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
+LINK_GIGABITS_PER_S = {  # of one port, by the name of its technology, where no rate is printed
+    "omni-path": 100.0,
+    "opa": 100.0,
+    "fdr": 56.0,
+    "edr": 100.0,
+    "hdr100": 100.0,
+    "hdr": 200.0,
+    "ndr200": 200.0,
+    "ndr": 400.0,
+    "xdr": 800.0,
+    "slingshot-10": 100.0,
+    "slingshot-11": 200.0,
+}
+_TECHNOLOGY = re.compile(
+    rf"\b({'|'.join(sorted(LINK_GIGABITS_PER_S, key=len, reverse=True))})\b", re.IGNORECASE
+)
+_RATE = re.compile(r"(\d+(?:[.]\d+)?) ?(Tb|Gb|GB)(?:it)?(?:/s|ps|E)")
+_PORTS = re.compile(r"^\s*(\d+) ?x ")
+_PER_DEVICE = re.compile(r"(per|/) ?(gpu|device|rank|accelerator)|each gpu", re.IGNORECASE)
+_BITS = {"Gb": 1e9 / 8, "Tb": 1e12 / 8, "GB": 1e9}  # bytes/s
 NO_WORDS = ("", "none", "false", "no", "off", "0")
 FULL_WORDS = ("true", "yes", "full", "on", "all", "block", "full block", "gradient checkpointing")
 EVERY_SECOND = "full:every:2"
@@ -78,6 +117,56 @@ def recompute_word(printed: str) -> str:
     if small in ("selective layer", "selective op"):
         return EVERY_SECOND
     return small
+
+
+def schedule_word(printed: str) -> str | None:
+    """The schedule of a plan that a printed one stands for; None for an unknown one.
+
+    ZB-1p and ZB-2p are found by a search that may use as much memory as 1F1B, and twice as much; ZB-H1 and
+    ZB-H2 are the hand-made schedules of the same memory (arXiv:2401.10241, section 4).
+
+    Examples
+    --------
+    >>> schedule_word("1F1B"), schedule_word("ZB-2p"), schedule_word("chimera")
+    ('1f1b', 'zb_h2', None)
+    """
+    return SCHEDULES.get(re.sub(r"[^a-z0-9]", "", printed.lower()))
+
+
+def node_bytes_per_s(printed: str, devices: int) -> float | None:
+    """Bytes per second of a node's network, one direction, all its ports together.
+
+    Parameters
+    ----------
+    printed : str
+        A number of ports with a rate or a technology, or a rate "per node" or "per GPU". Parts behind "+",
+        "," or ";" are other networks: the first part that says enough counts.
+    devices : int
+        Devices of the node.
+
+    Returns
+    -------
+    float or None
+        None where the text does not say how many ports a node has, or how fast they are.
+
+    Examples
+    --------
+    >>> node_bytes_per_s("4x Omni-Path links per node", 4), node_bytes_per_s("400 Gb/s per GPU", 8)
+    (50000000000.0, 400000000000.0)
+    >>> node_bytes_per_s("100GbE InfiniBand", 8)
+    """
+    for part in re.split(r"[+;,]", printed):
+        ports, rate, technology = _PORTS.search(part), _RATE.search(part), _TECHNOLOGY.search(part)
+        count = int(ports[1]) if ports else devices if _PER_DEVICE.search(part) else None
+        if count is None and re.search(r"(per|/) ?node", part):
+            count = 1
+        if count is None or not (rate or technology):
+            continue
+        each = float(rate[1]) * _BITS[rate[2]] if rate else 0.0
+        if technology and not rate:
+            each = LINK_GIGABITS_PER_S[technology[1].lower()] * _BITS["Gb"]
+        return count * each
+    return None
 
 
 def sharding(run: Run) -> dict[str, object]:

@@ -15,7 +15,8 @@ them. FLOP stay what they were. What each linear gets:
 
 A tensor is read `reads` times and written once for each layout; where a norm does a part of the cast,
 passes of both are saved. A cast of rows that experts received also makes the copy for their weight
-gradient, so it stays where tokens travel narrow.
+gradient, so it stays where tokens travel narrow. Around a product whose weight is frozen, each tensor is
+cast in one layout, because no weight gradient reads the other.
 """
 
 from dataclasses import replace
@@ -62,17 +63,18 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
         elif is_narrow(item):
             tensor = item.inputs[0]
             if id(item) in scatters:
-                result += _turned(item, sizes_of(item.work)[1], cast)
+                result += _turned(item, sizes_of(item.work)[1], cast.of(item))
             gathered = any(gather.output == tensor for gather in gathers.values())
             if tensor not in done and not gathered:
                 done.add(tensor)
-                result.append(_input_cast(item, items, products, cast))
+                result.append(_input_cast(item, items, products, cast.of(item)))
             cast_later = id(item) in scatters or any(
                 item.output in other.inputs and kind_of(other) == WRITES_NARROW for other in items
             )
-            result += _narrow(item, cast_later, cast)
+            result += _narrow(item, cast_later, cast.of(item))
         elif any(item is scatter for scatter in scatters.values()):
-            result += _scattered(item, cast)
+            product = next(p for p in products if scatters.get(id(p)) is item)
+            result += _scattered(item, cast.of(product))
         elif isinstance(item.work, Dispatch) and stack.narrow_dispatch:
             result.append(_dispatched(item, item.work, products, cast))
         else:
@@ -135,6 +137,7 @@ def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> 
     """The cast of a rank's share, agreed on where it must be, and the gather of what it wrote."""
     source = gather.inputs[0]
     reader = next(item for item in products if gather.output in item.inputs)
+    cast = cast.of(reader)
     elements, _, dtype = sizes_of(reader.work)
     wide_bytes = ELEMENT_BYTES[dtype]
     after_norm = _after_norm(source, items, products)
