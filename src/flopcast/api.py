@@ -137,7 +137,7 @@ def search_plans(
 
     Parameters
     ----------
-    jobs : Job, or several that differ in their cluster
+    jobs : Job, or several that differ in their cluster or stack
         Their plans say what the space does not name (optimizer, rank order).
     space : Space
         What may vary; by default every degree and option that the stack has.

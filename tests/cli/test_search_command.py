@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from io import StringIO
+from itertools import product
 
 import pytest
 from command_line import flopcast
@@ -103,6 +104,20 @@ def test_several_sizes_are_told_apart():
     fastest = max(found["plans"], key=lambda plan: plan["tokens_per_s"])
     assert fastest["devices"] == 8
     assert fastest["ratio_to_best"] == 1
+
+
+def test_every_cluster_size_and_stack_that_is_named_is_in_the_answer():
+    found = searched(
+        *WORDS, "--stack", "megatron-2022", "--cluster", "dgx-h100:1", "--gpus", "4,8",
+        "--plan", f"{FEW} pp=1 tp=2", "--objective", "tokens_per_s", "--pareto", "--top", "1", "--no-refine",
+    )  # fmt: skip
+
+    named = {(one["cluster"], one["devices"], one["stack"].partition("@")[0]) for one in found["settings"]}
+    assert named == set(product(("dgx-a100", "dgx-h100"), (4, 8), ("megatron-core", "megatron-2022")))
+    assert len(found["settings"]) == 8
+    for one in found["settings"]:
+        assert (one["best"]["cluster"], one["best"]["devices"]) == (one["cluster"], one["devices"])
+        assert one["best"]["stack"] == one["stack"]
 
 
 def test_the_table_shows_as_many_plans_as_asked_and_a_sentence_for_each():

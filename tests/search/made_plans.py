@@ -8,6 +8,8 @@ from flopcast.search.exact import Exact
 from flopcast.search.find import Found
 from flopcast.search.question import Question
 from flopcast.search.rank import against, losses_of, ranked
+from flopcast.search.settings import Sieves, settings_of
+from flopcast.search.sieve import Sieve
 from flopcast.spec.plan import Plan
 from flopcast.timeline.uncertainty import Sensitivity, interval
 
@@ -48,6 +50,8 @@ def found(*plans, nearest=(), question=None, **parts):
     question = question or Question(jobs=(JOB,))
     order = ranked(question, plans)
     best = order[0].losses[0] if order else losses_of(question, played(10.0))[0]
+    lacking = tuple(against(best, one, losses_of(question, one)) for one in nearest)
+    sieves = Sieves(each=tuple(Sieve(candidates=500, possible=250) for _ in question.sized()))
     whole = {
         "question": question,
         "candidates": 1000,
@@ -56,7 +60,8 @@ def found(*plans, nearest=(), question=None, **parts):
         "played": len(plans) + len(nearest),
         "plans": order,
         "on_front": order,
-        "nearest": tuple(against(best, one, losses_of(question, one)) for one in nearest),
+        "nearest": lacking,
+        "settings": settings_of(question, sieves, order, lacking, partial=False),
         "given": (),
         "rejected": None,
         "thinned": False,

@@ -7,10 +7,10 @@ from conftest import make_job
 from made_plans import JOB, factor, found, played
 
 from flopcast.errors import Problem
-from flopcast.search.find import Rejected
 from flopcast.search.found_json import as_json
 from flopcast.search.found_text import NEAREST, as_text
 from flopcast.search.question import Question
+from flopcast.search.settings import Rejected
 from flopcast.spec.plan import Plan
 
 COMMON = factor("gemm_level[a100]", 0.1, 0.5)

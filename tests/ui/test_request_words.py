@@ -127,6 +127,16 @@ def test_a_search_settles_what_is_said_and_takes_several_values():
     assert [job.cluster.num_devices for job in question.sized()] == [32, 64]
 
 
+def test_a_search_takes_several_clusters_and_stacks():
+    question = question_from(
+        START | {"cluster": "dgx-h100 dgx-a100", "stack": "megatron-core nemo", "objectives": "cost"}
+    )
+
+    assert [(job.cluster.name, job.stack.name) for job in question.sized()] == [
+        (cluster, stack) for cluster in ("dgx-h100", "dgx-a100") for stack in ("megatron-core", "nemo")
+    ]
+
+
 def test_words_of_a_search_are_none_of_a_job():
     with pytest.raises(SpecError) as error:
         job_from(START | {"objectives": "cost"})

@@ -17,7 +17,9 @@ from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 @click.option("--cluster", "clusters", multiple=True, help="A cluster; several are compared.")
 @click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".')
 @click.option("--plan", help='What is settled, or allowed: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".')
-@click.option("--stack", "--framework", help="A training stack of the catalogue.")
+@click.option(
+    "--stack", "--framework", multiple=True, help="A training stack of the catalogue; several are compared."
+)
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
 @click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains.")
 @click.option("--price", help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.')
@@ -43,8 +45,9 @@ def command(
 
     Every plan of a space is screened, the best few hundred are played exactly, and ranked with the
     intervals of their differences: what cannot be told apart from the best is marked "=", the simplest of
-    it within 2 % first. --plan settles fields of the plan, or names the values that they may take; all
-    others are free. A job file's own plan settles its global batch, precision and optimizer.
+    it within 2 % first. Where several clusters, sizes or stacks are named, the answer has the best plan of
+    each, or says why there is none. --plan settles fields of the plan, or names the values that they may
+    take; all others are free. A job file's own plan settles its global batch, precision and optimizer.
 
     \b
     flopcast search --model llama-2-70b --cluster dgx-h100 --gpus 512 --seq 4096 --plan "gbs=1024"

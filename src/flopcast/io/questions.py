@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
@@ -55,20 +56,19 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     Parameters
     ----------
     read : callable
-        The open job of other changes and of options, for each cluster that is named.
+        The open job of other changes and of options, for each cluster and stack that is named.
     """
     faults = _Faults()
     settled, changes = _split_changes(changes)
     text = " ".join([str(named["plan"] or ""), *settled])
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
-    options = {key: named[key] for key in ("model", "stack", "seq", "site", "price")}
+    options = {key: named[key] for key in ("model", "seq", "site", "price")}
     options |= {"file_kind": named.get("file_kind")}
     options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
-    clusters = named["clusters"] if isinstance(named["clusters"], tuple) else ()
     opened = [
-        faults.of(partial(read, changes, **options, cluster=cluster), None)
-        for cluster in clusters or (None,)
+        faults.of(partial(read, changes, **options, cluster=cluster, stack=stack), None)
+        for cluster, stack in product(_each_once(named["clusters"]), _each_once(named["stack"]))
     ]
     found = [each for each in opened if each is not None]
     fixed = _settled(found[0].settled) if found else {}
@@ -93,6 +93,12 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     if question is None or faults.found:
         raise SpecError(faults.told(without_job=not found))
     return question
+
+
+def _each_once(named: object) -> tuple[object, ...]:
+    """The values of an option that may be given several times; None alone where it is not given."""
+    values = named if isinstance(named, tuple) else (named,)
+    return tuple(dict.fromkeys(values)) or (None,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.spec.stack import Stack
 from flopcast.timeline.step import run_step, simulate_passes
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.workload.lower import lower
@@ -56,7 +57,7 @@ class Exact:
 
 
 def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> Iterator[tuple[int, Exact]]:
-    """Play jobs that differ in their plans and clusters alone.
+    """Play jobs that differ in their plans, clusters and stacks alone.
 
     Parameters
     ----------
@@ -84,10 +85,10 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
-    """Places of jobs that are played as one batch: of one structure, on one cluster, not too many."""
-    alike: dict[tuple[Cluster, Plan], list[int]] = defaultdict(list)
+    """Places of jobs that are played as one batch: of one structure, cluster and stack, not too many."""
+    alike: dict[tuple[Cluster, Stack, Plan], list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
-        alike[job.cluster, structure_of(job.plan)].append(place)
+        alike[job.cluster, job.stack, structure_of(job.plan)].append(place)
     return tuple(
         tuple(places[first : first + BATCH])
         for places in alike.values()

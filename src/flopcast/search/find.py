@@ -8,28 +8,24 @@ the order (rank.py), sentences (why.py), how it is shown (found_text.py, found_j
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.errors import Problem
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.front import front
-from flopcast.search.grid import batches, num_plans, plan_at
+from flopcast.search.grid import num_plans
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, ranked
-from flopcast.search.refine import Refining, refined
+from flopcast.search.refine import Refining
 from flopcast.search.room import played_ratio
-from flopcast.search.sieve import Sieve
+from flopcast.search.settings import Rejected, Setting, Sieves, refined_each, screened_each, settings_of
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
-from flopcast.workload.checks import check
 
 NEARLY_RATIO = 1.01
 USUAL_ORDER = Plan().rank_order
-ASKED = 64  # plans of an impossible space that are asked which rules they break
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,14 +42,6 @@ class Progress:
 
 
 Told = Callable[[Progress], None]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Rejected:
-    """The plan that breaks fewest rules, where none keeps all of them."""
-
-    plan: Plan
-    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -76,6 +64,8 @@ class Found:
         The plans of the question's own, feasible or not; none where nothing else is feasible.
     rejected : Rejected or None
         Where no plan keeps the rules.
+    settings : tuple of Setting
+        Every cluster, size and stack of the question: its best plan, or why it has none.
     thinned : bool
         Whether the front was too long to be played whole.
     partial : bool
@@ -93,6 +83,7 @@ class Found:
     nearest: tuple[Ranked, ...]
     given: tuple[Ranked, ...]
     rejected: Rejected | None
+    settings: tuple[Setting, ...] = ()
     thinned: bool
     partial: bool
 
@@ -121,8 +112,8 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
         A number of devices is not one of whole nodes.
     """
     say = told or (lambda _: None)
-    sieve, partial = _sifted(question, book_of, say)
-    jobs = to_play(question, sieve, book_of)
+    sieves, partial = _sifted(question, book_of, say)
+    jobs = to_play(question, sieves, book_of)
     played: dict[int, Exact] = {}
     try:
         for place, exact in play_each(jobs, book_of):
@@ -132,51 +123,57 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
         if not played:
             raise
         partial = True
-    return decided(question, sieve, [played.get(place) for place in range(len(jobs))], partial=partial)
+    return decided(question, sieves, [played.get(place) for place in range(len(jobs))], partial=partial)
 
 
-def to_play(question: Question, sieve: Sieve, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
-    """Jobs that are played exactly: what the sieve kept, variants of its best, plans of one's own."""
-    kept = (one.job for one in sieve.to_play())
-    return (*kept, *_refined(question, sieve, book_of), *question.given)
+def to_play(question: Question, sieves: Sieves, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
+    """Jobs that are played exactly: what the sieves kept, variants of the best, the user's own plans."""
+    kept = (one.job for one in sieves.to_play())
+    return (*kept, *_refined(question, sieves, book_of), *question.given)
 
 
-def decided(question: Question, sieve: Sieve, played: Sequence[Exact | None], *, partial: bool) -> Found:
+def decided(question: Question, sieves: Sieves, played: Sequence[Exact | None], *, partial: bool) -> Found:
     """The answer, when the jobs of `to_play` have been played, in their order; None: it was broken off."""
-    own = len(played) - len(question.given)
+    own, sieve = len(played) - len(question.given), sieves.whole
     every, given = ([one for one in part if one is not None] for part in (played[:own], played[own:]))
     plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
+    broken = _broken(question, every, plans)
+    settings = settings_of(question, sieves, plans, broken, partial=partial)
+    rejected = [one.rejected for one in settings if one.rejected is not None]
     return Found(
         question=question,
         candidates=sieve.candidates,
         possible=sieve.possible,
         feasible=sieve.feasible,
         played=len(every),
-        refined=own - len(sieve.to_play()),
+        refined=own - len(sieves.to_play()),
         plans=plans,
         on_front=_front(plans),
-        nearest=_nearest(question, every, plans),
+        nearest=tuple(_each_better(one for one in broken if one.ratio < 1.0)) if plans else broken[:1],
         given=_beside(question, given, plans),
-        rejected=None if sieve.possible or partial else _rejected(question),
+        rejected=None if sieve.possible else min(rejected, key=lambda one: len(one.problems), default=None),
+        settings=settings,
         thinned=sieve.thinned or len(sieve.on_front) > sieve.most,
         partial=partial,
     )
 
 
-def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: Told) -> tuple[Sieve, bool]:
-    """Every batch of the space through the sieve, and whether it was broken off."""
-    sieve, total = Sieve(), sum(num_plans(job, question.space) for job in question.jobs)
-    every = chain.from_iterable(batches(job, question.space) for job in question.jobs)
+def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: Told) -> tuple[Sieves, bool]:
+    """Every batch of the space through its sieve, and whether it was broken off."""
+    sieves, total = Sieves.empty(question), sum(num_plans(job, question.space) for job in question.jobs)
     try:
-        for after in Sieve().after_each(question, every, book_of):
-            sieve = after
-            say(Progress(doing="screening", done=sieve.candidates, total=total))
+        for after in screened_each(question, book_of):
+            sieves = after
+            done = sum(sieve.candidates for sieve in sieves.each)
+            say(Progress(doing="screening", done=done, total=total))
     except KeyboardInterrupt:
-        return sieve, True
-    return sieve, False
+        return sieves, True
+    return sieves, False
 
 
-def _refined(question: Question, sieve: Sieve, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
+def _refined(
+    question: Question, sieves: Sieves, book_of: Callable[[Cluster], CurveBook]
+) -> tuple[Job, ...]:
     """Variants of the best plans, and of those that would be better but lack memory."""
     space = question.space
     asked = Refining(
@@ -185,8 +182,7 @@ def _refined(question: Question, sieve: Sieve, book_of: Callable[[Cluster], Curv
         orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
         headroom_fraction=space.headroom_fraction,
     )
-    best, lacking = ([one.job for one in part] for part in (sieve.best, sieve.lacking))
-    return refined(best, lacking, asked, book_of)
+    return refined_each(sieves, asked, book_of)
 
 
 def _over_ratio(question: Question, played: Exact) -> float:
@@ -206,16 +202,16 @@ def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
     return tuple(sorted(kept, key=lambda one: tuple(loss.value for loss in one.losses)))
 
 
-def _nearest(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Plans that break a limit and would be better than the best; without a best, the nearest alone."""
-    broken = sorted((_over_ratio(question, one), place) for place, one in enumerate(every))
-    over = [every[place] for ratio, place in broken if ratio > 1.0]
+def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Plans that break a limit, those that break it by least first, each against the best feasible plan.
+
+    Where no plan is feasible, each is compared with itself.
+    """
+    ratios = sorted((_over_ratio(question, one), place) for place, one in enumerate(every))
+    over = [every[place] for ratio, place in ratios if ratio > 1.0]
     losses = [losses_of(question, one) for one in over]
-    if not plans:
-        return tuple(against(each[0], one, each) for one, each in zip(over[:1], losses, strict=False))
-    best = min(plans, key=lambda one: one.losses[0].value).losses[0]
-    found = (against(best, one, each) for one, each in zip(over, losses, strict=True))
-    return tuple(_each_better(one for one in found if one.ratio < 1.0))
+    best = min(plans, key=lambda one: one.losses[0].value).losses[0] if plans else None
+    return tuple(against(best or each[0], one, each) for one, each in zip(over, losses, strict=True))
 
 
 def _beside(question: Question, given: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
@@ -237,20 +233,3 @@ def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:
             alike = kept and one.played.device_used_bytes < NEARLY_RATIO * kept[-1].played.device_used_bytes
             kept = [*(kept[:-1] if alike else kept), one]
     yield from kept
-
-
-def _rejected(question: Question) -> Rejected | None:
-    """The plan of the space that breaks fewest rules, of some from every batch."""
-    found: list[Rejected] = []
-    for job in question.jobs:
-        for sized, plans in batches(job, question.space):
-            places = np.unique(np.linspace(0, plans.size - 1, min(4, plans.size)).astype(int))
-            found += [_with_problems(sized, plan_at(plans, place)) for place in places.tolist()]
-            if len(found) >= ASKED:
-                break
-    return min(found, key=lambda one: len(one.problems), default=None)
-
-
-def _with_problems(job: Job, plan: Plan) -> Rejected:
-    """A plan and the rules that it breaks."""
-    return Rejected(plan=plan, problems=check(job.model_copy(update={"plan": plan})))

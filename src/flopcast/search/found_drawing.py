@@ -5,7 +5,7 @@ Elsewhere: the numbers (find.py), the style and the frame of every page (report/
 escaped; each mark carries its plan as a `<title>`, which browsers show without any script.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from html import escape
 
 from flopcast.report.page.drawing import WIDTH, Axis, described_svg, grid, label, names
@@ -120,15 +120,15 @@ def _marks(found: Found, across: Axis, up: Axis) -> Iterator[str]:
         bounds = f'<path class="faint" d="M{ends[0]:.1f},{y:.1f}H{ends[1]:.1f}"/>' if kind(one) else ""
         hue, radius = hues[kind(one)], 4 + (kind(one) > 1)
         yield (
-            f"<g><title>{escape(_told(one, found.question.asked))}</title>{bounds}"
+            f"<g><title>{escape(_told(one, found))}</title>{bounds}"
             f'<circle class="hue-{hue}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/></g>'
         )
 
 
-def _told(one: Ranked, asked: Sequence[Objective]) -> str:
+def _told(one: Ranked, found: Found) -> str:
     """What a mark says of its plan."""
     values = ", ".join(
         f"{_name(objective)} {objective.show(objective.shown(loss.value))}"
-        for objective, loss in zip(asked, one.losses, strict=True)
+        for objective, loss in zip(found.question.asked, one.losses, strict=True)
     )
-    return f"{one.played.plan.short()} on {name_of(one.played.job)}: {values}"
+    return f"{one.played.plan.short()} on {name_of(one.played.job, found.question)}: {values}"

@@ -7,7 +7,9 @@ Elsewhere: what the numbers mean (find.py, rank.py, objectives.py), the same as 
 from flopcast.report.as_json import FORMAT_VERSION, cost_as_json, factors_as_json, nine_digits
 from flopcast.search.find import Found
 from flopcast.search.rank import Ranked
-from flopcast.search.why import why_first, why_given, why_infeasible, why_not, why_rejected
+from flopcast.search.settings import Setting
+from flopcast.search.why import why_first, why_given, why_infeasible, why_none, why_not, why_rejected
+from flopcast.spec.job import Job
 from flopcast.units import Number
 
 
@@ -26,7 +28,9 @@ def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dic
     dict
         Text, numbers, booleans, lists and dicts only, in a fixed order: the same search gives the same
         bytes, but for the two rates of time. `nearest_infeasible` holds plans that break a limit and would
-        be better; where nothing is feasible, the nearest plan, or the rules that it breaks.
+        be better; where nothing is feasible, the nearest plan, or the rules that it breaks. `settings`
+        holds every cluster, size and stack that was asked for: its `best` plan and a reason, `why`; where
+        `best` is null, `why` says what stands in the way.
     """
     plans = found.plans[:top]
     return {
@@ -45,6 +49,7 @@ def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dic
         "plans": [plan_as_json(one, found, sentence_of(one, found)) for one in plans],
         "pareto": [plan_as_json(one, found, sentence_of(one, found)) for one in found.on_front],
         "nearest_infeasible": _nearest(found),
+        "settings": [setting_as_json(one, found) for one in found.settings],
         "given": [
             plan_as_json(one, found, why_given(one, found.plans[0], found.question)) for one in found.given
         ],
@@ -63,8 +68,7 @@ def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
     return {
         "plan": played.plan.model_dump(mode="json"),
         "short": played.plan.short(),
-        "cluster": played.job.cluster.name,
-        "devices": played.job.cluster.num_devices,
+        **_names_of(played.job),
         "step_time_s": nine_digits(played.step_time_s),
         "low_s": nine_digits(played.step_low_s),
         "high_s": nine_digits(played.step_high_s),
@@ -85,6 +89,25 @@ def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
     }
 
 
+def setting_as_json(setting: Setting, found: Found) -> dict[str, object]:
+    """One cluster, size and stack: counts, its best plan, and why that is the best or why there is none."""
+    best = setting.best
+    why = why_none(setting, found) if best is None else sentence_of(best, found)
+    return {
+        **_names_of(setting.job),
+        "candidates": setting.candidates,
+        "possible": setting.possible,
+        "feasible": setting.feasible,
+        "best": None if best is None else plan_as_json(best, found, why),
+        "why": why,
+    }
+
+
+def _names_of(job: Job) -> dict[str, object]:
+    """Where a plan runs."""
+    return {"cluster": job.cluster.name, "devices": job.cluster.num_devices, "stack": job.stack.label}
+
+
 def _nearest(found: Found) -> list[dict[str, object]]:
     """What is not feasible and worth a look."""
     if found.rejected is not None:
@@ -100,7 +123,8 @@ def _nearest(found: Found) -> list[dict[str, object]]:
 def as_rows(found: Found) -> list[dict[str, object]]:
     """Every played feasible plan as one flat row: for CSV and Parquet.
 
-    Fields of the plan come first, under their long names; a list is a text with commas.
+    Fields of the plan come first, under their long names; a list is a text with commas. A cluster, size and
+    stack without a feasible plan has a row too, without a rank: `why` says what stands in the way.
     """
     on_front = {id(one) for one in found.on_front}
     rows = []
@@ -113,6 +137,10 @@ def as_rows(found: Found) -> list[dict[str, object]]:
         }
         numbers = {key: value for key, value in told.items() if not isinstance(value, (dict, list))}
         rows.append({"rank": rank, **plan, **numbers, **objectives, "on_front": id(one) in on_front})
+    for setting in found.settings:
+        if setting.best is None:
+            empty: dict[str, object] = dict.fromkeys(rows[0]) if rows else {"rank": None}
+            rows.append(empty | _names_of(setting.job) | {"why": why_none(setting, found)})
     return rows
 
 

@@ -8,8 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from flopcast.search.find import Found
 from flopcast.search.objectives import OBJECTIVES, Loss, Objective
+from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
-from flopcast.search.why import why_first, why_given, why_infeasible, why_not, why_rejected
+from flopcast.search.why import (
+    why_empty,
+    why_first,
+    why_given,
+    why_infeasible,
+    why_none,
+    why_not,
+    why_rejected,
+)
 from flopcast.spec.job import Job
 from flopcast.units import show
 
@@ -33,28 +42,29 @@ def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
         parts.append(_table(found, found.plans[:top]))
         parts.append(_reasons(found, found.plans[:top]))
         parts.append(_given(found))
-        parts.append(_clusters(found))
+    parts.append(_settings(found))
+    if found.plans:
         parts.append(_front(found) if with_front else [])
     parts.append(nearest(found))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def name_of(job: Job) -> str:
-    """The machine of a plan in a few words."""
-    return f"{job.cluster.name} × {job.cluster.num_devices}"
+def name_of(job: Job, question: Question) -> str:
+    """The cluster and size of a plan, and its stack where the question names several."""
+    name = f"{job.cluster.name} × {job.cluster.num_devices}"
+    return f"{name}, {job.stack.label}" if len({one.stack for one in question.jobs}) > 1 else name
 
 
 def asked(found: Found) -> list[str]:
     """What was asked, and how many plans that was."""
     question = found.question
     job = question.jobs[0]
-    sizes = dict.fromkeys(name_of(one) for one in question.sized())
+    sizes = dict.fromkeys(f"{one.cluster.name} × {one.cluster.num_devices}" for one in question.sized())
+    devices = dict.fromkeys(one.cluster.node.device.name for one in question.jobs)
+    stacks = dict.fromkeys(one.stack.label for one in question.jobs)
     room = question.space.headroom_fraction
     lines = [
-        f"{job.model.name} on {', '.join(sizes)}: {job.cluster.node.device.name}, {job.stack.label},"
-        f" {job.batch.told()}"
-        if len(question.jobs) == 1
-        else f"{job.model.name} on {', '.join(sizes)}: {job.stack.label}, {job.batch.told()}",
+        f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.told()}",
         f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
         f" ({room:.0%} of the memory), {found.played} played exactly"
         + (f", {found.refined} of them made out of the best" if found.refined else ""),
@@ -87,7 +97,7 @@ def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> lis
         Words of a plan that are left out: what all of them have, from `shared_words`.
     """
     objectives = found.question.asked
-    several = len({name_of(one.played.job) for one in found.plans}) > 1
+    several = len({name_of(one.played.job, found.question) for one in found.plans}) > 1
     head = ["", "plan", *(["cluster"] if several else [])]
     first, *others = [_head(one) for one in objectives]
     head += [first, "90 %", *others, "vs best", "90 %"]
@@ -95,7 +105,7 @@ def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> lis
     rows = [head]
     for number, one in enumerate(plans, 1):
         row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
-        row += [name_of(one.played.job)] if several else []
+        row += [name_of(one.played.job, found.question)] if several else []
         first, *others = [
             objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one)
         ]
@@ -164,28 +174,43 @@ def _given(found: Found) -> list[str]:
     lines, objective = ["as given"], found.question.first
     for one in found.given:
         shown = objective.show(objective.shown(one.losses[0].value))
-        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job)}: {shown}")
+        lines.append(f"  {one.played.plan.short()} on {name_of(one.played.job, found.question)}: {shown}")
         lines.append(f"    {why_given(one, found.plans[0], found.question)}")
     return lines
 
 
-def _clusters(found: Found) -> list[str]:
-    """The best plan on each cluster and size, and whether their order is settled."""
-    best: dict[str, Ranked] = {}
-    for one in found.plans:
-        name = name_of(one.played.job)
-        if name not in best or one.losses[0].value < best[name].losses[0].value:
-            best[name] = one
-    if len(best) < 2:
+def settings_rows(found: Found) -> list[tuple[str, str]]:
+    """The name of every setting, and its best plan or why it has none; the best setting first.
+
+    A setting is a cluster, a size and a stack. Empty where the question has one setting.
+    """
+    if len(found.settings) < 2:
         return []
-    lines = ["the best on each cluster"]
-    for name, one in sorted(best.items(), key=lambda pair: pair[1].losses[0].value):
-        objective = found.question.first
-        shown = objective.show(objective.shown(one.losses[0].value))
-        settled = "" if one.ratio == 1 else "; the order is not settled" if one.equal else ""
-        bounds = f" (90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%})" if one.ratio != 1 else ""
-        lines.append(f"  {name}  {shown}  {one.ratio - 1:+.1%}{bounds}{settled}")
-    return lines
+    best = [(one, one.best) for one in found.settings if one.best is not None]
+    best.sort(key=lambda pair: pair[1].losses[0].value)
+    rows = [(name_of(one.job, found.question), _best_there(plan, found)) for one, plan in best]
+    without = (one for one in found.settings if one.best is None)
+    return [*rows, *((name_of(one.job, found.question), why_none(one, found)) for one in without)]
+
+
+def _best_there(one: Ranked, found: Found) -> str:
+    """The best plan of a setting: its objectives, how far it is behind, and its short form."""
+    shown = ", ".join(objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one))
+    settled = "; the order is not settled" if one.equal and one.ratio != 1 else ""
+    bounds = f", 90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""
+    behind = f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"
+    return f"{shown} ({behind}{bounds}{settled}): {one.played.plan.short()}"
+
+
+def _settings(found: Found) -> list[str]:
+    """The best plan on every cluster, size and stack, or why there is none."""
+    rows = settings_rows(found)
+    if not rows:
+        return []
+    width = max(len(name) for name, _ in rows)
+    stacks = len({one.job.stack for one in found.settings}) > 1
+    head = "the best on each cluster, size and stack" if stacks else "the best on each cluster and size"
+    return [head, *(f"  {name.ljust(width)}  {told}" for name, told in rows)]
 
 
 def _front(found: Found) -> list[str]:
@@ -206,17 +231,8 @@ def nearest(found: Found) -> list[str]:
     if found.partial and not found.plans:
         return ["nothing that was searched so far is feasible"]
     if not found.candidates:
-        told = (
-            "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
-            " or no micro-batch and replicas go into the global batch"
-        )
-        domain, space = (
-            min(one.cluster.scale_up_devices for one in found.question.sized()),
-            found.question.space,
-        )
-        if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:
-            told += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain lifts that)"
-        return [told]
+        sized = found.question.sized()
+        return [why_empty(found.question, min(sized, key=lambda job: job.cluster.scale_up_devices))]
     if found.rejected is not None:
         breaks = why_rejected(found.rejected.problems)
         return [
@@ -229,9 +245,8 @@ def nearest(found: Found) -> list[str]:
     alone = not found.plans
     lines = ["no plan is feasible; the nearest" if alone else "better, but not possible"]
     for one in _not_too_far(found.nearest):
-        where = (
-            f" on {name_of(one.played.job)}" if len(set(map(name_of, found.question.sized()))) > 1 else ""
-        )
+        several = len(tuple(found.question.sized())) > 1
+        where = f" on {name_of(one.played.job, found.question)}" if several else ""
         lines.append(f"  {one.played.plan.short()}{where}")
         lines.append(f"    {why_infeasible(one, found.question, alone=alone)}")
     return lines

@@ -62,10 +62,15 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
     [('none', 2), ('selective', 2), ('full', 2)]
     """
     for sized in space.jobs(job):
-        grid = _Grid.of(sized, space)
-        for structure in space.structures(sized):
-            for table in grid.tables(structure, rows):
-                yield sized, _plans(sized, structure, table)
+        yield from batches_on(sized, space, rows)
+
+
+def batches_on(sized: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Job, Plans]]:
+    """As `batches`, on the cluster of the job alone, whatever sizes the space names."""
+    grid = _Grid.of(sized, space)
+    for structure in space.structures(sized):
+        for table in grid.tables(structure, rows):
+            yield sized, _plans(sized, structure, table)
 
 
 def num_plans(job: Job, space: Space) -> int:

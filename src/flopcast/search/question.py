@@ -31,7 +31,7 @@ class Question:
     Attributes
     ----------
     jobs : tuple of Job
-        One for each cluster: alike in all else. Their plans say what the space does not name.
+        One for each cluster and stack: alike in all else. Their plans say what the space does not name.
     space : Space
         What may vary, for each of them.
     objectives : tuple of str

@@ -137,7 +137,7 @@ class Sieve:
 
         As if one had seen them all, in parts of any size: unless a front had to be thinned.
         """
-        later = later._after(self.candidates)
+        later = later.after(self.candidates)
         best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[: self.most]
         limit = best[0].losses[0] if best else np.inf
         faster = [one for one in (*self.faster, *later.faster) if one.losses[0] < limit]
@@ -155,7 +155,7 @@ class Sieve:
             thinned=self.thinned or later.thinned or cut,
         )
 
-    def _after(self, number: int) -> "Sieve":
+    def after(self, number: int) -> "Sieve":
         """The same, where so many plans stand before the space."""
         nearest = self.nearest
         return replace(

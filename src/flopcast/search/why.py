@@ -13,6 +13,8 @@ from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
 from flopcast.search.room import played_ratio, room_bytes
+from flopcast.search.settings import Setting
+from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
 from flopcast.units import show, show_seconds
 
@@ -80,6 +82,33 @@ def why_given(one: Ranked, first: Ranked, question: Question) -> str:
         told = why_not(one, first, question)
     needs = _needs(one.played, question)
     return f"{told}; it needs {needs}" if needs else told
+
+
+def why_none(setting: Setting, found: Found) -> str:
+    """Why a cluster, size and stack has no plan in the answer."""
+    if setting.rejected is not None:
+        broken = why_rejected(setting.rejected.problems)
+        return f"no plan keeps every rule; {setting.rejected.plan.short()} breaks {broken}"
+    if setting.nearest is not None:
+        near = setting.nearest.played
+        return (
+            f"no plan is feasible; the nearest, {near.plan.short()}, needs {_needs(near, found.question)}"
+        )
+    if found.partial:
+        return "the search was broken off before a plan was found here"
+    return why_empty(found.question, setting.job)
+
+
+def why_empty(question: Question, job: Job) -> str:
+    """Why a space holds no plan at all on the cluster of a job."""
+    reason = (
+        "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
+        " or no micro-batch and replicas go into the global batch"
+    )
+    domain, space = job.cluster.scale_up_devices, question.space
+    if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:
+        reason += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain lifts that)"
+    return reason
 
 
 def why_rejected(problems: Sequence[Problem]) -> str:

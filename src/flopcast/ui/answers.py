@@ -100,6 +100,8 @@ def search_page(words: Words, told: Told) -> Made:
         html += (
             f'<details class="part" id="part-front"><summary><h2>The front</h2></summary>{front}</details>'
         )
+    if rows := found_text.settings_rows(found):
+        html += table("The best plan on each cluster, size and stack", ("on", "best plan"), rows)
     if beyond := found_text.nearest(found):
         html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
     return JSON, json.dumps({"html": html, "fields": {}})

@@ -218,7 +218,7 @@ def _group(
     known = known_fields()
     inner = ""
     for name in names:
-        one = not several or name not in (*OF_PLAN, "gpus", "cluster")
+        one = not several or name not in (*OF_PLAN, "gpus", "cluster", "stack")
         inner += _field(prefix + name, known[name], words.get(prefix + name, ""), one=one)
     mark = " data-plan" if legend == "Plan" else ""
     return f"<fieldset{mark}><legend>{escape(legend)}</legend>{inner}</fieldset>"

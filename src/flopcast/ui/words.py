@@ -69,6 +69,7 @@ def question_from(words: Words) -> Question:
     _check_names(words, (*PLAIN, *OF_SEARCH))
     source, named = _source(dict(words) | {"gpus": None})
     clusters = tuple(str(named.pop("cluster") or "").split())
+    named["stack"] = tuple(str(named["stack"] or "").split())
     objectives = tuple(str(words.get("objectives") or "").split())
     named |= {name: _text(words, name) for name in (*OF_SEARCH, "gpus")}
     named |= {"clusters": clusters, "objectives": objectives, "tp_beyond_domain": False}

@@ -21,7 +21,7 @@ from flopcast.search.chunks import Chunk, chunks
 from flopcast.search.exact import Exact, groups
 from flopcast.search.find import Found, decided
 from flopcast.search.question import Question
-from flopcast.search.sieve import Sieve
+from flopcast.search.settings import Sieves
 
 DOING = {SCREEN: "screening", PLAY: "playing"}
 Steps = Generator[tuple[Task, ...], Mapping[str, str], Found]
@@ -81,22 +81,24 @@ class Search:
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
         left = yield tasks
         sized = tuple(self.question.sized())
-        sieve = Sieve()
+        sieves = Sieves.empty(self.question)
         for task, part in zip(tasks, self.parts, strict=True):
             if task.name in left:
-                sieve = sieve.joined(read_sieve(left[task.name], sized[part.place]))
-        every = yield from self._played(text, sieve)
-        return decided(self.question, sieve, every, partial=len(left) < len(tasks))
+                later = read_sieve(left[task.name], sized[part.place])
+                sieves = sieves.with_one(part.place, sieves.each[part.place].joined(later))
+        every = yield from self._played(text, sieves)
+        return decided(self.question, sieves, every, partial=len(left) < len(tasks))
 
-    def _played(self, text: str, sieve: Sieve) -> Played:
+    def _played(self, text: str, sieves: Sieves) -> Played:
         """Everything that was kept, played, in its order."""
-        jobs = find.to_play(self.question, sieve, book_of)
+        jobs = find.to_play(self.question, sieves, book_of)
         known = tuple(enumerate(jobs_of(self.question)))
-        on = {job.cluster: place for place, job in reversed(known)}
+        on = {(job.cluster, job.stack): place for place, job in reversed(known)}
         tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}
         self.weights.update({name: len(members) for name, members in tasks.items()})
+        places = [on[job.cluster, job.stack] for job in jobs]
         left = yield tuple(
-            play_task(name, text, [jobs[i] for i in members], [on[jobs[i].cluster] for i in members])
+            play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
             for name, members in tasks.items()
         )
         found: dict[int, Exact] = {}
