@@ -109,7 +109,8 @@ def test_several_sizes_are_told_apart():
 def test_every_cluster_size_and_stack_that_is_named_is_in_the_answer():
     found = searched(
         *WORDS, "--stack", "megatron-2022", "--cluster", "dgx-h100:1", "--gpus", "4,8",
-        "--plan", f"{FEW} pp=1 tp=2", "--objective", "tokens_per_s", "--pareto", "--top", "1", "--no-refine",
+        "--plan", f"{FEW} pp=1 tp=2", "--objective", "tokens_per_s", "--pareto", "--top", "1",
+        "--no-refine",
     )  # fmt: skip
 
     named = {(one["cluster"], one["devices"], one["stack"].partition("@")[0]) for one in found["settings"]}

@@ -1,10 +1,12 @@
 """TOML with the line of every key, names of models, and texts that mean harm."""
 
 import pytest
+from conftest import make_job
 from foreign_cases import told
 
 from flopcast.errors import SpecError
-from flopcast.io.foreign.names import FLAVOURS, catalogue_name
+from flopcast.io import catalog
+from flopcast.io.foreign.names import FLAVOURS
 from flopcast.io.foreign.toml_text import read_toml
 
 TEXT = b'''# first
@@ -81,12 +83,12 @@ def test_what_is_no_plain_data_is_refused_with_its_line(text, line):
     ],
 )
 def test_a_name_is_found_without_what_changes_no_shape(told_name, name):
-    assert catalogue_name(told_name) == name
+    assert catalog.known("models", told_name) == name
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values())
 def test_every_flavour_is_a_model_of_the_catalogue(flavour):
-    assert catalogue_name(flavour) == flavour
+    assert catalog.known("models", flavour) == flavour
 
 
 @pytest.mark.parametrize("name", ["a.toml", "a.json", "a.yaml"])
@@ -99,3 +101,19 @@ def test_a_format_that_does_not_exist_is_told_with_those_that_do():
     (fault,) = told("a: 1", "a.yaml", kind="axolot")
 
     assert (fault.field, fault.fix) == ("format", "did you mean axolotl?")
+
+
+def test_names_of_every_kind_are_found_whatever_their_case_and_separators():
+    for kind in catalog.KINDS:
+        for name in catalog.names(kind):
+            for written in (name, name.upper(), name.replace("-", "_"), name.replace("-", " ")):
+                assert catalog.known(kind, written) == name, (kind, written)
+        assert catalog.known(kind, "no such name") is None
+
+
+def test_jobs_are_the_same_whatever_way_their_parts_are_named():
+    plain = make_job(model="llama-2-7b", cluster="dgx-h100:1", stack="megatron-core")
+
+    spelt = make_job(model="meta-llama/Llama-2-7b-hf", cluster="DGX_H100:1", stack="Megatron-Core")
+
+    assert spelt == plain

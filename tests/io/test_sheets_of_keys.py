@@ -8,7 +8,7 @@ from flopcast.errors import SpecError
 from flopcast.io import catalog
 from flopcast.io.foreign.deepspeed_inside import STAGE
 from flopcast.io.foreign.keys import Keys, covered, keys_of
-from flopcast.io.foreign.names import FLAVOURS, catalogue_name
+from flopcast.io.foreign.names import FLAVOURS
 from flopcast.io.foreign.sheet import MOST, Asked, Sheet
 from flopcast.io.foreign.torchtitan_stages import dealt
 from flopcast.io.foreign.tuning import TARGETS
@@ -259,12 +259,12 @@ def test_no_key_of_a_format_is_read_and_refused_or_left_out(name):
 def test_a_model_is_found_under_every_way_to_write_its_name(name):
     for written in (name, f"owner/{name}", name.upper(), f"models\\{name}/", f"{name}-bf16-Instruct",
                     name.replace("-", "_"), f"{name}.gguf"):  # fmt: skip
-        assert catalogue_name(written) == name, written
+        assert catalog.known("models", written) == name, written
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_every_flavour_is_a_model_of_the_catalogue(flavour):
-    assert catalogue_name(FLAVOURS[flavour]) in catalog.names("models")
+    assert catalog.known("models", FLAVOURS[flavour]) in catalog.names("models")
 
 
 @LAWS

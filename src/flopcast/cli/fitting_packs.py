@@ -42,18 +42,19 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
         No device, an unknown one, or a pack without a usable row.
     """
     pack = read_pack(data)
-    if device is None or device not in catalog.names("devices"):
+    own_name = catalog.known("devices", device or "")
+    if own_name is None:
         raise SpecError([_which_device(device, pack.manifest.device)])
     for problem in pack.problems:
         say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
-    known, source = catalog.device(device), f"flopcast measure on {pack.manifest.device}"
+    known, source = catalog.device(own_name), f"flopcast measure on {pack.manifest.device}"
     found = pack_samples(pack.samples, known, source)
     curves = fit_pack(found, known)
     if not curves:
         raise SpecError([_nothing_usable(data)])
     out.mkdir(parents=True, exist_ok=True)
-    write_owner(out / f"{device}.json", device, list(curves.values()))
-    tell(device, curves, say)
+    write_owner(out / f"{own_name}.json", own_name, list(curves.values()))
+    tell(own_name, curves, say)
     few = [name for name in found if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:

@@ -274,8 +274,9 @@ def _write_site(
 def _catalogue_name(asked: Asked, who: Identity) -> str:
     """The device whose curves a site scales; known before minutes are spent."""
     name = asked.catalogue or DEVICES.get(who.name, "")
-    if name in catalog.names("devices"):
-        return name
+    own_name = catalog.known("devices", name)
+    if own_name:
+        return own_name
     if name:
         raise SpecError([catalog.unknown_name("devices", name, "--as")])
     raise SpecError(

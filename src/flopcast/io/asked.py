@@ -186,7 +186,7 @@ def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
     clusters = [change.removeprefix("cluster=") for change in changes if change.startswith("cluster=")]
     name, _, nodes = str([named["cluster"], *clusters][-1]).partition(":")
     devices, whole = gpus if isinstance(gpus, int) else None, None
-    if devices is None and name in catalog.names("clusters"):
+    if devices is None and catalog.known("clusters", name):
         if nodes.isdecimal():
             devices = int(nodes) * catalog.cluster(name).node.devices
         elif not nodes:
@@ -219,7 +219,7 @@ def _usual_length(model: object) -> int:
     """Tokens of a sequence, as the model was trained, up to 8192: longer ones are a second phase."""
     own = _by_name(model)
     base = str(own.get("base"))
-    data = merged(catalog.document("models", base).data, own) if base in catalog.names("models") else own
+    data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
     known = data if isinstance(data, dict) else {}
     length = known.get("context_length") or known.get("learned_positions")
     if isinstance(length, int) and not isinstance(length, bool) and length > 0:
@@ -257,7 +257,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     if "base" not in cluster:
         raise SpecError([_gpus_fault(gpus, "a named --cluster", "--gpus counts devices of a known node")])
     name = str(cluster["base"]).partition(":")[0]
-    if name not in catalog.names("clusters"):
+    if catalog.known("clusters", name) is None:
         return document  # told with the other faults of the job
     per_node = catalog.cluster(name).node.devices
     if gpus > per_node and gpus % per_node:

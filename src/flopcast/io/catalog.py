@@ -4,7 +4,8 @@ Answers: what does this name stand for? Every entry is one YAML file under `cata
 is the file's. A cluster's node may name its device and its host.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -24,6 +25,19 @@ from flopcast.spec.stack import Stack
 Entry = TypeVar("Entry", Device, Host, Model, Stack, Site, Price)
 
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites", "prices")
+_TUNED = re.compile(  # words of a model's name that change no shape: how it was tuned or stored
+    r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
+)
+_PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
+    "metallama38b": "llama-3-8b",
+    "metallama370b": "llama-3-70b",
+    "metallama3.18b": "llama-3.1-8b",
+    "metallama3.170b": "llama-3.1-70b",
+    "metallama3.1405b": "llama-3.1-405b",
+    "tinystarcoder": "",
+    "deepseekv3base": "deepseek-v3",
+    "gemma3text1b": "gemma-3-1b",
+}
 
 
 def folder(kind: str) -> Traversable:
@@ -52,6 +66,46 @@ def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
             yield before + entry.name.removesuffix(".yaml")
 
 
+def _plain(name: str) -> str:
+    """The letters and numbers of a name: 1.3 is not 13."""
+    return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
+
+
+@lru_cache(maxsize=16)
+def _by_plain_name(kind: str) -> Mapping[str, str]:
+    """The names of one kind by their letters and numbers alone."""
+    return {_plain(name): name for name in names(kind)}
+
+
+@lru_cache(maxsize=4096)
+def known(kind: str, written: str) -> str | None:
+    """The entry that a written name means, None where there is none.
+
+    Case and separators do not matter. Of a model's name the owner on a hub does not matter either, nor do
+    words for how the model was tuned or stored. A release with another vocabulary keeps its number, and is
+    another model.
+
+    Examples
+    --------
+    >>> known("clusters", "DGX_H100"), known("models", "meta-llama/Llama-2-7b-hf")
+    ('dgx-h100', 'llama-2-7b')
+    >>> known("models", "opt-1.3b"), known("models", "own/model")
+    ('opt-1.3b', None)
+    """
+    if written in names(kind):
+        return written
+    if kind != "models":
+        return _by_plain_name(kind).get(_plain(written))
+    shortened = written.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened).replace("_", "-")
+    while True:
+        found = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
+        cut = _TUNED.sub("", shortened, count=1)
+        if found or cut == shortened:
+            return found
+        shortened = cut
+
+
 def document(kind: str, name: str) -> Document:
     """An entry's text as plain data, its name filled in.
 
@@ -60,18 +114,20 @@ def document(kind: str, name: str) -> Document:
     kind : str
         A folder of the catalogue: one of `KINDS`, or "suites".
     name : str
-        A name and never a path: only what `names` lists is opened.
+        A name and never a path, in any form that `known` knows: only what `names` lists is opened.
 
     Raises
     ------
     SpecError
         No such entry; the message lists what there is and the nearest names.
     """
-    if name not in names(kind):
+    own_name = known(kind, name)
+    if own_name is None:
         raise SpecError([unknown_name(kind, name)])
-    found = read_yaml((folder(kind) / f"{name}.yaml").read_bytes(), f"catalog/{kind}/{name}.yaml")
+    file = f"{own_name}.yaml"
+    found = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
     data = found.data if isinstance(found.data, dict) else {}
-    return Document(found.name, {"name": name} | data, found.lines)
+    return Document(found.name, {"name": own_name} | data, found.lines)
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
@@ -79,10 +135,11 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
     `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first.
     """
-    known = names(kind)
-    near = nearest(name, known, most=3)
-    shown = known if len(known) <= 24 else (*near, *(other for other in known[:24] if other not in near))
-    more = f", … ({len(known)} in all)" if len(known) > 24 else ""
+    all_names = names(kind)
+    near = nearest(name, all_names, most=3)
+    others = (other for other in all_names[:24] if other not in near)
+    shown = all_names if len(all_names) <= 24 else (*near, *others)
+    more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
     return Problem(
@@ -209,7 +266,7 @@ def _part(key: str, value: object, source: Document, at: Path, problems: list[Pr
     base = value.get("base") if isinstance(value, dict) else value
     if kind is None or not isinstance(base, str):
         return value
-    if base not in names(kind):
+    if known(kind, base) is None:
         problems.append(unknown_name(kind, base, dotted(at), source.where(at)))
         return value
     if isinstance(value, dict):

@@ -281,11 +281,12 @@ def _noun(key: str, data: object, document: Document) -> object:
     name, nodes = str(data["base"]), None
     if key == "cluster":
         name, nodes = _nodes(name, changes, field, document)
-    if name not in catalog.names(kind):
+    own_name = catalog.known(kind, name)
+    if own_name is None:
         raise SpecError([catalog.unknown_name(kind, name, field, document.where((key,)))])
     if not changes:
-        return catalog.cluster(name, nodes) if key == "cluster" else getattr(catalog, key)(name)
-    base = catalog.document(kind, name).data
+        return catalog.cluster(own_name, nodes) if key == "cluster" else getattr(catalog, key)(own_name)
+    base = catalog.document(kind, own_name).data
     if key == "model":
         changes = _with_blocks(base, changes, document)
     made = merged(base, changes)

@@ -144,7 +144,7 @@ def _source(words: Words) -> tuple[Source, dict[str, object]]:
     named |= {name: _text(words, name) for name in OF_JOB}
     named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq")}
     job, model = words.get("job"), named["model"]
-    if isinstance(model, str) and model not in catalog.names("models"):
+    if isinstance(model, str) and catalog.known("models", model) is None:
         raise SpecError([catalog.unknown_name("models", model, "model", "request")])
     if isinstance(job, Mapping):
         return Source(document=Document("request", dict(job), {})), named

@@ -15,8 +15,9 @@ layers/decoders.py (remat policies).
 from math import prod
 from pathlib import PurePath
 
+from flopcast.io import catalog
 from flopcast.io.foreign.keys import keys_of
-from flopcast.io.foreign.names import catalogue_name, read_model
+from flopcast.io.foreign.names import read_model
 from flopcast.io.foreign.sheet import Asked, Sheet
 from flopcast.io.yaml_text import Document
 
@@ -187,7 +188,7 @@ def _model(sheet: Sheet) -> None:
         return
     name = sheet.text("model_name")
     if name not in ("", "default"):
-        read_model(sheet, "model_name", catalogue_name(name.replace("llama", "llama-")) or name)
+        read_model(sheet, "model_name", catalog.known("models", name.replace("llama", "llama-")) or name)
         return
     if sheet.count("num_experts", 1) > 1:
         sheet.refuse("num_experts", "a mixture of experts that has no name", "write model_name, or --model")

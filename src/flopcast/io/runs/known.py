@@ -159,15 +159,9 @@ def letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-@lru_cache(maxsize=1)
-def _catalogue_names() -> dict[str, str]:
-    """Models of the catalogue, by their names' letters and digits."""
-    return {letters(name): name for name in catalog.names("models")}
-
-
 def _alike(run: Run) -> tuple[KnownModel, ...]:
     """The catalogue's entry of just this name, if it has the width and the heads that the row prints."""
-    base, sizes = _catalogue_names().get(letters(run.model)), run.architecture
+    base, sizes = catalog.known("models", run.model), run.architecture
     if base is None:
         return ()
     own = catalog.model(base)
