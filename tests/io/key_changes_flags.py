@@ -169,6 +169,22 @@ CHANGES = """
 --overlap-moe-expert-parallel-comm
 @ --num-experts 8 --moe-aux-loss-coeff 0.01
 --moe-router-load-balancing-type none
+@ --num-experts 8 --expert-interval 2
+--topk 2
+--expert-interval 1
+--moe-expert-parallel-size 4
+--mlp-type residual
+--moe-train-capacity-factor 2.0
+--moe-loss-coeff 0.0
+--disable-moe-token-dropping
+@ --num-experts 8 --topk 1 --tensor-model-parallel-size 2 --sequence-parallel
+--enable-expert-tensor-parallelism
+@ --num-experts 8 --use-mcore-models
+--first-k-dense-replace 2
+--n-shared-experts 2
+--moe-intermediate-size 512
+@ --use-mcore-models
+--noop-layers 3
 @ --num-experts 8 --moe-router-num-groups 4
 --moe-router-num-groups 2
 --moe-router-group-topk 2

@@ -23,6 +23,7 @@ class Draft:
         self.name = PurePath(name).stem or "unnamed"
         self.layers = 1
         self.replicas = 1
+        self.noop: tuple[int, ...] = ()  # layers that do nothing: stages count them, the model does not
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {(part,): line for part in ("model", "plan", "batch", "stack")}
 

@@ -8,6 +8,8 @@ modelled is told (flags.py).
 
 from flopcast.io.megatron.arguments import Arguments
 from flopcast.io.megatron.flags import MEANS_NONE
+from flopcast.io.megatron.forks import SHARED as NUMBER_SHARED
+from flopcast.io.megatron.forks import WIDTH, deepspeed_fields, is_deepspeed_moe
 from flopcast.spec.expert_software import ExpertSoftware
 
 NUMBER = "--num-experts"
@@ -40,7 +42,7 @@ LINES = {  # field of experts → the flag that its faults are told by; else the
 
 def asks_for_experts(args: Arguments) -> bool:
     """Whether there are any: `--num-experts 1` is a dense model."""
-    return args.has(NUMBER) and args.text(NUMBER) not in MEANS_NONE
+    return any(word.text not in MEANS_NONE for word in args.words(NUMBER))
 
 
 def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]:
@@ -52,20 +54,21 @@ def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]
     mlp = dense.get("feed_forward")
     width = mlp.get("ffn_hidden", 1) if isinstance(mlp, dict) else 1
     activation = mlp.get("activation") if isinstance(mlp, dict) else "gelu"
-    experts = _fields(args, int(width)) | {"activation": activation}
-    if not args.has("--disable-bias-linear"):
-        experts["expert_bias"] = True
     _tell(args)
-    return experts
+    fields = deepspeed_fields if is_deepspeed_moe(args) else _fields
+    experts = fields(args, int(width)) | {"num_experts": args.count(NUMBER), "activation": activation}
+    return experts | ({} if args.has("--disable-bias-linear") else {"expert_bias": True})
 
 
 def _fields(args: Arguments, width: int) -> dict[str, object]:
     """What the flags say of experts and of their router."""
-    fields: dict[str, object] = {"kind": "experts", "num_experts": args.count(NUMBER)}
+    fields: dict[str, object] = {"kind": "experts"}
     fields |= {field: args.count(flag, usual) for flag, (field, usual) in COUNTS.items()}
-    fields["expert_hidden"] = args.count("--moe-ffn-hidden-size", width)
-    if args.has(SHARED):
-        fields |= {"shared_experts": 1, "shared_hidden": args.count(SHARED), "shared_gate": args.has(GATE)}
+    own = args.count(args.first("--moe-ffn-hidden-size", WIDTH), width)
+    fields["expert_hidden"] = own
+    together = args.count(SHARED) if args.has(SHARED) else own * args.count(NUMBER_SHARED, 0, least=0)
+    if together:
+        fields |= {"shared_experts": 1, "shared_hidden": together, "shared_gate": args.has(GATE)}
     fields["router"] = args.choice("--moe-router-score-function", SCORES, "softmax")
     fields["router_dtype"] = args.choice("--moe-router-dtype", DTYPES, "model")
     fields["selection_bias"] = args.has("--moe-router-enable-expert-bias")
@@ -106,6 +109,8 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
     """
     if not asks_for_experts(args):
         return {}
+    if is_deepspeed_moe(args):
+        return {} if usual.dispatcher == "all_to_all" else {"dispatcher": "all_to_all"}
     kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
     if kind == "allgather":
         args.assume("tokens are counted as sent by an all-to-all, not as gathered by all ranks", DISPATCHER)

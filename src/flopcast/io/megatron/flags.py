@@ -38,6 +38,7 @@ SWITCHES = _names(  # modelled, without a value
     --grad-reduce-in-bf16 --no-scatter-gather-tensors-in-pipeline --no-overlap-p2p-communication
     --tp-comm-overlap --no-check-for-nan-in-loss-and-grad --ddp-average-in-collective
     --synchronize-each-layer --first-last-layers-bf16
+    --enable-expert-tensor-parallelism --disable-moe-token-dropping
     --embed-layernorm --qk-layernorm --use-precision-aware-optimizer
     --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
     """
@@ -45,7 +46,9 @@ SWITCHES = _names(  # modelled, without a value
 
 VALUED = _names(  # modelled, with one value
     """
-    --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-shared-expert-intermediate-size
+    --topk --expert-interval --moe-expert-parallel-size --mlp-type --moe-train-capacity-factor
+    --moe-loss-coeff --first-k-dense-replace --n-shared-experts --moe-intermediate-size --noop-layers
+    --moe-router-topk --moe-ffn-hidden-size --moe-shared-expert-intermediate-size
     --moe-layer-freq --moe-router-score-function --moe-router-dtype --moe-router-num-groups --window-size
     --window-attn-skip-freq --softmax-type --moe-flex-dispatcher-backend
     --moe-router-group-topk --moe-expert-capacity-factor --moe-token-dispatcher-type --q-lora-rank
@@ -71,7 +74,7 @@ VALUED = _names(  # modelled, with one value
 )
 
 LISTED = _names(
-    "--rampup-batch-size --recompute-modules --cp-comm-type"
+    "--rampup-batch-size --recompute-modules --cp-comm-type --num-experts"
     " --moe-router-load-balancing-type --moe-aux-loss-coeff"
 )  # modelled, several values
 
@@ -155,7 +158,6 @@ NOT_MODELLED: Mapping[str, str] = {  # flag → what it changes that a forecast 
     "--moe-use-upcycling": "the model is counted as dense",
     "--moe-shared-expert-overlap": "shared experts are counted behind the others",
     "--moe-layer-recompute": "experts are counted as computed once",
-    "--moe-train-capacity-factor": "experts are counted as taking every token that is routed to them",
     "--moe-z-loss-coeff": "a pass over the router's scores is left out",
     "--moe-input-jitter-eps": "a pass over the router's input is left out",
     "--moe-apply-probs-on-input": "rows are counted as weighed behind their experts",
@@ -235,10 +237,10 @@ SILENT = _names(  # without effect on the time and memory of a step
     --dino-head-hidden-size --dino-norm-last-layer --ict-head-size --inprocess-max-rank-faults
     --linear-key-head-dim --linear-num-key-heads --linear-num-value-heads --linear-value-head-dim
     --min-offloaded-tensor-size --moe-deepep-num-sms --moe-eval-capacity-factor
-    --moe-expert-rank-capacity-factor --moe-hybridep-num-sms --moe-loss-coeff --moe-min-capacity
+    --moe-expert-rank-capacity-factor --moe-hybridep-num-sms --moe-min-capacity
     --moe-per-layer-logging --moe-permute-fusion --moe-router-bias-update-rate --moe-router-fusion
     --moe-router-padding-for-fp8 --moe-router-padding-for-quantization --moe-router-pre-softmax
-    --moe-router-topk-scaling-factor --moe-token-drop-policy --moe-token-dropping
+    --moe-router-topk-scaling-factor --moe-token-drop-policy --moe-token-dropping --create-moe-param-group
     --moe-upcycling-granularity --mtp-loss-scaling-factor --output-layer-init-method
     --persist-layer-norm --profile-ranks --random-ltd-layer-num --retro-encoder-attention-dropout
     --retro-encoder-hidden-dropout --retro-encoder-layers

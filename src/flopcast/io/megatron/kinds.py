@@ -17,6 +17,7 @@ from flopcast.io.hugging_face.windows import runs
 from flopcast.io.megatron.arguments import Arguments
 from flopcast.io.megatron.draft import Draft
 from flopcast.io.megatron.experts import LINES, NUMBER, asks_for_experts, read_experts
+from flopcast.io.megatron.forks import DENSE, expert_numbers, is_deepspeed_moe, noop_layers
 from flopcast.io.megatron.latent import MLA
 
 FREQUENCY = "--moe-layer-freq"
@@ -24,6 +25,7 @@ WINDOW, SKIPPED = "--window-size", "--window-attn-skip-freq"
 SIDES = re.compile(r"[(\[]?(-?[0-9]{1,9}),(-?[0-9]{1,9})[)\]]?")
 PART = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")  # of a pattern of layers: [0]*3
 Block = dict[str, object]
+Kind = tuple[int, bool]  # how many experts, 1 for none; whether there is a window
 
 
 def read_kinds(draft: Draft) -> None:
@@ -35,23 +37,38 @@ def read_kinds(draft: Draft) -> None:
         With the model's one run of dense blocks without a window.
     """
     args, number = draft.arguments, draft.layers
-    sparse, narrow = [False] * number, [False] * number
+    numbers, narrow = [1] * number, [False] * number
     model = draft.data["model"]
     (dense,) = model["blocks"] if isinstance(model, dict) else ({},)
     experts, window = None, read_window(args)
     if asks_for_experts(args):
         experts = read_experts(args, dense)
-        sparse = _layers(args, FREQUENCY, number, lambda layer, step: layer % step == 0, 1)
+        numbers = _expert_numbers(args, number)
     if window:
         narrow = _layers(args, SKIPPED, number, lambda layer, step: (layer + 1) % step > 0, number + 1)
-    kinds, pattern = runs(list(zip(sparse, narrow, strict=True)))
-    if kinds == [((False, False), number)]:
+    draft.noop = noop_layers(args, number)
+    every = zip(numbers, narrow, strict=True)
+    kinds, pattern = runs([kind for layer, kind in enumerate(every) if layer not in draft.noop])
+    if kinds == [((1, False), number)]:
         return
     blocks = [_block(dense, count, kind, experts, window) for kind, count in kinds]
     draft.put(("model", "blocks"), blocks, NUMBER, WINDOW)
     if pattern:
         draft.put(("model", "pattern"), pattern, FREQUENCY, SKIPPED)
     _place(draft, [kind for kind, _ in kinds], experts)
+
+
+def _expert_numbers(args: Arguments, layers: int) -> list[int]:
+    """Experts of each layer, 1 of dense ones; the first of MindSpeed's layers stay dense."""
+    if is_deepspeed_moe(args):
+        return expert_numbers(args, layers)
+    if len(args.words(NUMBER)) > 1:
+        text = " ".join(word.text for word in args.words(NUMBER))
+        because = "only DeepSpeed-MoE gives every layer its own number"
+        args.fault(NUMBER, text, "one number", because, "add --deepspeed, or write one number")
+    sparse = _layers(args, FREQUENCY, layers, lambda layer, step: layer % step == 0, 1)
+    first = args.count(DENSE, 0, least=0)
+    return [args.count(NUMBER) if found and i >= first else 1 for i, found in enumerate(sparse)]
 
 
 def read_window(args: Arguments) -> int | None:
@@ -104,21 +121,19 @@ def layers_of(text: str, layers: int) -> list[bool] | None:
     return order if all(parts) and len(order) == layers else None
 
 
-def _block(
-    dense: Block, count: int, kind: tuple[bool, bool], experts: Block | None, window: int | None
-) -> Block:
-    """The blocks of one kind."""
-    sparse, narrow = kind
+def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: int | None) -> Block:
+    """The blocks of one kind: of so many experts, 1 for none, and with a window or without."""
+    number, narrow = kind
     mixer = dense["mixer"]
     block = dense | {"count": count}
-    if sparse:
-        block["feed_forward"] = experts
+    if number > 1 and experts is not None:
+        block["feed_forward"] = experts | {"num_experts": number}
     if narrow and isinstance(mixer, dict):
         block["mixer"] = mixer | {"window": window}
     return block
 
 
-def _place(draft: Draft, kinds: list[tuple[bool, bool]], experts: Block | None) -> None:
+def _place(draft: Draft, kinds: list[Kind], experts: Block | None) -> None:
     """Lines of the values of all runs: what is wrong with one is told where the script gives it."""
     args = draft.arguments
     of_experts = {
@@ -126,7 +141,7 @@ def _place(draft: Draft, kinds: list[tuple[bool, bool]], experts: Block | None) 
         for field in experts or ()
     }
     inside = {path[3:]: line for path, line in draft.lines.items() if path[:3] == ("model", "blocks", 0)}
-    for index, (sparse, narrow) in enumerate(kinds):
-        own = inside | (of_experts if sparse else {})
+    for index, (number, narrow) in enumerate(kinds):
+        own = inside | (of_experts if number > 1 else {})
         own |= {("mixer", "window"): args.line(WINDOW)} if narrow else {}
         draft.lines |= {("model", "blocks", index, *path): line for path, line in own.items()}

@@ -7,6 +7,8 @@ overlap (stack.py), whether the plan is possible and built (spec/rules.py).
 
 from flopcast.io.foreign.deepspeed import BF16_REASON
 from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.experts import asks_for_experts
+from flopcast.io.megatron.forks import CUT, EP, is_deepspeed_moe
 from flopcast.io.megatron.optimizer import plan_optimizer
 from flopcast.io.megatron.precision import read_precision
 from flopcast.io.megatron.stages import PIPELINE, read_stages
@@ -43,13 +45,15 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
         "tensor_parallel": "--tensor-model-parallel-size",
         "pipeline_parallel": PIPELINE,
         "context_parallel": context,
-        "expert_parallel": "--expert-model-parallel-size",
+        "expert_parallel": args.first("--expert-model-parallel-size", EP),
         "expert_tensor_parallel": "--expert-tensor-parallel-size",
     }
     sizes = {name: args.count(flag) for name, flag in degrees.items()}
     for name, flag in degrees.items():
         if args.has(flag):
             draft.put(("plan", name), sizes[name], flag)
+    if is_deepspeed_moe(args) and asks_for_experts(args) and not args.has(CUT):
+        draft.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
     _exchange(draft, context)
     share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
     if ranks is not None and ranks % share:

@@ -13,6 +13,7 @@ and megatron/core/transformer/pipeline_parallel_layer_layout.py.
 import re
 
 from flopcast.io.megatron.draft import Draft
+from flopcast.io.megatron.forks import NOOP
 from flopcast.io.megatron.model import LAYERS
 
 PIPELINE = "--pipeline-model-parallel-size"
@@ -27,6 +28,9 @@ TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
 def read_stages(draft: Draft, stages: int) -> None:
     """Chunks of layers on each stage, and blocks of each chunk where they are not equal."""
     args = draft.arguments
+    if draft.noop:
+        _without_noop(draft, stages, _virtual(draft, stages))
+        return
     if args.has(LAYOUT):
         for flag in (SIZE, NUMBER, FIRST, LAST, EMBEDDING, LOSS):
             args.clash(LAYOUT, flag, "the layout says where every layer stands")
@@ -62,6 +66,23 @@ def _virtual(draft: Draft, stages: int) -> int:
     if args.has(SIZE, NUMBER):
         draft.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
     return chunks
+
+
+def _without_noop(draft: Draft, stages: int, chunks: int) -> None:
+    """Equal chunks of all layers, less those of each chunk that do nothing (MindSpeed-LLM)."""
+    args = draft.arguments
+    for flag in (LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
+        args.clash(NOOP, flag, "layers that do nothing make stages unequal by themselves")
+    each, rest = divmod(draft.layers, stages * chunks)
+    if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
+        allowed = f"{draft.layers} layers, those that do nothing among them, over {stages * chunks} chunks"
+        args.fault(args.first(*LAYERS), draft.layers, allowed, "chunks hold equally many", "change it")
+    elif stages * chunks > 1:
+        held = [
+            each - sum(i * each <= layer < (i + 1) * each for layer in draft.noop)
+            for i in range(stages * chunks)
+        ]
+        draft.put(("plan", "stage_layers"), held, NOOP)
 
 
 def _ends(draft: Draft, stages: int, chunks: int) -> None:
