@@ -32,12 +32,16 @@ class Problem:
     where: str = ""  # "job.yaml:12" where the fault has a line
     fault: str = ""  # what is wrong, where that is not the value: "is missing"
 
+    @property
+    def message(self) -> str:
+        """What is wrong, in one line: "plan.tensor_parallel = 6 is not allowed"."""
+        return f"{self.field} {self.fault or f'= {_shown(self.value)} is not allowed'}"
+
     def __str__(self) -> str:
         """Four short lines; the first names place, field and value."""
         place = f"{self.where}: " if self.where else ""
-        fault = self.fault or f"= {_shown(self.value)} is not allowed"
         return (
-            f"{place}{self.field} {fault}\n"
+            f"{place}{self.message}\n"
             f"  allowed: {self.allowed}\n  because: {self.because}\n  fix:     {self.fix}"
         )
 

@@ -70,15 +70,17 @@ def test_faults_are_data(server, name, body, field):
     status, told = data(server, name, body)
 
     assert status == 400
-    assert field in {problem["field"] for problem in told["problems"]}
-    assert all(problem["allowed"] and problem["fix"] for problem in told["problems"])
+    assert field in {problem["field"] for problem in told["faults"]}
+    assert all(problem["allowed"] and problem["fix"] for problem in told["faults"])
 
 
 def test_what_no_plan_satisfies_is_said(server):
     status, told = data(server, "predict", {"model": "llama-3.1-405b", "cluster": "dgx-h100", "gpus": 8})
 
     assert status == 422
-    assert "405" in told["said"] or "memory" in told["said"] or "fit" in told["said"]
+    (fault,) = told["faults"]
+    assert fault["kind"] == "infeasible"
+    assert "405" in fault["message"] or "memory" in fault["message"]
 
 
 def test_the_description_names_every_request_and_every_word_of_a_job(server):
@@ -103,6 +105,6 @@ def test_every_word_that_the_description_names_is_known(server):
         _, told = data(server, "memory", JOB | {word: kinds[kind]})
 
         unknown = [
-            each for each in told.get("problems", ()) if each["because"].startswith("an unknown word")
+            each for each in told.get("faults", ()) if str(each["because"]).startswith("an unknown word")
         ]
         assert unknown == [], word

@@ -89,7 +89,7 @@ def test_a_failure_has_the_form_of_what_was_asked(task, html):
 
     assert told.status == 500
     assert ("html" in json.loads(told.body)) is html
-    assert ("problems" in json.loads(told.body)) is not html
+    assert ("faults" in json.loads(told.body)) is not html
 
 
 def test_that_too_many_wait_is_for_the_caller_to_say():

@@ -13,9 +13,10 @@ from flopcast.io import catalog
 from flopcast.io.edits import plan_words
 from flopcast.spec.plan import Plan
 from flopcast.ui import page
-from flopcast.ui.answers import faults_as_html, faults_as_json, fields_of
+from flopcast.ui.answers import fields_of
 from flopcast.ui.openapi import described
 from flopcast.ui.page import PAGES, START, known_fields
+from flopcast.ui.refusals import errors_as_html, errors_as_json
 from flopcast.ui.words import OF_JOB, OF_PLAN, OF_SEARCH, packed, unpacked
 
 JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}
@@ -139,27 +140,27 @@ FAULT = Problem(
 
 
 def test_faults_are_told_whole_and_as_text():
-    html = faults_as_html((FAULT,), "")
-    told = faults_as_json((FAULT,), "")
+    html = errors_as_html("", (FAULT,))
+    told = errors_as_json("input", "", (FAULT,))
 
     for part in (FAULT.field, FAULT.allowed, FAULT.because, FAULT.fix, FAULT.where):
-        assert escape(part) in html.replace('\\"', '"')
+        assert escape(part) in html
     assert "<b>" not in html
     assert '"because": "a < b"' in told
-    assert '"where": "job.yaml:3"' in told
+    assert '"place": "job.yaml:3"' in told
 
 
 def test_the_place_of_a_fault_is_none_of_the_command_line():
     own = Problem(field="plan.tp", value=3, allowed="1", because="b", fix="f", where="--plan")
 
-    assert "--plan" not in faults_as_html((own,), "")
+    assert "--plan" not in errors_as_html("", (own,))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_faults_are_counted(count):
-    html = faults_as_html((FAULT,) * count, "")
+    html = errors_as_html("", (FAULT,) * count)
 
-    assert f"{count} fault{'s' if count > 1 else ''} in the input" in html
+    assert f"{count} error{'s' if count > 1 else ''} in the input" in html
     assert html.count("<li>") == count
 
 

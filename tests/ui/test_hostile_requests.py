@@ -76,7 +76,7 @@ def test_hostile_bodies_are_refused(server, body):
     status, _, text = asked(server, "/api/v1/predict", "POST", body.encode())
 
     assert status == 400
-    assert {"problems", "said"} == set(json.loads(text))
+    assert {"format_version", "faults"} == set(json.loads(text))
     assert data(server, "predict", JOB)[0] == 200
 
 

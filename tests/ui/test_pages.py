@@ -144,6 +144,18 @@ def test_files_are_what_the_page_shows(server):
     assert f'<data value="{expected_s:.9g}">' in whole
 
 
+def test_a_file_that_cannot_be_made_is_a_page_that_says_why(server):
+    query = urlencode(SMALL | REST | {"tp": "5"})
+
+    for path in ("/report.html", "/job.yaml"):
+        status, outline, text = page(server, f"{path}?{query}")
+
+        assert status == 400
+        assert "plan.tensor_parallel" in text
+        assert {"/", "/search", "/compare"} <= set(outline.links)
+    assert json.loads(asked(server, f"/report.json?{query}")[2])["faults"]
+
+
 def test_a_search_without_script_is_a_link_away(server):
     words = SMALL | {"mbs": "1,2", "tp": "4,8"}
     _, outline, _ = page(server, "/search", **words, go="1")

@@ -1,7 +1,8 @@
 """The command line: `flopcast COMMAND`. Commands are imported when they run, so that --help is quick.
 
-Exit codes: 0 fine, 1 the input is wrong (every fault is told), 2 no feasible plan, 3 a bug of ours.
-stdout is data, stderr is talk.
+Exit codes: 0 fine, 1 the input is wrong (every error is listed), 2 no feasible plan, 3 a bug of ours.
+stdout is data, stderr is messages. With `--json`, errors are data too: stdout then holds one JSON object
+that lists them, and stderr the same as text.
 Answers: which module runs a command, and what becomes of an error?
 Elsewhere: how a job is asked for (asking.py), what each command does (one module each).
 """
@@ -10,12 +11,16 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib import import_module
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import click
 
 import flopcast
+from flopcast.cli.faults import as_json, wants_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -41,7 +46,7 @@ COMMANDS = {  # name → (module, one line of help)
 }
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG = 1, 2, 3
+EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 class LazyGroup(click.Group):
@@ -117,30 +122,69 @@ def main() -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(group, {}, "flopcast", COMPLETE, asked))
+    words = sys.argv[1:]
+    if wants_json(words):
+        sys.exit(_run_as_json(words))
+    code, _ = _attempt(lambda: _invoke(words))
+    sys.exit(code)
+
+
+def _run_as_json(words: list[str]) -> int:
+    """Run a command that prints JSON: one whole object on stdout, its answer or its errors.
+
+    What a command prints is held back until it has ended, so that an error after the answer, such as a
+    report that cannot be written, leaves no second object behind the first one.
+    """
+    with redirect_stdout(StringIO()) as printed:
+        code, error = _attempt(lambda: _invoke(words))
+    text = printed.getvalue() if error is None else f"{as_json(error)}\n"
+    written, _ = _attempt(lambda: _print(text))
+    return code or written
+
+
+def _invoke(words: list[str]) -> None:
+    """Run the command of a command line."""
+    with group.make_context("flopcast", words) as context:
+        group.invoke(context)
+    _flush()
+
+
+def _print(text: str) -> None:
+    """Print a text on stdout."""
+    click.echo(text, nl=False)
+    _flush()
+
+
+def _flush() -> None:
+    """Write out what stdout still holds; it is None where a caller closed it."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
+    """Return the exit code of an action, and the error that ended it, which is printed on stderr."""
     try:
-        with group.make_context("flopcast", sys.argv[1:]) as context:
-            group.invoke(context)
-        if sys.stdout is not None:  # as it is where a caller closed it
-            sys.stdout.flush()
+        action()
     except click.exceptions.Exit as end:
-        sys.exit(end.exit_code)
+        return end.exit_code, None
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        return EXIT_INTERRUPTED, None
     except click.ClickException as error:
         error.show()
-        sys.exit(EXIT_INPUT)
+        return EXIT_INPUT, error
     except BrokenPipeError:
         _drop_what_is_left()
-        sys.exit(0)
+        return 0, None
     except Exception as error:
-        sys.exit(_told(error))
-    sys.exit(0)
+        return _told(error), error
+    return 0, None
 
 
 def _drop_what_is_left() -> None:
-    """Let what is still to be printed be flushed to nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Send what stdout still holds to nowhere, so that the exit of the process does not try to write it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: Exception) -> int:

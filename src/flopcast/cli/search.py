@@ -61,8 +61,9 @@ def command(
     from flopcast.cli.searching import writers
     from flopcast.io.questions import question_from
     from flopcast.io.workers.run import answer, search_of
+    from flopcast.report.faults import no_plan
     from flopcast.search.found_json import as_json
-    from flopcast.search.found_text import as_text
+    from flopcast.search.found_text import as_text, nearest
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     for name, path in files.items():
@@ -75,7 +76,8 @@ def command(
     with crew_and_ledger([search], **workers) as (crew, ledger):
         found = answer(search, crew, ledger, watch)
     if wants_json:
-        print_json(as_json(found, top, watch.seconds, watch.screening_s))
+        answered = as_json(found, top, watch.seconds, watch.screening_s)
+        print_json(answered if found.plans else answered | no_plan("\n".join(nearest(found))))
     else:
         click.echo(as_text(found, top, with_front=pareto))
     for path in write(found):

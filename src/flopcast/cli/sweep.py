@@ -45,6 +45,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     from flopcast.io.tables import write_csv
     from flopcast.io.workers.run import run, search_of
     from flopcast.report.as_json import FORMAT_VERSION
+    from flopcast.report.faults import no_plan
     from flopcast.search.found_json import as_json
 
     check_writable("--csv", csv)
@@ -63,8 +64,11 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     finally:
         watch.end()
     ordered, partial = [answers[place] for place in sorted(answers)], len(answers) < len(searches)
+    feasible = any(answer["plans"] for answer in ordered)
     if wants_json:
-        print_json({"format_version": FORMAT_VERSION, "partial": partial, "scenarios": ordered})
+        answered = {"format_version": FORMAT_VERSION, "partial": partial, "scenarios": ordered}
+        missing = {} if feasible or partial else no_plan("no scenario has a feasible plan")
+        print_json(answered | missing)
     else:
         click.echo(as_text(ordered))
     if csv is not None:
@@ -73,7 +77,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     if partial:
         click.echo(_broken_off(len(answers), len(searches), workers["ledger"]), err=True)
         click.get_current_context().exit(BROKEN_OFF)
-    if not any(answer["plans"] for answer in ordered):
+    if not feasible:
         click.get_current_context().exit(INFEASIBLE)
 
 

@@ -15,7 +15,6 @@ from urllib.parse import urlencode
 
 from flopcast import api
 from flopcast.errors import Problem, SpecError
-from flopcast.io.asked import without_options
 from flopcast.io.logs.reading import read_log
 from flopcast.prediction import memory_of
 from flopcast.report import measured, versus
@@ -167,40 +166,12 @@ TASKS: Mapping[str, Callable[[Words, Told], Made]] = {
     "file.job": job_file,
     "file.report": report_file,
 }
-OF_DATA = tuple(name for name in TASKS if name.startswith("api."))
-
-
-def faults_as_json(problems: Sequence[Problem], said: str) -> str:
-    """Every fault as data."""
-    names = ("field", "value", "allowed", "because", "fix", "where", "fault")
-    told = [
-        {name: _plain(getattr(each, name)) for name in names} for each in map(without_options, problems)
-    ]
-    return _json({"problems": told, "said": said})
-
-
-def faults_as_html(problems: Sequence[Problem], said: str) -> str:
-    """Every fault as a part of a page, within the JSON of a page's answer."""
-    count = f"{len(problems)} fault{'s' if len(problems) != 1 else ''} in the input"
-    items = "".join(f"<li>{_fault(each)}</li>" for each in map(without_options, problems))
-    html = f'<div class="faults" role="alert"><h2>{count if problems else "No answer"}</h2>'
-    html += f"<ul>{items}</ul>" if problems else f"<p>{escape(said)}</p>"
-    return json.dumps({"html": f"{html}</div>", "fields": {}})
 
 
 def warm() -> None:
     """Load what predictions need, so that the first request need not."""
     job = job_from({"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": 8, "plan": "gbs=64 tp=8"})
     as_json(api.predict(job))
-
-
-def _fault(problem: Problem) -> str:
-    """One fault: what is wrong, what would be right, why, and the edit that mends it."""
-    told = problem.fault or f"= {problem.value!r:.80} is not allowed"
-    pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
-    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
-    place = f"{problem.where}: " if problem.where else ""
-    return f"<p><strong>{escape(place + problem.field)}</strong> {escape(told)}</p><dl>{rows}</dl>"
 
 
 def _plans(caption: str, found: Found, plans: Sequence[Ranked], words: Words) -> str:
@@ -285,8 +256,3 @@ def _found(words: Words, told: Told) -> tuple[Found, float, float]:
 def _json(data: object) -> str:
     """As the command line prints it."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: object) -> object:
-    """A value that JSON has."""
-    return value if value is None or isinstance(value, (str, int, bool)) else repr(value)[:200]

@@ -20,11 +20,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from flopcast.report.faults import BUG, INPUT, LIMIT
 from flopcast.report.page.style import STYLE
 from flopcast.ui import page
 from flopcast.ui.limits import Limits, busy
 from flopcast.ui.openapi import described
 from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
+from flopcast.ui.refusals import DATA, errors_as_json, refusal
 from flopcast.ui.words import OF_PLAN
 
 LIMIT_S, LONG_LIMIT_S = 20.0, 120.0
@@ -67,9 +69,10 @@ class Desk:
         try:
             answer = await self.pool.ask(task, words, limit_s, long=long, told=told)
         except TooLongError:
-            return _failure(task, 422, f"This takes longer than {limit_s:.0f} s: ask for less at once.")
+            message = f"This takes longer than {limit_s:.0f} s: ask for less at once."
+            return refusal(task, 422, LIMIT, message)
         except BrokenError:
-            return _failure(task, 500, "The process that worked on this ended: it may be too large.")
+            return refusal(task, 500, BUG, "The process that worked on this request ended.")
         if answer.status in (200, 400, 422):
             self._keep(key, answer)
         return answer
@@ -84,13 +87,6 @@ class Desk:
         while self.kept_bytes > MOST_KEPT_BYTES:
             old, dropped = self._kept.popitem(last=False)
             self.kept_bytes -= len(old) + len(dropped.body)
-
-
-def _failure(task: str, status: int, said: str) -> Answer:
-    """What a task is answered with when no process could."""
-    html = f'<div class="faults" role="alert"><h2>No answer</h2><p>{said}</p></div>'
-    data = {"html": html, "fields": {}} if task.startswith("page.") else {"problems": [], "said": said}
-    return Answer(status=status, media="application/json", body=json.dumps(data))
 
 
 def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: None) -> Starlette:
@@ -204,6 +200,8 @@ def _file(desk: Desk, task: str, name: str) -> Endpoint:
             answer = await desk.ask(task, _asked(request) or page.START)
         except BusyError:
             return busy()
+        if answer.status != 200 and not task.startswith(DATA):
+            return _html(page.refused_page(json.loads(answer.body)["html"]), answer.status)
         headers = {"content-disposition": f'attachment; filename="{name}"'} if answer.status == 200 else {}
         return Response(answer.body, answer.status, headers, media_type=answer.media)
 
@@ -220,8 +218,8 @@ def _data(desk: Desk, task: str) -> Endpoint:
                 raise ValueError("a request is one object")
             json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
         except (ValueError, RecursionError) as error:
-            said = f"The body is no JSON object: {str(error)[:200]}"
-            return JSONResponse({"problems": [], "said": said}, 400)
+            message = f"The body is not a JSON object: {str(error)[:200]}"
+            return Response(errors_as_json(INPUT, message), 400, media_type="application/json")
         try:
             answer = await desk.ask(task, words)
         except BusyError:

@@ -9,14 +9,16 @@ import asyncio
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flopcast.report.faults import LIMIT
+from flopcast.ui.refusals import JSON, RETRY_AFTER_S, errors_as_json
 
 MOST_BODY_BYTES = 256 << 10
 MOST_HEADER_BYTES = 64 << 10  # an address carries a packed document
 BODY_LIMIT_S = 10.0
 MOST_AT_ONCE = 128
-RETRY_AFTER_S = 1
 RIGHTS = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -96,15 +98,21 @@ def _size(header: tuple[bytes, bytes]) -> int:
     return sum(map(len, header)) + 4
 
 
-def busy() -> JSONResponse:
-    """The answer while too many requests wait: come back in a moment."""
-    said = {"problems": [], "said": "Too many requests wait: try again in a moment."}
-    return JSONResponse(said, 503, headers={"retry-after": str(RETRY_AFTER_S)})
+def busy() -> Response:
+    """Return the answer while too many requests wait: the client may ask again in a moment."""
+    return _json(
+        503, "Too many requests are waiting. Try again in a moment.", {"retry-after": f"{RETRY_AFTER_S}"}
+    )
 
 
-def _refused(status: int, said: str) -> JSONResponse:
-    """A request that is not read to its end: nothing more may come over its connection."""
-    return JSONResponse({"problems": [], "said": said}, status, headers={"connection": "close"})
+def _refused(status: int, message: str) -> Response:
+    """Return the answer to a request that is not read to its end; it closes the connection."""
+    return _json(status, message, {"connection": "close"})
+
+
+def _json(status: int, message: str, headers: Mapping[str, str]) -> Response:
+    """Return one error as JSON."""
+    return Response(errors_as_json(LIMIT, message), status, headers, media_type=JSON)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

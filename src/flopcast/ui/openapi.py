@@ -5,6 +5,7 @@ Elsewhere: what the words mean (words.py), the answers (answers.py).
 """
 
 import flopcast
+from flopcast.report.faults import FIELDS, KINDS
 from flopcast.ui.page import known_fields
 from flopcast.ui.words import OF_JOB, OF_PLAN, OF_SEARCH
 
@@ -95,12 +96,14 @@ def _operation(name: str, summary: str, body: str) -> Schema:
 
 
 def _refusal() -> Schema:
-    """What stands in an answer that is none."""
-    text: Schema = {"type": "string"}
-    names = ("field", "value", "allowed", "because", "fix", "where", "fault")
-    problem = {"type": "object", "properties": {name: {} if name == "value" else text for name in names}}
+    """The JSON of an answer that lists errors."""
+    entries = {name: {"type": ["string", "null"], "description": told} for name, told in FIELDS.items()}
+    entries |= {"kind": {"type": "string", "enum": list(KINDS)}, "value": {"description": FIELDS["value"]}}
+    fault = {"type": "object", "required": list(FIELDS), "properties": entries}
+    faults = {"type": "array", "items": fault, "description": f"each with {', '.join(FIELDS)}"}
+    version = {"type": "integer", "description": "of the format"}
     return {
         "type": "object",
-        "required": ["problems", "said"],
-        "properties": {"problems": {"type": "array", "items": problem}, "said": text},
+        "required": ["format_version", "faults"],
+        "properties": {"format_version": version, "faults": faults},
     }

@@ -135,6 +135,12 @@ def upload_page(said: str = "") -> str:
     return _document("bring a file", "upload", {}, f'<main id="answer" data-page="upload">{form}</main>')
 
 
+def refused_page(html: str) -> str:
+    """Return the page that stands in for a file that cannot be made; `html` says why."""
+    main = f'<main id="answer" data-page="refused"><h1>This file cannot be made</h1>{html}</main>'
+    return _document("no file", "", {}, main)
+
+
 def lost_page() -> str:
     """What stands at an address that leads nowhere."""
     main = (

@@ -1,48 +1,45 @@
 """What a process of the server does: a line of JSON is a request, lines of JSON are its answer.
 
 Answers: which task answers which request, and what does a reader see where it fails?
-Elsewhere: words of a request (words.py), how answers look (answers.py), who asks (pool.py).
+Elsewhere: words of a request (words.py), how answers look (answers.py, refusals.py), who asks (pool.py).
 """
 
 import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 
-from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.errors import InfeasibleError, SpecError
+from flopcast.report.faults import BUG, INFEASIBLE, INPUT, LIMIT
 from flopcast.ui import answers
+from flopcast.ui.pool import Answer
+from flopcast.ui.refusals import refusal
 
 MOST_MEMORY_BYTES = 6 << 30  # of one process: a request that needs more fails by itself
 TASKS: Mapping[str, Callable[..., tuple[str, str]]] = answers.TASKS
-JSON, HTML = "application/json", "text/html"
 
 
-def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) -> dict[str, object]:
-    """The fields of a `pool.Answer`.
+def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) -> Answer:
+    """Return the answer to a request.
 
-    Wrong input is 400 with every fault; what no plan satisfies 422; a defect of ours 500, told on stderr.
+    Wrong input is answered with 400 and every error, a request that no plan satisfies with 422, and a
+    defect of ours with 500; its traceback goes to stderr.
     """
     try:
         media, body = TASKS[task](words, told)
     except SpecError as error:
-        return _failed(task, 400, error.problems, "")
+        return refusal(task, 400, INPUT, problems=error.problems)
     except InfeasibleError as error:
-        return _failed(task, 422, (), str(error))
+        return refusal(task, 422, INFEASIBLE, str(error))
     except MemoryError:
-        return _failed(task, 422, (), "This needs more memory than a request may use.")
+        return refusal(task, 422, LIMIT, "This request needs more memory than a request may use.")
     except Exception:
         import traceback
 
         traceback.print_exc()
-        return _failed(task, 500, (), "This is a bug of flopcast; the server's log says more.")
-    return {"status": 200, "media": media, "body": body}
-
-
-def _failed(task: str, status: int, problems: tuple[Problem, ...], said: str) -> dict[str, object]:
-    """An answer that tells faults, in the form of those that tell results."""
-    data = task in answers.OF_DATA
-    body = answers.faults_as_json(problems, said) if data else answers.faults_as_html(problems, said)
-    return {"status": status, "media": JSON if data else HTML, "body": body}
+        return refusal(task, 500, BUG, "This is a bug of flopcast; the log of the server has the details.")
+    return Answer(status=200, media=media, body=body)
 
 
 def main() -> None:
@@ -57,7 +54,7 @@ def main() -> None:
 
     for line in sys.stdin:
         asked = json.loads(line)
-        say(answer(asked["task"], asked["words"], lambda told: say({"told": told})))
+        say(asdict(answer(asked["task"], asked["words"], lambda told: say({"told": told}))))
 
 
 def _bound_memory() -> None:
