@@ -9,6 +9,7 @@ from functools import cache
 import key_changes
 import key_changes_flags
 import key_changes_megatron
+import key_changes_trainers
 import pytest
 from key_cases import after, before, cases, outcome_of_script, put
 
@@ -18,7 +19,7 @@ from flopcast.io.foreign.sheet import Sheet
 from flopcast.io.megatron.flags import MODELLED
 from flopcast.io.yaml_text import Document
 
-CHANGES = key_changes.CHANGES | key_changes_megatron.CHANGES
+CHANGES = key_changes.CHANGES | key_changes_megatron.CHANGES | key_changes_trainers.CHANGES
 ALL = [(kind, *case) for kind, table in CHANGES.items() for case in cases(table)]
 FLAGS = cases(key_changes_flags.CHANGES)
 LENGTHS = "lengths of sequences are not in the file: each is counted as long as the longest"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import broken_files
 import pytest
 from foreign_cases import FOREIGN, faults_in, files, replaced, rows
 from megatron_cases import SCRIPTS
@@ -9,6 +10,7 @@ from megatron_cases import SCRIPTS
 from flopcast.io.foreign.kinds import KINDS
 
 SAID = {"deepspeed": {"model": "llama-2-7b"}, "maxtext": {"cluster": "dgx-h100:2"}}
+SAID["gpt-neox"] = {"cluster": "selene", "gpus": 96}
 SAID["nemo"] = {"cluster": "dgx-h100:4"}
 SAID["megatron"] = {"cluster": "dgx-h100"}
 BROKEN = {  # a right file → what stands there -> what is put there instead -> the field that is blamed
@@ -291,6 +293,7 @@ selective_ac_option = "op" -> selective_ac_option = 0.5 -> activation_checkpoint
 --use-distributed-optimizer -> --use-distributed-optimizer --use-torch-fsdp2 -> --use-distributed-optimizer
 """,
 }
+BROKEN |= broken_files.BROKEN
 CASES = [(file, *row) for file, table in BROKEN.items() for row in rows(table)]
 
 

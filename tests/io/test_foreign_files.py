@@ -19,6 +19,15 @@ PLANS = {
     "deepspeed/zero1_fp16_tabs.json": "dp=8 mbs=2 gbs=256 zero=1 precision=fp16",
     "deepspeed/zero2_auto.json": "dp=8 mbs=8 gbs=64 zero=2",
     "deepspeed/zero3_bf16.json": "dp=8 mbs=4 gbs=128 zero=3",
+    "gpt-neox/gpt_125m.yml": "dp=8 mbs=4 gbs=32 zero=1 recompute=full precision=fp16",
+    "gpt-neox/gpt_1_3b.yml": "dp=8 mbs=4 gbs=32 zero=1 recompute=full precision=fp16",
+    "gpt-neox/gpt_6_7b.yml": "dp=8 mbs=1 gbs=16 zero=1 recompute=full precision=fp16",
+    "gpt-neox/gpt_13b.yml": "dp=2 tp=2 pp=4 mbs=4 gbs=64 zero=1 recompute=full:uniform:2"
+    " partition_activations",
+    "gpt-neox/llama2_70b.yml": "dp=2 tp=4 pp=8 mbs=1 gbs=32 zero=1 recompute=full",
+    "gpt-neox/neox_20b.yml": "dp=12 tp=2 pp=4 mbs=4 gbs=1536 zero=1 recompute=full precision=fp16",
+    "gpt-neox/pythia_6_9b.yml": "dp=64 tp=2 mbs=8 gbs=1024 zero=1 recompute=full partition_activations"
+    " precision=fp16",
     "maxtext/custom_pipeline.yml": "dp=2 tp=8 pp=4 mbs=8 gbs=256 recompute=full",
     "maxtext/gpu_smoke.yml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
     "maxtext/llama2_7b_gpu.yml": "dp=16 dp_shard=8 mbs=4 gbs=64 zero=3",
@@ -60,6 +69,10 @@ PLANS = {
     "llama-factory/qwen25_full_ds3.yaml": "dp=8 mbs=2 gbs=32 zero=3 recompute=full",
 }
 OWN = {
+    "gpt-neox/gpt_13b.yml": {"cluster": "dgx-h100:2"},
+    "gpt-neox/llama2_70b.yml": {"cluster": "dgx-h100:8"},
+    "gpt-neox/neox_20b.yml": {"cluster": "dgx-h100:12"},
+    "gpt-neox/pythia_6_9b.yml": {"cluster": "dgx-h100:16"},
     "nemo/gpt3_175b.yaml": {"cluster": "dgx-h100:16"},
     "nemo/llama2_70b.yaml": {"cluster": "dgx-h100:4"},
     "nemo/nemotron_8b.yaml": {"cluster": "dgx-h100:2"},

@@ -27,7 +27,7 @@ def job_commands() -> list[click.Command]:
 def _command(kind: str, told: str, has_helper: bool) -> click.Command:
     """The command of one format."""
 
-    def run(file: str, out: Path | None, **named: object) -> None:
+    def run(file: tuple[str, ...], out: Path | None, **named: object) -> None:
         _import(kind, file, out, named)
 
     def show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -45,7 +45,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
         short_help=f"The job of {told}.",
         help=TOLD.format(told=told, more=MORE.format(kind=kind)),
         params=[
-            click.Argument(["file"], metavar="FILE"),
+            click.Argument(["file"], metavar="FILE...", nargs=-1, required=True),
             click.Option(["--model"], help="In place of the file's: a name, a config.json, YAML."),
             click.Option(["--cluster"], help="A cluster of the catalogue; NAME:NODES for a part of it."),
             click.Option(["--gpus"], type=click.IntRange(min=1), help="Devices of the job."),
@@ -55,7 +55,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
     )
 
 
-def _import(kind: str, file: str, out: Path | None, named: dict[str, object]) -> None:
+def _import(kind: str, files: tuple[str, ...], out: Path | None, named: dict[str, object]) -> None:
     """Read, check what can be checked, and write."""
     from flopcast.cli.asking import check_writable, writing
     from flopcast.io.asked import read_from
@@ -64,7 +64,7 @@ def _import(kind: str, file: str, out: Path | None, named: dict[str, object]) ->
 
     check_writable("--out", out)
     unsaid = dict.fromkeys(("plan", "stack", "site", "seq"))
-    document = read_from(file, (), lambda found: found, file_kind=kind, **unsaid, **named)
+    document = read_from(files[0], files[1:], lambda found: found, file_kind=kind, **unsaid, **named)
     data = document.data if isinstance(document.data, dict) else {}
     told = data.get("assumptions")
     for note in told if isinstance(told, list) else []:

@@ -43,7 +43,8 @@ def read_from(
     job : str or None
         A path; or the first change, where no file was given: what has a "=" is a change.
     changes : tuple of str
-        "KEY=VALUE", applied in order.
+        "KEY=VALUE", applied in order. Paths among them are further files of the job, such as those that
+        GPT-NeoX merges.
     read : callable
         Makes a job of a document, and checks it.
     named : object
@@ -58,7 +59,9 @@ def read_from(
         changes, job = (job, *changes), None
     document, stated = Document(COMMAND_LINE, {}, {}), None
     if job:
-        source = read_source(job, said_of(named, changes))
+        further = tuple(change for change in changes if "=" not in change and exists(change))
+        changes = tuple(change for change in changes if change not in further)
+        source = read_source(job, said_of(named, changes), further)
         document, stated = source.document, source.devices
         named = named | ({"model": None} if source.has_model else {})
     if not isinstance(document.data, dict):

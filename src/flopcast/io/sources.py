@@ -8,7 +8,7 @@ a Hugging Face config, wherever it stands, unless it has the keys of a program t
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class Source:
     has_model: bool = False
 
 
-def read_source(path: str, said: Said) -> Source:
+def read_source(path: str, said: Said, further: Sequence[str] = ()) -> Source:
     """The document of a job, from a file of any known format.
 
     What begins with `#!`, or has the ending of one, is a launch script; what has the keys of another
@@ -80,6 +80,8 @@ def read_source(path: str, said: Said) -> Source:
         Face config.json or its folder.
     said : Said
         What the file may leave open.
+    further : sequence of str
+        Paths of further files of the same job, in their order.
 
     Returns
     -------
@@ -92,6 +94,13 @@ def read_source(path: str, said: Said) -> Source:
         The file cannot be read, or is none of these.
     """
     place = _in_folder(Path(path))
+    if further:
+        from flopcast.io.foreign.kinds import joined, parsed
+
+        paths = [place, *map(Path, further)]
+        documents = [parsed(read_file(one), str(one)) for one in paths]
+        document, kind = joined(documents, said.kind)
+        return _read_foreign(document, replace(said, kind=kind))
     return source_of(read_file(place), str(place), said)
 
 
@@ -125,11 +134,17 @@ def _foreign(raw: bytes, name: str, said: Said) -> Source:
 
     What is trained of a model (adapters) stays as the file has it.
     """
-    from flopcast.io.foreign.kinds import known_kind, parsed, read_kind
+    from flopcast.io.foreign.kinds import parsed
+
+    return _read_foreign(parsed(raw, name), said)
+
+
+def _read_foreign(document: Document, said: Said) -> Source:
+    """As `_foreign`, of a file whose text is read."""
+    from flopcast.io.foreign.kinds import known_kind, read_kind
     from flopcast.io.foreign.sheet import Asked
     from flopcast.io.megatron.document import ranks_of
 
-    document = parsed(raw, name)
     asked = Asked(devices=said.devices, whole=said.whole, model=said.model is not None)
     document = read_kind(document, known_kind(said.kind, document), asked)
     devices = ranks_of(document)

@@ -71,6 +71,12 @@ class Keys:
         starts = [name for name in names if name.endswith(".*") and covered(key, (name,))]
         return any(not costly_part(key.removeprefix(start[:-1])) for start in starts)
 
+    def knows(self, key: str) -> bool:
+        """Return whether a table of the format has a key, or the section that it stands in."""
+        free = [name for names in self.free.values() for name in names.split()]
+        listed = [*self.read.split(), *self.repeated.split(), *self.listed.split()]
+        return covered(key, [*listed, *free, *self.left_out, *self.refused])
+
     def named_in(self, key: str, table: Mapping[str, str]) -> str | None:
         """The entry of `left_out` or `refused` that covers a key."""
         return next((name for name in table if covered(key, (name,))), None)
@@ -100,9 +106,24 @@ def keys_of(name: str) -> Keys:
     data = read_yaml(place.read_bytes(), f"{name}.yaml").data
     table: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
     included = table.pop("includes", None)
-    free = (keys_of(included).free if included else {}) | table.get("free", {})
+    own = table.get("read", "").split()
+    other = keys_of(included) if included else Keys(program="")
     fine = {key: tuple(values) for key, values in table.get("fine", {}).items()}
-    return Keys(**table | {"free": free, "fine": fine})
+    free = {reason: _without(names.split(), own) for reason, names in other.free.items()}
+    return Keys(
+        **table
+        | {"free": free | table.get("free", {}), "fine": {**other.fine, **fine}}
+        | {
+            name: {key: text for key, text in getattr(other, name).items() if not covered(key, own)}
+            | table.get(name, {})
+            for name in ("left_out", "refused")
+        }
+    )
+
+
+def _without(names: list[str], own: list[str]) -> str:
+    """The names that a table does not read itself, apart by blanks."""
+    return " ".join(name for name in names if name not in own)
 
 
 def covered(key: str, names: Iterable[str]) -> bool:

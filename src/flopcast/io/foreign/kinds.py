@@ -6,14 +6,15 @@ Elsewhere: what its keys mean (one file for each format), job files of our own a
 """
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.foreign import (
     axolotl,
     deepspeed,
+    gpt_neox,
     llama_factory,
     maxtext,
     megatron_bridge,
@@ -21,11 +22,14 @@ from flopcast.io.foreign import (
     nemo,
     torchtitan,
 )
-from flopcast.io.foreign.sheet import Asked
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.sheet import Asked, flattened
 from flopcast.io.foreign.toml_text import read_toml
 from flopcast.io.yaml_text import Document, read_yaml
 
 FEWEST_SIGNS = 2
+MOST_UNKNOWN_FRACTION = 0.4  # of a file's keys; a file with more is of another program
+NO_FIT = (-2.0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,13 +37,16 @@ class Kind:
     """A format: what a person calls it, its reader, and keys (with dots) that tell it from others.
 
     A sign with "=" is a key with a value that begins so. `helper` is the file, beside this one, of a
-    program that makes such a file where another program's settings are code.
+    program that makes such a file where another program's settings are code. `renamed` gives a file's
+    keys their usual spelling; `merged` makes one file of several.
     """
 
     told: str
     read: Callable[[Document, Asked], Document]
     signs: str
     helper: str = ""
+    renamed: Callable[[Document], Document] | None = None
+    merged: Callable[[Sequence[Document]], Document] | None = None
 
 
 KINDS: Mapping[str, Kind] = {
@@ -48,6 +55,15 @@ KINDS: Mapping[str, Kind] = {
         read=deepspeed.read,
         signs="""train_batch_size train_micro_batch_size_per_gpu zero_optimization zero_optimization.stage
         gradient_accumulation_steps fp16.enabled bf16.enabled steps_per_print""",
+    ),
+    "gpt-neox": Kind(
+        told="a configuration of GPT-NeoX, YAML, or several that are merged",
+        read=gpt_neox.read,
+        signs="""pipe_parallel_size model_parallel_size num_layers num_attention_heads pos_emb
+        no_weight_tying gpt_j_residual attention_config checkpoint_activations
+        scaled_upper_triang_masked_softmax_fusion rotary_pct max_position_embeddings""",
+        renamed=gpt_neox.underscored,
+        merged=gpt_neox.merged,
     ),
     "torchtitan": Kind(
         told="a configuration of torchtitan, TOML or a dump of its Python",
@@ -104,22 +120,72 @@ def parsed(raw: bytes, name: str) -> Document:
 
 
 def kind_of(document: Document) -> str | None:
-    """The format of a file, None where no signs of any are found.
+    """The format of a file: the one that knows most of its keys; None where none knows enough.
+
+    A format is a candidate where the file has some of its signs. Keys that it does not know speak against
+    it: many of them mean that the file is of a program that is not read.
 
     Raises
     ------
     SpecError
         Several formats fit equally well.
     """
-    counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
-    most = max(counts.values())
-    best = [name for name, count in counts.items() if count == most]
-    if most < FEWEST_SIGNS:
+    fits = {name: _fit(document, name) for name in KINDS}
+    best = max(fits.values())
+    names = [name for name, fit in fits.items() if fit == best]
+    if best == NO_FIT:
         return None
-    if len(best) > 1:
-        names = " or ".join(best)
-        raise SpecError([_ambiguous(document, names)])
-    return best[0]
+    if len(names) > 1:
+        raise SpecError([_ambiguous(document, " or ".join(names))])
+    return names[0]
+
+
+def _fit(document: Document, name: str) -> tuple[float, int]:
+    """How well a format fits a file: minus the share of keys that it does not know, then its signs."""
+    kind = KINDS[name]
+    data = kind.renamed(document).data if kind.renamed else document.data
+    signs = _signs(data, kind.signs)
+    if signs < FEWEST_SIGNS:
+        return NO_FIT
+    keys = keys_of(name)
+    names = [".".join(map(str, path)) for path, _ in flattened(data)]
+    unknown = sum(not keys.knows(key) for key in names) / len(names)
+    return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION else NO_FIT
+
+
+def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
+    """One document of several files of a job, and its format.
+
+    Raises
+    ------
+    SpecError
+        No format of these files consists of several.
+    """
+    several = [name for name, one in KINDS.items() if one.merged]
+    fits = [kind] if kind in several else [name for name in several if _joins(name, documents)]
+    if not fits:
+        first, *others = documents
+        names = ", ".join(document.name for document in others)
+        problem = Problem(
+            where=first.name,
+            field="further files",
+            value=names,
+            allowed=f"one file, or several of {' or '.join(several)}",
+            because="no other format consists of several files",
+            fix="give one file, or KEY=VALUE",
+        )
+        raise SpecError([problem])
+    merged = KINDS[str(fits[0])].merged
+    return (merged(documents) if merged else documents[0]), str(fits[0])
+
+
+def _joins(name: str, documents: Sequence[Document]) -> bool:
+    """Whether files together are a job of a format."""
+    data: dict[str, object] = {}
+    renamed = KINDS[name].renamed
+    for document in map(renamed, documents) if renamed else documents:
+        data |= document.data if isinstance(document.data, dict) else {}
+    return kind_of(replace(documents[0], data=data)) == name
 
 
 def helper_text(kind: str) -> str:

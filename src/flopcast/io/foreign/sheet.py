@@ -58,7 +58,10 @@ class Sheet:
         self.keys = keys
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {}
-        self._values: dict[str, tuple[Path, object]] = dict(_flattened(document.data, ()))
+        self.places: dict[Path, str] = {}
+        self._values: dict[str, tuple[Path, object]] = {
+            ".".join(map(str, path)): (path, value) for path, value in flattened(document.data)
+        }
         self._unread: list[str] = []
         for key, (_, value) in self._values.items():
             self._sort(key, value)
@@ -240,9 +243,12 @@ class Sheet:
                 holder = holder.setdefault(part, [] if isinstance(after, int) else {})
         if isinstance(holder, dict):
             holder[path[-1]] = value
-        line = self.document.lines.get(self._values[key][0]) if (key := self._given(keys)) else None
-        if line is not None:
-            self.lines[path] = line
+        given = self._given(keys)
+        place = self._values[given][0] if given else ()
+        if place in self.document.places:  # the value stands in another file
+            self.places[path] = self.document.places[place]
+        elif given and place in self.document.lines:
+            self.lines[path] = self.document.lines[place]
 
     def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
         """Devices of the job, and the fault where neither the file nor the command line says them.
@@ -279,7 +285,8 @@ class Sheet:
         """
         if self.problems:
             raise SpecError(sorted(self.problems, key=_line))
-        return Document(self.document.name, self.data | {"assumptions": self.assumptions}, self.lines)
+        data = self.data | {"assumptions": self.assumptions}
+        return Document(self.document.name, data, self.lines, self.places)
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
         """The first of these keys that is given."""
@@ -344,15 +351,19 @@ class Sheet:
         )
 
 
-def _flattened(data: object, path: Path) -> Iterator[tuple[str, tuple[Path, object]]]:
-    """Values by dotted key; an empty mapping is a value, a list too."""
+def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield every value of plain data with its path; an empty mapping is a value, and so is a list.
+
+    >>> list(flattened({"a": {"b": 1}, "c": [2]}))
+    [(('a', 'b'), 1), (('c',), [2])]
+    """
     if isinstance(data, dict) and (data or path):
         if not data:
-            yield ".".join(map(str, path)), (path, data)
+            yield path, data
         for key, value in data.items():
-            yield from _flattened(value, (*path, str(key)))
+            yield from flattened(value, (*path, str(key)))
     elif path:
-        yield ".".join(map(str, path)), (path, data)
+        yield path, data
 
 
 def _whole(value: object) -> int | None:

@@ -1,0 +1,244 @@
+"""GPT-NeoX's YAML as a job: one file, or several that are merged in order.
+
+Answers: which plan and which stack does a configuration of GPT-NeoX ask for?
+Elsewhere: the model (gpt_neox_model.py), keys that DeepSpeed shares with NeoX (deepspeed.py), what each key
+is (tables/gpt-neox.yaml).
+
+Keys may be written with hyphens or underscores. NeoX derives the data-parallel degree as devices /
+(pipeline · model parallel), and runs 0 stages or 1 without DeepSpeed's pipeline engine.
+
+References
+----------
+EleutherAI/gpt-neox: megatron/neox_arguments/arguments.py (`from_ymls`, `calculate_derived`: merging, batch,
+precision, default of ZeRO), neox_args.py and deepspeed_args.py (names, defaults). Kernels that switches
+select: megatron/model/transformer.py, as the runs of arXiv:2509.22832 print them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io import catalog
+from flopcast.io.foreign import deepspeed
+from flopcast.io.foreign.gpt_neox_model import GATED, attention_kind, read_model
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.yaml_text import Document
+
+PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"
+CHECKPOINTS = "checkpoint_activations"
+PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
+OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw"}
+OPTIMIZERS |= {"cpu_torch_adam": "adamw"}
+OTHERS = ("sm3", "madgrad_wd", "lion")  # their updates are counted as AdamW's
+BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a configuration.
+
+    Examples
+    --------
+    >>> data = {"pipe-parallel-size": 2, "model_parallel_size": 2, "num-layers": 24, "hidden-size": 1024,
+    ...         "num-attention-heads": 16, "seq-length": 2048, "max-position-embeddings": 2048,
+    ...         "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8,
+    ...         "fp16": {"enabled": True}}
+    >>> read(Document("a.yml", data, {}), Asked(devices=16)).data["plan"]["global_batch"]
+    128
+    """
+    sheet = Sheet(underscored(document), keys_of("gpt-neox"), asked)
+    stages, tensor = sheet.count(PIPE, 0, least=0), sheet.count(TENSOR, least=0) or 1
+    share = max(stages, 1) * tensor
+    ranks = sheet.ranks(_stated(sheet), share=share, shared=TENSOR if tensor > 1 else PIPE)
+    replicas = max(ranks // share, 1)
+    sheet.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        sheet.put(("plan", "tensor_parallel"), tensor, TENSOR)
+        if sheet.flag("sequence_parallel"):
+            sheet.put(("plan", "sequence_parallel"), True, "sequence_parallel")
+    if stages > 1:
+        sheet.put(("plan", "pipeline_parallel"), stages, PIPE)
+    deepspeed.read_batch(sheet, replicas)
+    stage = deepspeed.read_sharding(sheet)
+    precision = _precision(sheet)
+    sheet.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
+    _recompute(sheet, tensor)
+    _optimizer(sheet)
+    kind = attention_kind(sheet)
+    read_model(sheet, kind)
+    sheet.put(("stack",), _stack(sheet, kind, stage, stages, precision))
+    return sheet.made()
+
+
+def underscored(document: Document) -> Document:
+    """The document with underscores in its keys, as NeoX reads them."""
+    data = document.data
+    if not isinstance(data, dict):
+        return document
+    renamed: dict[str, object] = {}
+    for key, value in data.items():
+        name = key.replace("-", "_")
+        if name in renamed:
+            raise SpecError([_twice(document, key, name)])
+        renamed[name] = value
+    lines = {
+        (str(path[0]).replace("-", "_"), *path[1:]) if path else path: line
+        for path, line in document.lines.items()
+    }
+    places = {
+        (str(path[0]).replace("-", "_"), *path[1:]) if path else path: place
+        for path, place in document.places.items()
+    }
+    return replace(document, data=renamed, lines=lines, places=places)
+
+
+def merged(documents: Sequence[Document]) -> Document:
+    """One document of several files, in their order, as deepy.py merges them.
+
+    A later file may not repeat a key that it writes with underscores. Of a key with hyphens NeoX takes the
+    last value.
+
+    Raises
+    ------
+    SpecError
+        A key stands in two files.
+    """
+    whole = underscored(documents[0])
+    data = dict(whole.data) if isinstance(whole.data, dict) else {}
+    places, problems = dict(whole.places), []
+    for document in documents[1:]:
+        given = document.data if isinstance(document.data, dict) else {}
+        problems += [_twice(document, key, key) for key in given if key in data]
+        renamed = underscored(document)
+        data |= renamed.data if isinstance(renamed.data, dict) else {}
+        places |= {path: f"{document.name}:{line}" for path, line in renamed.lines.items() if path}
+    if problems:
+        raise SpecError(problems)
+    return replace(whole, data=data, places=places)
+
+
+def _twice(document: Document, key: str, name: str) -> Problem:
+    """The error of a key that is given twice."""
+    return Problem(
+        where=document.where((key,)),
+        field=key,
+        value=None,
+        fault="is given twice",
+        allowed=f"one value of {name}, in one file",
+        because="GPT-NeoX merges its files and takes hyphens for underscores",
+        fix=f"keep one {name}",
+    )
+
+
+def _stated(sheet: Sheet) -> int | None:
+    """Devices that the file names: of a dump of NeoX's arguments, or of its launcher."""
+    for key in ("global_num_gpus", "world_size"):
+        if sheet.has(key):
+            return sheet.count(key)
+    nodes = sheet.count("num_nodes", -1, least=-1)
+    if sheet.has("num_gpus") and nodes > 0:
+        return sheet.count("num_gpus") * nodes
+    return None
+
+
+def _precision(sheet: Sheet) -> str:
+    """fp16 or bf16; training in fp32 is not modelled."""
+    named = sheet.choice("precision", PRECISIONS, "")
+    half = sheet.flag("fp16.enabled")
+    if half and sheet.text("fp16.type") == "bfloat16":
+        named, half = named or "bf16", False
+    brain = sheet.flag("bf16.enabled")
+    wanted = {"fp16"} if half else set()
+    wanted |= {"bf16"} if brain else set()
+    wanted |= {named} if named else set()
+    if len(wanted) > 1:
+        key = "precision" if named else "fp16.enabled"
+        sheet.fault(key, "one of fp16 and bf16", "weights have one type", "keep one of them")
+        return "bf16"
+    found = next(iter(wanted), "")
+    if found in ("", "fp32"):
+        key = sheet.first("precision", "fp16.enabled", "bf16.enabled")
+        sheet.refuse(key, "training in fp32", 'add "bf16": {"enabled": true}')
+        return "bf16"
+    return found
+
+
+def _recompute(sheet: Sheet, tensor: int) -> None:
+    """Whole layers run again where checkpointing is on, in groups of so many."""
+    if sheet.flag("checkpoint_in_cpu"):
+        sheet.refuse("checkpoint_in_cpu", "offload of activations", "write checkpoint_in_cpu: false")
+    if not sheet.flag(CHECKPOINTS):
+        return
+    layers = sheet.count("checkpoint_num_layers")
+    word = "full" if layers == 1 else f"full:uniform:{layers}"
+    sheet.put(("plan", "recompute"), word, CHECKPOINTS)
+    if sheet.flag("partition_activations") and tensor > 1:
+        sheet.put(("plan", "partition_activations"), True, "partition_activations")
+
+
+def _optimizer(sheet: Sheet) -> None:
+    """The update; AdamW's is counted for one that is not modelled, and this is said."""
+    key = "optimizer.type"
+    name = sheet.text(key).lower() or "adam"
+    if name.startswith("onebit"):
+        sheet.refuse(key, "an optimizer that compresses its messages", "write Adam")
+    elif name in OTHERS:
+        sheet.assume(f"the update of AdamW is counted, not of {name}", key)
+    elif name not in OPTIMIZERS:
+        sheet.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
+    if name.startswith("cpu"):
+        sheet.put(("plan", "offload"), True, key)
+    found = OPTIMIZERS.get(name, "adamw")
+    found = "adamw_8bit" if found == "adamw" and sheet.flag("use_bnb_optimizer") else found
+    if found != "adamw":
+        sheet.put(("plan", "optimizer"), found, "use_bnb_optimizer", key)
+
+
+def _stack(sheet: Sheet, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:
+    """What the file changes of the stack `gpt-neox-deepspeed`.
+
+    DeepSpeed reduces gradients beside the backward pass only without its pipeline engine, with ZeRO and
+    with `overlap_comm`.
+    """
+    types = deepspeed.DTYPES
+    usual = "fp32" if sheet.flag("fp32_allreduce") else precision
+    overlap = stage > 0 and stages < 2 and sheet.flag("zero_optimization.overlap_comm", stage == 3)
+    gradients: dict[str, object] = {
+        "dtype": sheet.choice("communication_data_type", types, usual),
+        "bucket_elements": sheet.count("zero_optimization.reduce_bucket_size", BUCKET),
+        "overlap": overlap,
+        "overflow_checks": int(precision == "fp16"),
+    }
+    changes: dict[str, object] = {
+        "base": "gpt-neox-deepspeed",
+        "attention_kernel": "flash" if kind == "flash" else "materialised",
+        "rewrites": _rewrites(sheet, kind),
+        "gradients": gradients,
+    }
+    if sheet.flag("synchronize_each_layer") and sheet.flag(CHECKPOINTS):
+        changes["synchronise_each_layer"] = True
+    if stage > 1:
+        sharding = catalog.stack("deepspeed-zero").sharding.model_dump(mode="json")
+        changes["sharding"] = sharding | {"gradient_dtype": precision}
+        if sheet.count("zero_optimization.stage3_prefetch_bucket_size", 1, least=0) == 0:
+            changes["sharding"] = sharding | {"gradient_dtype": precision, "prefetch_units": 0}
+    return changes
+
+
+def _rewrites(sheet: Sheet, kind: str) -> list[str]:
+    """Kernels in the order in which the stack of NeoX applies them."""
+    fused = ("scaled_upper_triang_masked_softmax_fusion", "scaled_masked_softmax_fusion")
+    norm, activation = sheet.text("norm") or "layernorm", sheet.text("activation") or "gelu"
+    gated = activation in GATED or sheet.text("mlp_type") == "llama"
+    switches = {
+        "layout_copies": kind == "flash",
+        "fused_softmax": kind != "flash" and bool(sum(sheet.flag(key) for key in fused)),
+        "epilogue_bias": True,
+        "unfused_rope": sheet.text("pos_emb") == "rotary" and not sheet.flag("rope_fusion"),
+        "unfused_rmsnorm": norm == "rmsnorm" and not sheet.flag("rmsnorm_fusion"),
+        "fused_layernorm": norm == "te_layernorm" or sheet.flag("layernorm_fusion"),
+        "bias_gelu": activation == "gelu" and sheet.flag("bias_gelu_fusion"),
+        "bias_dropout_add": sheet.flag("bias_dropout_fusion"),
+        "unfused_gate": gated and not sheet.flag("use_flashattn_swiglu"),
+    }
+    return [name for name, wanted in switches.items() if wanted]

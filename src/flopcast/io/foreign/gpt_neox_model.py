@@ -1,0 +1,230 @@
+"""The decoder that a configuration of GPT-NeoX describes.
+
+Answers: which blocks, which vocabulary and which length of a sequence do these keys describe?
+Elsewhere: how it is trained (gpt_neox.py).
+
+References
+----------
+EleutherAI/gpt-neox: megatron/model/transformer.py (widths of gated layers, two norms of parallel halves
+unless `gpt_j_tied`), megatron/utils.py (`expand_attention_types`), megatron/tokenizer/tokenizer.py
+(`_vocab_size_with_padding`). The tokenizer of GPT-NeoX-20B has 50,277 tokens: padded to 128 · model
+parallel they are the 50,304, 50,432 and 50,688 of config.json of GPT-NeoX-20B and of Pythia.
+"""
+
+from pathlib import PurePath
+
+from flopcast.io.foreign.sheet import Sheet
+from flopcast.io.megatron.flags import TOKENIZER_NAMES
+from flopcast.io.yaml_text import Path
+
+NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm", "te_rmsnorm": "rmsnorm"}
+NORMS |= {"te_layernorm": "layernorm", "non_parametric_layernorm": "layernorm"}
+POSITIONS = {name: name for name in ("learned", "rotary", "sinusoidal", "alibi", "none")}
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "swish": "silu", "silu": "silu", "softsign": "silu"}
+ACTIVATIONS |= {"mish": "silu"}
+GATED = {"geglu": "geglu", "swiglu": "swiglu", "reglu": "geglu", "bilinear": "geglu", "glu": "geglu"}
+NEAREST = ("softsign", "mish", "reglu", "bilinear", "glu")  # counted as one that moves as many bytes
+KINDS = ("global", "flash")
+LLAMA_MULTIPLE = 256  # of the width of mlp_type llama
+CONFIG, TOKENIZER = "attention_config", "tokenizer_type"
+VOCABULARIES = {  # tokenizer type → tokens, and whose they are
+    "gpt2bpetokenizer": (50257, "vocab_size of GPT-2's configuration"),
+    "hfgpt2tokenizer": (50258, "GPT-2's tokens and one for padding"),
+    "charleveltokenizer": (512, "GPT-NeoX's tokenizer of bytes"),
+    "hftokenizer": (50277, "the tokenizer of GPT-NeoX-20B"),
+}
+ASSUMED_VOCABULARY = 50257
+BLOCK: Path = ("model", "blocks", 0)
+
+
+def attention_kind(sheet: Sheet) -> str:
+    """Which attention all layers have: "global" writes its scores, "flash" does not."""
+    layers, value = sheet.count("num_layers"), sheet.raw(CONFIG)
+    kinds = set(_expanded(value, layers) or ()) if value is not None else {"global"}
+    allowed = f"one kind for {layers} layers, such as [[[flash], {layers}]]"
+    if not kinds:
+        because = "it names the attention of each layer"
+        sheet.fault(CONFIG, allowed, because, f"write [[[flash], {layers}]]")
+    elif not kinds <= set(KINDS):
+        other = ", ".join(sorted(kinds - set(KINDS)))
+        sheet.refuse(CONFIG, f"attention of the kind {other}", "write global or flash")
+    elif len(kinds) > 1:
+        sheet.refuse(CONFIG, "global beside flash attention", f"write [[[flash], {layers}]]")
+    return "flash" if "flash" in kinds else "global"
+
+
+def read_model(sheet: Sheet, kind: str) -> None:
+    """Model and length of a sequence into the sheet; the model of the command line takes its place."""
+    length = sheet.required("seq_length")
+    sheet.put(("batch", "sequence_length"), length, "seq_length")
+    if sheet.asked.model:
+        return
+    hidden, layers = sheet.required("hidden_size"), sheet.required("num_layers")
+    sheet.put(("model", "name"), PurePath(sheet.document.name).stem)
+    sheet.put(("model", "hidden"), hidden, "hidden_size")
+    _vocabulary(sheet)
+    sheet.put(("model", "tied_embeddings"), not sheet.flag("no_weight_tying"), "no_weight_tying")
+    sheet.put((*BLOCK, "count"), layers, "num_layers")
+    _norms(sheet)
+    _attention(sheet, length, kind)
+    _feed_forward(sheet, hidden)
+
+
+def _vocabulary(sheet: Sheet) -> None:
+    """Tokens of the tokenizer, padded to a multiple that grows with the tensor-parallel degree."""
+    if sheet.has("padded_vocab_size"):
+        sheet.put(("model", "vocabulary"), sheet.count("padded_vocab_size"), "padded_vocab_size")
+        sheet.put(("model", "vocabulary_multiple"), 1, "padded_vocab_size")
+        return
+    multiple = "make_vocab_size_divisible_by"
+    sheet.put(("model", "vocabulary_multiple"), sheet.count(multiple, 128), multiple)
+    file = sheet.text("vocab_file").lower()
+    kind = sheet.text(TOKENIZER) or "GPT2BPETokenizer"
+    known = next((found for part, found in TOKENIZER_NAMES.items() if part in file), None)
+    own = "20b" in file or "neox" in file or not file or kind.lower() != "hftokenizer"
+    known = known or (VOCABULARIES.get(kind.lower()) if own else None)
+    if known:
+        sheet.assume(f"vocabulary {known[0]}: {known[1]}", TOKENIZER)
+    else:
+        said = f"the tokenizer {kind} {file}".rstrip()
+        advice = "give model.vocabulary=N or padded_vocab_size"
+        sheet.assume(f"VOCABULARY {ASSUMED_VOCABULARY} IS ASSUMED, GPT-2's: {said} is not read; {advice}")
+    sheet.put(("model", "vocabulary"), known[0] if known else ASSUMED_VOCABULARY, "vocab_file", TOKENIZER)
+
+
+def _norms(sheet: Sheet) -> None:
+    """Kind of norms, their biases, and how halves of a block follow each other."""
+    if sheet.text("norm") == "scalenorm":
+        sheet.refuse("norm", "a norm with one scale", "write layernorm or rmsnorm")
+    else:
+        norm = sheet.choice("norm", NORMS, "layernorm")
+        sheet.put((*BLOCK, "norm"), norm, "norm")
+    bare = sheet.text("norm") == "non_parametric_layernorm"
+    if bare:
+        sheet.put((*BLOCK, "norm_scale"), False, "norm")
+    if bare or not sheet.flag("use_bias_in_norms", True):
+        sheet.put((*BLOCK, "norm_bias"), False, "use_bias_in_norms")
+    if sheet.flag("gpt_j_residual"):
+        tied = sheet.flag("gpt_j_tied")
+        residual = "parallel_shared_norm" if tied else "parallel"
+        sheet.put((*BLOCK, "residual"), residual, "gpt_j_residual")
+    dropout = sheet.fraction("hidden_dropout", 0.0)
+    sheet.put((*BLOCK, "dropout"), dropout, "hidden_dropout")
+    sheet.put(("model", "embedding_dropout"), dropout, "hidden_dropout")
+
+
+def _attention(sheet: Sheet, length: int, kind: str) -> None:
+    """Heads, key/value heads, positions, window, biases."""
+    mixer = (*BLOCK, "mixer")
+    sheet.put((*mixer, "heads"), sheet.required("num_attention_heads"), "num_attention_heads")
+    if sheet.has("num_kv_heads"):
+        sheet.put((*mixer, "kv_heads"), sheet.count("num_kv_heads"), "num_kv_heads")
+    biased = sheet.flag("use_bias_in_attn_linear", True)
+    for part in ("qkv_bias", "out_bias"):
+        sheet.put((*mixer, part), biased, "use_bias_in_attn_linear")
+    sheet.put((*mixer, "dropout"), sheet.fraction("attention_dropout", 0.0), "attention_dropout")
+    if sheet.flag("use_qk_layernorm"):
+        sheet.put((*mixer, "qk_norm"), "per_head", "use_qk_layernorm")
+    window = sheet.count("sliding_window_width", 0, least=0)
+    if window and kind == "flash":
+        sheet.put((*mixer, "window"), window, "sliding_window_width")
+    elif window:
+        sheet.assume(
+            "sliding_window_width is without effect without flash attention", "sliding_window_width"
+        )
+    _positions(sheet, mixer, length)
+
+
+def _positions(sheet: Sheet, mixer: Path, length: int) -> None:
+    """A table of positions, rotary ones, slopes, or none; more positions than tokens are required."""
+    key = "max_position_embeddings"
+    longest = sheet.required(key)
+    if longest < length and not sheet.faulty(key, "seq_length"):
+        because = f"a sequence has {length} tokens, each with a position"
+        sheet.fault(key, f"{length} or more", because, f"write {length}")
+    if sheet.text("pos_emb") == "rpe":
+        sheet.refuse("pos_emb", "relative positions that are added to scores", "write rotary")
+        return
+    kind = sheet.choice("pos_emb", POSITIONS, "learned")
+    if kind == "learned":
+        sheet.put(("model", "learned_positions"), longest, key)
+        sheet.put(("model", "position_offset"), sheet.count("opt_pos_emb_offset", 0, least=0))
+    elif kind == "alibi":
+        sheet.put((*mixer, "alibi"), True, "pos_emb")
+    elif kind == "sinusoidal":
+        sheet.assume("the addition of fixed positions to the embedding is not counted", "pos_emb")
+    rotary = sheet.fraction("rotary_pct", 1.0) if kind == "rotary" else 0.0
+    sheet.put((*mixer, "rotary_fraction"), rotary, "rotary_pct", "pos_emb")
+
+
+def _feed_forward(sheet: Sheet, hidden: int) -> None:
+    """Activation, inner width and biases.
+
+    The two halves of a gated layer together are two thirds of `intermediate_size` wide, so Llama 2 70B says
+    86,016 for its 28,672. With `mlp_type` llama the width is the one of each half, and there is no bias.
+    """
+    inner = (*BLOCK, "feed_forward")
+    llama = sheet.choice("mlp_type", {"regular": "", "llama": "llama"}, "") == "llama"
+    activation = sheet.choice("activation", ACTIVATIONS | GATED, "gelu")
+    named = sheet.text("activation")
+    gated = named in GATED
+    if named in NEAREST:
+        sheet.assume(f"the activation {named} is counted as {activation}", "activation")
+    keys = ("intermediate_size", "expansion_factor", "hidden_size")
+    if llama:
+        activation = "swiglu" if activation == "silu" else "geglu" if not gated else activation
+        width = sheet.count("intermediate_size", _up(8 * hidden // 3, LLAMA_MULTIPLE))
+    else:
+        width = _width(sheet, hidden, gated)
+    sheet.put((*inner, "ffn_hidden"), width, *keys)
+    sheet.put((*inner, "activation"), activation, "activation", "mlp_type")
+    biased = not llama and sheet.flag("use_bias_in_mlp", True)
+    sheet.put((*inner, "bias"), biased, "use_bias_in_mlp", "mlp_type")
+
+
+def _width(sheet: Sheet, hidden: int, gated: bool) -> int:
+    """Inner width of NeoX's own layer."""
+    multiple = sheet.count("mlp_multiple_of", 1)
+    factor = sheet.raw("expansion_factor")
+    if factor is not None and (
+        isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor <= 0
+    ):
+        sheet.fault("expansion_factor", "a number above 0", "widths are above 0", "write 4")
+        factor = None
+    usual = int(hidden * factor) if isinstance(factor, (int, float)) else 4 * hidden
+    whole = sheet.count("intermediate_size", max(usual, 1))
+    if not gated:
+        return _up(whole, multiple)
+    key = "intermediate_size" if sheet.has("intermediate_size") else "activation"
+    sheet.assume(
+        "each half of the gated layer is a third of intermediate_size wide, as GPT-NeoX cuts it", key
+    )
+    return _up(whole * 2 // 3 // 2, multiple)
+
+
+def _up(number: int, multiple: int) -> int:
+    """The next multiple of a number."""
+    return -(-number // multiple) * multiple
+
+
+def _expanded(value: object, layers: int) -> list[str] | None:
+    """The kind of attention of each layer; None where the value does not name as many.
+
+    >>> _expanded([[["global", "local"], 2]], 4), _expanded([[["flash"], "all"]], 2)
+    (['global', 'local', 'global', 'local'], ['flash', 'flash'])
+    """
+    if not isinstance(value, list):
+        return None
+    if all(isinstance(one, str) for one in value):
+        return [str(one) for one in value] if len(value) == layers else None
+    found: list[str] = []
+    for item in value:
+        kinds, times = item if isinstance(item, list) and len(item) == 2 else (None, None)
+        if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) for kind in kinds):
+            return None
+        if times == "all":
+            times = layers // len(kinds)
+        if not isinstance(times, int) or times < 0 or times > layers:
+            return None
+        found += kinds * times
+    return found if len(found) == layers else None

@@ -1,0 +1,42 @@
+"""As BROKEN of test_foreign_faults.py, of GPT-NeoX and of trainers that were added after it."""
+
+BROKEN = {
+    "gpt-neox/neox_20b.yml": """
+"pipe-parallel-size": 4 -> "pipe-parallel-size": -1 -> pipe_parallel_size
+"model-parallel-size": 2 -> "model-parallel-size": 5 -> model_parallel_size
+"pipe-parallel-size": 4 -> "pipe-paralel-size": 4 -> pipe_paralel_size
+"model-parallel-size": 2 -> "model-parallel-size": two -> model_parallel_size
+"model-parallel-size": 2 -> "model-parallel-size": 2, "row_parallel_size": 2 -> row_parallel_size
+"model-parallel-size": 2 -> "model-parallel-size": 2, "model_parallel_size": 2 -> model_parallel_size
+"num-layers": 44 -> "num-layers": 0 -> num_layers
+"num-layers": 44 -> "num-layers": 44, "num_unique_layers": 11 -> num_unique_layers
+"hidden-size": 6144 -> "hidden-size": wide -> hidden_size
+"num-attention-heads": 64 -> "num-attention-heads": 6.4 -> num_attention_heads
+"max-position-embeddings": 2048 -> "max-position-embeddings": 1024 -> max_position_embeddings
+"norm": "layernorm" -> "norm": "scalenorm" -> norm
+"norm": "layernorm" -> "norm": "batchnorm" -> norm
+"pos-emb": "rotary" -> "pos-emb": "rpe" -> pos_emb
+"pos-emb": "rotary" -> "pos-emb": "spiral" -> pos_emb
+"rotary_pct": 0.25 -> "rotary_pct": 25 -> rotary_pct
+"no-weight-tying": true -> "no-weight-tying": 2 -> no_weight_tying
+"init_method": "small_init" -> "attention-config": [[["mamba"], 44]] -> attention_config
+"init_method": "small_init" -> "attention-config": [[["flash"], 11]] -> attention_config
+"init_method": "small_init" -> "attention-config": [[["flash", "global"], 22]] -> attention_config
+"init_method": "small_init" -> "moe_num_experts": 8 -> moe_num_experts
+"init_method": "small_init" -> "te_mha": true -> te_mha
+"init_method": "small_init" -> "activation": "sine" -> activation
+"type": "Adam" -> "type": "OneBitAdam" -> optimizer.type
+"type": "Adam" -> "type": "Adamm" -> optimizer.type
+"stage": 1 -> "stage": 4 -> zero_optimization.stage
+"stage": 1 -> "stage": 1, "zero_quantized_weights": true -> zero_optimization.zero_quantized_weights
+"train_micro_batch_size_per_gpu": 4 -> "train_micro_batch_size_per_gpu": 0 -> train_micro_batch_size_per_gpu
+"gradient_accumulation_steps": 32 -> "gradient_accumulation_steps": few -> gradient_accumulation_steps
+"gradient_accumulation_steps": 32 -> "train_batch_size": 100 -> plan.global_batch
+"checkpoint-num-layers": 1 -> "checkpoint-num-layers": 0 -> checkpoint_num_layers
+"checkpoint-num-layers": 1 -> "checkpoint-in-cpu": true -> checkpoint_in_cpu
+"hidden-dropout": 0 -> "hidden-dropout": 2 -> hidden_dropout
+"fp16": true, "enabled": true -> "fp16": true, "enabled": false -> fp16.enabled
+"fp16": true, "enabled": true -> "fp16": true, "enabled": maybe -> fp16.enabled
+"train-iters": 150000 -> "train_impl": "dpo" -> train_impl
+"""
+}

@@ -1,0 +1,89 @@
+"""As key_changes.py, of GPT-NeoX and of trainers that were added after it."""
+
+CHANGES = {
+    "gpt-neox": """
+@ gpt_13b.yml gpus=0 cluster=dgx-h100 world_size=32
+world_size 64
+global_num_gpus 64
+@ gpt_13b.yml gpus=0 cluster=dgx-h100 num_nodes=4 num_gpus=8
+num_nodes 2
+num_gpus 16
+@ gpt_13b.yml gpus=64
+pipe_parallel_size 2
+model_parallel_size 4
+sequence_parallel true
+num_layers 44
+hidden_size 4096
+num_attention_heads 80
+num_kv_heads 8
+intermediate_size 16384
+expansion_factor 2
+mlp_multiple_of 3000
+mlp_type llama
+seq_length 1024
+norm rmsnorm
+use_qk_layernorm true
+pos_emb alibi
+rotary_pct 0.25
+no_weight_tying false
+attention_config [[[flash], 40]]
+activation swiglu
+gpt_j_residual true
+use_bias_in_norms false
+use_bias_in_attn_linear false
+use_bias_in_mlp false
+make_vocab_size_divisible_by 64
+padded_vocab_size 32000
+tokenizer_type HFTokenizer
+vocab_file llama-2/tokenizer.model
+attention_dropout 0.1
+hidden_dropout 0.1
+scaled_upper_triang_masked_softmax_fusion true
+scaled_masked_softmax_fusion true
+bias_gelu_fusion true
+bias_dropout_fusion true
+rope_fusion true
+layernorm_fusion true
+checkpoint_activations false
+checkpoint_num_layers 4
+partition_activations false
+synchronize_each_layer false
+checkpoint_in_cpu true
+train_micro_batch_size_per_gpu 2
+gradient_accumulation_steps 16
+fp32_allreduce false
+communication_data_type fp16
+optimizer.type SGD
+use_bnb_optimizer true
+zero_optimization.stage 0
+zero_optimization.reduce_bucket_size 1260000000
+zero_optimization.cpu_offload true
+zero_optimization.cpu_offload_params true
+zero_optimization.offload_optimizer.device cpu
+zero_optimization.offload_param.device cpu
+zero_optimization.mics_shard_size 2
+precision fp32
+bf16.enabled false
+fp16.enabled true
+@ gpt_13b.yml gpus=64 bf16.enabled=false precision=bfloat16
+precision fp16
+@ gpt_13b.yml gpus=64 bf16.enabled=false fp16.enabled=true
+fp16.type bfloat16
+@ gpt_13b.yml gpus=64 pos_emb=learned
+max_position_embeddings 4096
+opt_pos_emb_offset 2
+@ gpt_13b.yml gpus=64 gpt_j_residual=true
+gpt_j_tied true
+@ gpt_13b.yml gpus=64 norm=rmsnorm
+rmsnorm_fusion true
+@ gpt_13b.yml gpus=64 activation=swiglu
+use_flashattn_swiglu true
+@ gpt_13b.yml gpus=64 attention_config=[[[flash],40]]
+sliding_window_width 512
+@ gpt_6_7b.yml gpus=64
+train_batch_size 256
+zero_optimization.overlap_comm false
+@ gpt_6_7b.yml gpus=64 zero_optimization.stage=3
+zero_optimization.stage3_prefetch_bucket_size 0
+"""
+}
