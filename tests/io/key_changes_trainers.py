@@ -64,6 +64,9 @@ zero_optimization.offload_param.device cpu
 zero_optimization.mics_shard_size 2
 precision fp32
 bf16.enabled false
+@ gpt_13b.yml gpus=64 fp32_allreduce=false
+data_types.grad_accum_dtype fp32
+@ gpt_13b.yml gpus=64
 fp16.enabled true
 @ gpt_13b.yml gpus=64 bf16.enabled=false precision=bfloat16
 precision fp16

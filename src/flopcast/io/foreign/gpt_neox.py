@@ -59,8 +59,8 @@ def read(document: Document, asked: Asked) -> Document:
     if stages > 1:
         sheet.put(("plan", "pipeline_parallel"), stages, PIPE)
     deepspeed.read_batch(sheet, replicas)
-    stage = deepspeed.read_sharding(sheet)
     precision = _precision(sheet)
+    stage = deepspeed.read_sharding(sheet, precision)
     sheet.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
     _recompute(sheet, tensor)
     _optimizer(sheet)
@@ -198,13 +198,15 @@ def _stack(sheet: Sheet, kind: str, stage: int, stages: int, precision: str) -> 
     """What the file changes of the stack `gpt-neox-deepspeed`.
 
     DeepSpeed reduces gradients beside the backward pass only without its pipeline engine, with ZeRO and
-    with `overlap_comm`.
+    with `overlap_comm`. Gradients that it accumulates in fp32 are reduced so, behind the backward pass.
     """
-    types = deepspeed.DTYPES
-    usual = "fp32" if sheet.flag("fp32_allreduce") else precision
-    overlap = stage > 0 and stages < 2 and sheet.flag("zero_optimization.overlap_comm", stage == 3)
+    whole = deepspeed.accumulates_in_fp32(sheet, stage, precision)
+    usual = "fp32" if whole or sheet.flag("fp32_allreduce") else precision
+    alone = stage > 0 and stages < 2 and not whole
+    overlap = alone and sheet.flag("zero_optimization.overlap_comm", stage == 3)
+    dtype = sheet.choice("communication_data_type", deepspeed.DTYPES, usual)
     gradients: dict[str, object] = {
-        "dtype": sheet.choice("communication_data_type", types, usual),
+        "dtype": "fp32" if whole else dtype,
         "bucket_elements": sheet.count("zero_optimization.reduce_bucket_size", BUCKET),
         "overlap": overlap,
         "overflow_checks": int(precision == "fp16"),
