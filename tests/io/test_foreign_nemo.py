@@ -187,7 +187,6 @@ def test_a_width_that_is_a_product_is_worked_out():
         (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 is without effect"),
         (LLAMA, "ffn_dropout: 0.0", "ffn_dropout: 0.1", "model.ffn_dropout: dropout inside"),
         (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and left out"),
-        (LLAMA, "llama2/llama_tokenizer", "words/tokenizer", "VOCABULARY 50257 IS ASSUMED"),
         (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after its ramp-up: 128"),
     ],
 )
@@ -244,3 +243,46 @@ def test_faults_of_all_sections_are_told_at_once_each_a_single_time():
     fields = [fault.field for fault in told(text, "nemo.yaml", None)]
 
     assert fields == ["trainer.precision", "model.num_layers", "model.optim.name"]
+
+
+UNNAMED = SMALL.split("\n", 1)[1] if SMALL.startswith("name:") else SMALL
+OTHER_MODELS = {  # a line in place of another of a small file → the key that is to blame
+    "name: megatron_mamba": "name",
+    "name: megatron_griffin": "name",
+    "name: megatron_hyena": "name",
+    "name: nemo_neva": "name",
+    "name: megatron_t5": "name",
+    "name: megatron_bert": "name",
+}
+OTHER_KEYS = {
+    "mm_cfg: {llm: {freeze: true}}": "model.mm_cfg",
+    "hyena: {filter_order: 64}": "model.hyena",
+    "ngroups_mamba: 8": "model.ngroups_mamba",
+    "target: nemo.collections.multimodal.models.neva_model.MegatronNevaModel": "model.target",
+    "target: nemo.collections.nlp.models.megatron_bert_model.MegatronBertModel": "model.target",
+}
+
+
+def test_a_configuration_of_another_model_is_refused_by_its_name_or_its_keys():
+    for line, field in OTHER_MODELS.items():
+        faults = told(f"{line}\n{UNNAMED}", "nemo.yaml", None)
+
+        assert [(fault.field, fault.where) for fault in faults] == [(field, "nemo.yaml:1")], line
+    for line, field in OTHER_KEYS.items():
+        faults = told(SMALL.replace("\nmodel:\n", f"\nmodel:\n  {line}\n"), "nemo.yaml", None)
+
+        assert [fault.field for fault in faults] == [field], line
+
+
+def test_configurations_of_gpt_like_models_are_read():
+    for line in ("name: megatron_gpt", "name: megatron_llama", "name: my_mamba_like_name"):
+        assert told(f"{line}\n{UNNAMED}", "nemo.yaml", None) == (), line
+
+
+def test_a_tokenizer_that_is_not_known_needs_a_vocabulary():
+    text = LLAMA.replace("llama2/llama_tokenizer", "words/tokenizer")
+
+    (fault,) = told(text, "nemo.yaml", None)
+
+    assert (fault.field, fault.fault) == ("model.override_vocab_size", "is missing")
+    assert told(text, "nemo.yaml", None, model="llama-2-7b") == ()

@@ -12,6 +12,7 @@ from megatron_cases import (
     script_of,
     stack_of,
 )
+from megatron_cases import told as faults_of
 
 from flopcast.api import predict
 from flopcast.errors import SpecError
@@ -197,13 +198,44 @@ def test_the_vocabulary_is_given_or_follows_from_the_tokenizer(flags, vocabulary
     assert (model["vocabulary"], model["vocabulary_multiple"]) == (vocabulary, multiple)
 
 
-def test_a_vocabulary_that_cannot_be_known_is_assumed_loudly():
-    document = document_of("--tokenizer-type HuggingFaceTokenizer --tokenizer-model mine", vocab_size=None)
+def test_a_vocabulary_that_cannot_be_known_is_missed():
+    text = script_of("--tokenizer-type HuggingFaceTokenizer --tokenizer-model mine", vocab_size=None)
 
-    (loud,) = [text for text in document.data["assumptions"] if "IS ASSUMED" in text]
-    assert "VOCABULARY 50257" in loud
-    assert "HuggingFaceTokenizer mine" in loud
-    assert "--vocab-size" in loud
+    (problem,) = faults_of(text)
+
+    assert (problem.field, problem.fault) == ("--vocab-size", "is missing")
+    assert "HuggingFaceTokenizer mine" in problem.because
+
+
+def test_a_tokenizer_named_after_a_model_of_the_catalogue_has_its_vocabulary():
+    for path in ("EleutherAI/gpt-neox-20b", "/data/Qwen2.5-7B/tokenizer.json"):
+        flags = f"--tokenizer-type HuggingFaceTokenizer --tokenizer-model {path}"
+
+        vocabulary = document_of(flags, vocab_size=None).data["model"]["vocabulary"]
+
+        assert vocabulary == catalog.model("gpt-neox-20b" if "neox" in path else "qwen2.5-7b").vocabulary
+
+
+OTHER_PROGRAMS = {
+    "pretrain_bert.py": "encoder", "/workspace/megatron-lm/pretrain_t5.py": "decoder",
+    "pretrain_vision_classify.py": "vision", "pretrain_vision_dino.py": "vision",
+    "pretrain_vision_inpaint.py": "vision", "pretrain_vit.py": "vision", "pretrain_ict.py": "retrieval",
+    "pretrain_retro.py": "retrieved", "pretrain_mamba.py": "state-space", "pretrain_vlm.py": "vision",
+}  # fmt: skip
+
+
+def test_a_program_that_trains_another_model_is_refused_by_its_name():
+    for program, what in OTHER_PROGRAMS.items():
+        (problem,) = faults_of(script_of(launcher=f"torchrun --nproc_per_node 8 {program}"))
+
+        assert (problem.field, problem.value) == ("training program", program)
+        assert what in problem.because, program
+        assert "pretrain_gpt.py" in problem.fix
+
+
+def test_programs_of_decoders_are_read_whatever_their_name():
+    for program in ("pretrain_gpt.py", "pretrain_llama.py", "pretrain_gpt2.py", "train.py"):
+        assert faults_of(script_of(launcher=f"torchrun --nproc_per_node 8 {program}")) == (), program
 
 
 @pytest.mark.parametrize(

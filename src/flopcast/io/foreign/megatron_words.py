@@ -186,7 +186,9 @@ class Translation:
         read_model(draft)
         read_plan(draft, ranks)
         changes = switched(arguments, catalog.stack(base))
-        sheet.problems += [self._told(problem) for problem in arguments.problems]
+        named = "--vocab-size" if sheet.asked.model else ""  # the model of the command line has its own
+        problems = [problem for problem in arguments.problems if problem.field != named]
+        sheet.problems += [self._told(problem) for problem in problems]
         sheet.assumptions += [self._named(text) for text in arguments.assumptions]
         own = sheet.data.get("model")
         model = {} if sheet.asked.model else draft.data["model"]

@@ -16,10 +16,12 @@ NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
 import re
 from dataclasses import replace
 
+from flopcast.errors import Problem, SpecError
 from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.megatron_words import VALUES, Translation
 from flopcast.io.foreign.nemo_stack import APEX, CORE, stack_of
 from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.megatron.programs import BOTH, ENCODER, STATE, other_model
 from flopcast.io.yaml_text import Document
 
 PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
@@ -55,11 +57,18 @@ MISSED = (  # keys that faults and assumptions name where they are not given
     "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "global_batch_size",
     "hidden_dropout", "attention_dropout",
 )  # fmt: skip
+OTHER_KEYS = {  # a key of `model` → whose it is
+    "mm_cfg": "a language model with a vision encoder", "hyena": STATE, "ngroups_mamba": STATE,
+    "mamba_ssm_ngroups": STATE, "mamba_state_dim": STATE, "hybrid_override_pattern": STATE,
+    "hybrid_attention_ratio": STATE, "encoder": BOTH, "decoder": BOTH, "bert_binary_head": ENCODER,
+    "retro": "a decoder that reads retrieved text",
+}  # fmt: skip
 UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
 
 def read(document: Document, asked: Asked) -> Document:
     """The job of a configuration."""
+    _refuse_other_models(document)
     sheet = Sheet(_multiplied(document), keys_of("nemo"), asked)
     said = Translation(sheet)
     for key in NEEDED:
@@ -95,6 +104,38 @@ def read(document: Document, asked: Asked) -> Document:
     changes = said.read(_devices(sheet), "nemo")
     sheet.put(("stack",), stack_of(sheet, optimizer, changes))
     return sheet.made()
+
+
+def _refuse_other_models(document: Document) -> None:
+    """Check that a configuration is of a GPT-like model, by its name, its class and keys of other models.
+
+    Raises
+    ------
+    SpecError
+        It is of another model: its layers would be read as a GPT's.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    found = data.get("model")
+    model: dict[str, object] = found if isinstance(found, dict) else {}
+    name, target = str(data.get("name", "")), str(model.get("target", "")).rpartition(".")[2]
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", target)
+    signs: list[tuple[tuple[str, ...], str]] = [
+        (("model", key), what) for key, what in OTHER_KEYS.items() if model.get(key) not in (None, False, 0)
+    ]
+    if name.startswith(("megatron_", "nemo_")) and (trained := other_model(name)):
+        signs.append((("name",), trained))
+    if trained := other_model(words):
+        signs.append((("model", "target"), trained))
+    if signs:
+        path, what = signs[0]
+        because = f"it belongs to {what}, which is not modelled yet"
+        value = data.get("name") if path == ("name",) else model.get(path[-1])
+        allowed, fix = "a configuration of a GPT-like model", "describe the job in YAML"
+        where, key = document.where(path), ".".join(path)
+        shown = value if isinstance(value, (str, int)) else "a section"
+        raise SpecError(
+            [Problem(where=where, field=key, value=shown, allowed=allowed, because=because, fix=fix)]
+        )
 
 
 def _multiplied(document: Document) -> Document:

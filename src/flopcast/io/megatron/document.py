@@ -10,6 +10,7 @@ lines are those of the flags' values, so that a rule that the job breaks is told
 Defaults are Megatron-LM's own; those that decide how long a step takes are told as assumptions.
 """
 
+from collections.abc import Sequence
 from math import prod
 
 from flopcast.errors import Problem, SpecError
@@ -18,9 +19,11 @@ from flopcast.io.megatron.draft import Draft
 from flopcast.io.megatron.launch import training_command, world_size
 from flopcast.io.megatron.model import read_model
 from flopcast.io.megatron.plan import read_plan
+from flopcast.io.megatron.programs import other_model
 from flopcast.io.megatron.stack import stack_of
 from flopcast.io.shell.script import read_script
 from flopcast.io.shell.tokens import script_text
+from flopcast.io.shell.values import Word
 from flopcast.io.yaml_text import Document
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
@@ -60,6 +63,7 @@ def launch_document(text: str | bytes, name: str, devices: int | None = None) ->
     script = read_script(text if isinstance(text, str) else script_text(text, name), name)
     training = training_command(script)
     line = training.command.line
+    _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
     arguments = Arguments(name, training.arguments, line)
     if training.others:
         others = ", ".join(map(str, training.others))
@@ -80,6 +84,30 @@ def launch_document(text: str | bytes, name: str, devices: int | None = None) ->
         raise SpecError(sorted(arguments.problems, key=_line))
     draft.data["assumptions"] = [*arguments.assumptions, *script.notes]
     return Document(name, draft.data, draft.lines)
+
+
+def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
+    """Check that the program trains a GPT-like model.
+
+    Raises
+    ------
+    SpecError
+        It trains another: its flags would be read as those of a decoder.
+    """
+    for word in program:
+        if trained := other_model(word.text):
+            raise SpecError(
+                [
+                    Problem(
+                        where=where,
+                        field="training program",
+                        value=word.text,
+                        allowed="a program that trains a GPT-like model: pretrain_gpt.py",
+                        because=f"it trains {trained}, which is not modelled yet",
+                        fix="write pretrain_gpt.py to predict a decoder of the same blocks",
+                    )
+                ]
+            )
 
 
 def ranks_of(document: Document) -> int:

@@ -90,6 +90,8 @@ REFUSED: Mapping[str, str] = {  # flag → what it asks for; values that ask for
     "--heterogeneous-layers-config-path": "layers of unequal shape",
     "--heterogeneous-layers-config-encoded-json": "layers of unequal shape",
     "--decoder-num-layers": "an encoder and a decoder",
+    "--decoder-seq-length": "an encoder and a decoder",
+    "--vision-pretraining": "a vision model",
     "--retro-add-retriever": "retrieval",
     "--cpu-offloading": "offload of activations",
     "--fine-grained-activation-offloading": "offload of activations",
@@ -186,7 +188,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     --contigious-checkpointing --cp --cuda-graph-scope --cuda-graph-warmup-steps
     --data-args-path --data-cache-path --data-impl --data-parallel-random-init --data-path
     --dataloader-type --ddp-pad-buckets-for-high-nccl-busbw
-    --decoder-seq-length --decoupled-lr --decoupled-min-lr
+    --decoupled-lr --decoupled-min-lr
     --decrease-batch-size-if-needed --deepscale --deepscale_config --deepspeed-activation-checkpointing
     --deepspeed_config --deepspeed_mpi
     --disable-gloo-process-groups --disable-msc --disable-straggler-on-startup
@@ -272,7 +274,6 @@ TOKENIZER_NAMES: Mapping[str, tuple[int, str]] = {  # a part of the name of a to
     "mistral-7b-v0.1": (32000, "vocab_size of Mistral 7B's configuration"),
     "gpt2": (50257, "vocab_size of GPT-2's configuration"),
 }
-ASSUMED_VOCABULARY = 50257
 
 
 def is_silent(flag: str) -> bool:

@@ -5,8 +5,9 @@ Elsewhere: layers that differ (kinds.py), experts (experts.py), latents (latent.
 Defaults are Megatron-LM's, core v0.12.
 """
 
+from flopcast.io import catalog
 from flopcast.io.megatron.draft import Draft
-from flopcast.io.megatron.flags import ASSUMED_VOCABULARY, TOKENIZER_NAMES, VOCABULARIES
+from flopcast.io.megatron.flags import TOKENIZER_NAMES, VOCABULARIES
 from flopcast.io.megatron.kinds import read_kinds
 from flopcast.io.megatron.latent import MLA, read_further_predictions, read_latents
 from flopcast.io.yaml_text import Path
@@ -155,9 +156,10 @@ def _vocabulary(draft: Draft) -> None:
 
 
 def _tokens(draft: Draft) -> tuple[int, str]:
-    """The vocabulary of a tokenizer that is known by type or name; else an assumption, told loudly.
+    """The vocabulary of a tokenizer that is known by its type, by its name or by its model's name.
 
-    GPT-2's tokenizer is what pretrain_gpt.py takes where no other is named.
+    GPT-2's tokenizer is what pretrain_gpt.py takes where no other is named. A tokenizer that is not known
+    is an error: tables of 32,000 and of 256,000 tokens differ by a whole small model.
     """
     args = draft.arguments
     path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
@@ -168,16 +170,22 @@ def _tokens(draft: Draft) -> tuple[int, str]:
         flag = path
         own = args.text(path).lower()
         known = next((found for part, found in TOKENIZER_NAMES.items() if part in own), None)
+        known = known or _of_a_model(args.text(path))
     if known:
         args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
         return known[0], flag
-    said = f"the tokenizer {kind} {args.text(path)}".rstrip()
-    args.assume(
-        f"VOCABULARY {ASSUMED_VOCABULARY} IS ASSUMED, GPT-2's: {said} is not read; "
-        "give model.vocabulary=N or --vocab-size",
-        "--tokenizer-type",
-    )
-    return ASSUMED_VOCABULARY, "--tokenizer-type"
+    said = f"{kind} {args.text(path)}".strip()
+    because = f"the number of tokens decides the size of both tables, and the tokenizer {said} is not read"
+    args.fault("--vocab-size", None, "a whole number", because, "add --vocab-size N", "is missing")
+    return 1, "--vocab-size"
+
+
+def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
+    """The vocabulary of the catalogue's model that a part of a tokenizer's path names."""
+    for part in tokenizer.replace("\\", "/").split("/")[::-1]:
+        if found := catalog.known("models", part):
+            return catalog.model(found).vocabulary, f"that of the model {found}, which the tokenizer names"
+    return None
 
 
 def _sequence(draft: Draft, block: Path) -> None:

@@ -1,0 +1,39 @@
+"""Programs of Megatron-LM, and configurations of NeMo, that train no decoder of attention layers.
+
+Answers: does this program train a GPT-like model; if not, what does it train?
+Elsewhere: which command of a script trains (launch.py), NeMo's keys (foreign/nemo.py).
+
+Names of programs are those of NVIDIA/Megatron-LM and microsoft/Megatron-DeepSpeed (pretrain_bert.py,
+pretrain_vision_classify.py …), names of configurations those of NVIDIA/NeMo 1.x (`name: megatron_mamba` in
+examples/nlp/language_modeling/conf, `name: nemo_neva` in examples/multimodal).
+"""
+
+import re
+from collections.abc import Mapping
+
+ENCODER = "an encoder, whose attention is not causal"
+BOTH = "an encoder and a decoder"
+VISION = "a vision model"
+STATE = "state-space or recurrent layers"
+OTHER_MODELS: Mapping[str, str] = {  # a part of a name → what is trained
+    "bert": ENCODER, "vit": VISION, "vision": VISION, "dino": VISION, "clip": VISION, "imagen": VISION,
+    "t5": BOTH, "bart": BOTH, "ul2": BOTH, "nmt": BOTH, "ict": "two encoders for retrieval",
+    "biencoder": "two encoders for retrieval", "realm": "two encoders for retrieval",
+    "retro": "a decoder that reads retrieved text", "mamba": STATE, "hybrid": STATE, "hyena": STATE,
+    "griffin": STATE, "recurrentgemma": STATE, "neva": "a language model with a vision encoder",
+    "vlm": "a language model with a vision encoder", "mimo": "a language model with other encoders",
+    "llava": "a language model with a vision encoder",
+}  # fmt: skip
+
+
+def other_model(name: str) -> str:
+    """Return what a program or configuration of this name trains, "" where that is a GPT-like model.
+
+    Examples
+    --------
+    >>> [other_model(name) for name in ("/megatron/pretrain_bert.py", "megatron_hyena", "pretrain_gpt.py")]
+    ['an encoder, whose attention is not causal', 'state-space or recurrent layers', '']
+    """
+    last = name.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".py")
+    parts = re.split(r"[_\-.]", last)
+    return next((OTHER_MODELS[part] for part in parts if part in OTHER_MODELS), "")
