@@ -8,6 +8,7 @@ from hf_cases import faults, imported, notes_of, published
 from flopcast.errors import SpecError
 from flopcast.io.hugging_face.config import model_from_config
 from flopcast.io.hugging_face.families import FAMILIES
+from flopcast.io.hugging_face.known import ELSEWHERE
 from flopcast.io.yaml_text import read_yaml
 
 
@@ -104,16 +105,32 @@ def test_an_architecture_that_is_not_built_is_refused_with_its_reason(name):
 
 @pytest.mark.parametrize(
     ("name", "fix"),
-    [
-        ("lama", "did you mean llama?"),
-        ("qwen4", "did you mean qwen"),
-        ("zzzzzz", "describe the model by hand"),
-    ],
+    [("lama", "did you mean llama?"), ("qwen4", "did you mean qwen"), ("zzzzzz", "trace its code")],
 )
 def test_an_unknown_family_is_refused_with_the_nearest(name, fix):
     (problem,) = faults({"model_type": name})
 
     assert fix in problem.fix
+
+
+TRACE = "flopcast import hf-model config.json --trace -o model.yaml"
+
+
+def test_every_refusal_of_a_model_names_the_command_that_traces_it():
+    llama = {"model_type": "llama", "num_attention_heads": 32}
+    refused = {name: {"model_type": name} for name in (*ELSEWHERE, "zzzzzz", "lama")}
+    refused |= {
+        "experts of a dense family": llama | {"num_experts": 8},
+        "latents of a dense family": llama | {"kv_lora_rank": 64},
+        "layers of another kind": llama | {"layer_types": ["linear_attention"] * 32},
+        "a value that makes another architecture": {"model_type": "phi", "qk_layernorm": True},
+    }
+
+    fixes = {name: [each.fix for each in faults(config)] for name, config in refused.items()}
+
+    assert [name for name, told in fixes.items() if not any(TRACE in fix for fix in told)] == []
+    for name in ("t5", "bert"):
+        assert fixes[name][0].startswith("choose a decoder")
 
 
 BROKEN = {  # changes of Llama-2 7B → field, what would pass, why

@@ -14,6 +14,7 @@ import flopcast
 from flopcast.errors import SpecError
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import read_yaml
+from flopcast.search.space import Space
 from flopcast.spec.model import Model
 
 HERE = Path(__file__).parent
@@ -25,15 +26,18 @@ def traced(name):
     return build(Model, document, document.data)
 
 
-def report(model, plan="dp=8 mbs=1 gbs=16 zero=1", length=1024):
-    job = make_job(
+def job_of_trace(model, plan="dp=8 mbs=1 gbs=16 zero=1", length=1024):
+    return make_job(
         model=model.model_dump(mode="json"),
         cluster="dgx-h100:1",
         plan=plan,
         stack="megatron-core",
         batch={"sequence_length": length},
     )
-    return flopcast.predict(job)
+
+
+def report(model, plan="dp=8 mbs=1 gbs=16 zero=1", length=1024):
+    return flopcast.predict(job_of_trace(model, plan, length))
 
 
 @pytest.mark.parametrize("name", NATIVE)
@@ -80,6 +84,20 @@ def test_stages_of_a_pipeline_share_a_traced_model():
 def test_a_traced_block_is_not_cut(degree):
     with pytest.raises(SpecError, match="tells neither heads nor columns"):
         report(traced("llama-3-8b"), f"{degree} mbs=1 gbs=16")
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "gpt2", "olmoe-1b-7b"])
+def test_a_traced_model_is_searched_and_its_best_plan_predicts_the_same(name):
+    job = job_of_trace(traced(name))
+    space = Space(gbs=64, mbs="1,2", zero=1, recompute="none", vpp=1)
+
+    found = flopcast.search_plans(job, space)
+
+    assert found.possible > 2
+    best = (found.plans or found.nearest)[0].played
+    alone = flopcast.predict(job.model_copy(update={"plan": best.plan}))
+    assert alone.step_time_s == pytest.approx(best.step_time_s, rel=1e-9)
+    assert best.plan.tensor_parallel == 1
 
 
 def test_recompute_of_attention_runs_the_traced_kernel_again():

@@ -19,7 +19,12 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io.hugging_face.families import FAMILIES, Family, Given
 from flopcast.io.hugging_face.known import ELSEWHERE, LEFT_OUT, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
-from flopcast.io.hugging_face.refusals import headless, refuse_other_heads, refuse_what_is_not_built
+from flopcast.io.hugging_face.refusals import (
+    by_tracing,
+    headless,
+    refuse_other_heads,
+    refuse_what_is_not_built,
+)
 from flopcast.io.hugging_face.windows import runs
 from flopcast.io.unknown_keys import judged
 from flopcast.io.yaml_text import Document
@@ -190,7 +195,8 @@ def _family(reader: Reader) -> str:
     path, value = reader.values.get(key, ((key,), None))
     near = difflib.get_close_matches(asked, FAMILIES, n=1, cutoff=0.5) if asked else []
     because = ELSEWHERE.get(name, "no such family is known" if value else "a config names its family")
-    fix = f"did you mean {near[0]}?" if near and name not in ELSEWHERE else "describe the model by hand"
+    likely = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
+    fix = likely + by_tracing(reader.document, name)
     allowed = ", ".join(sorted(FAMILIES))
     raise SpecError([_fault(reader.document, path, key, value, allowed, because, fix)])
 
@@ -237,7 +243,7 @@ def _check_musts(reader: Reader, family: Family, found: Architecture) -> None:
         wanted = getattr(found, must.same_as) if must.same_as else must.wanted
         if reader.raw(must.key) not in (None, wanted):
             allowed = json.dumps(wanted)
-            reader.fault(must.key, allowed, must.because, "describe the model by hand")
+            reader.fault(must.key, allowed, must.because, by_tracing(reader.document))
     for key in ("torch_dtype", "dtype"):
         if reader.raw(key) not in (None, *DTYPES):
             allowed = ", ".join(DTYPES)
@@ -266,7 +272,7 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
             key, reader.values[key][1], program=name, weighty=(), others=others, least_fraction=0.75
         )
         if found.because:
-            fix = f"did you mean {found.near}?" if found.near else "describe the model by hand"
+            fix = f"did you mean {found.near}?" if found.near else by_tracing(reader.document)
             reader.fault(key, f"a key of {name}", found.because, fix, "is not known")
             continue
         hint = f": did you mean {found.near}?" if found.near else ""

@@ -37,6 +37,7 @@ _REASONS = {
     ),
 }  # fmt: skip
 ELSEWHERE = {name: because for because, names in _REASONS.items() for name in names}
+NO_DECODER = tuple(name for name, because in ELSEWHERE.items() if because.startswith("encoder"))
 OTHERWISE = {  # a key that is true → why a dense decoder has it false
     "is_encoder_decoder": ELSEWHERE["t5"],
     "add_cross_attention": "cross-attention is not built yet: it reads the output of an encoder",

@@ -13,7 +13,7 @@ import re
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.hugging_face.families import FAMILIES
-from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, OTHERWISE
+from flopcast.io.hugging_face.known import ELSEWHERE, EXPERTS, LATENT, NO_DECODER, OTHERWISE
 from flopcast.io.hugging_face.reader import Reader
 from flopcast.io.hugging_face.windows import FULL, LOCAL
 from flopcast.io.yaml_text import Document
@@ -56,6 +56,23 @@ def headless(data: dict[str, object]) -> str:
     return name if name.endswith("Model") and not name.endswith("LMHeadModel") else ""
 
 
+def by_tracing(document: Document, name: str = "") -> str:
+    """Return the way out of a refusal: the command that traces the code that transformers has.
+
+    Parameters
+    ----------
+    document : Document
+        The config.
+    name : str
+        The refused family, where the family is what is refused: a model without a decoder alone cannot be
+        traced either.
+    """
+    command = f"`flopcast import hf-model {document.name} --trace -o model.yaml`"
+    if name in NO_DECODER:
+        return f"choose a decoder: those that are not listed can be traced with {command}"
+    return f"trace its code with {command} (needs torch and transformers), then use --model model.yaml"
+
+
 def _class(data: dict[str, object]) -> str:
     """The first class that `architectures` names, "" where it names none."""
     listed = data.get("architectures")
@@ -90,7 +107,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
                 value=reader.raw(key),
                 allowed=f"a dense {name}",
                 because=because,
-                fix="describe the model by hand",
+                fix=by_tracing(reader.document),
             )
             for key, because in found
         )
