@@ -50,9 +50,9 @@ def test_replicas_sum_their_gradients_and_those_that_share_states_hand_parameter
 
     programs = programs_of(MODELS[name], plan)
 
-    # arXiv:1910.02054, section 7.1: an all-reduce sends twice what it sums; this stack sums in 32 bits,
-    # and gathers what was updated in 16
-    volume_bytes = (2 * FP32 + (BF16 if zero else 0)) * held(programs)
+    # arXiv:1910.02054, section 7.1: an all-reduce sends twice what it sums. This stack sums in 32 bits.
+    # With shared states it scatters the sums once, and gathers what was updated in 16 bits.
+    volume_bytes = (FP32 + BF16 if zero else 2 * FP32) * held(programs)
     sent = sent_bytes(programs, ("dp", "dp_shard"), ranks)
     assert sent == pytest.approx(volume_bytes * (ranks - 1) / ranks, rel=1e-9)
 

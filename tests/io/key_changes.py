@@ -32,6 +32,8 @@ bf16.enabled false
 @ zero3_bf16.json gpus=8 bf16=null bfloat16.enabled=true
 bfloat16.enabled false
 @ zero3_bf16.json gpus=8 zero_optimization.stage=1
+zero_optimization.use_multi_rank_bucket_allreduce false
+@ zero3_bf16.json gpus=8 zero_optimization.stage=1 zero_optimization.use_multi_rank_bucket_allreduce=false
 zero_optimization.reduce_scatter false
 data_types.grad_accum_dtype fp32
 """,

@@ -94,8 +94,7 @@ GPT_345M = {
     "positions": "1024",
 }
 LLAMA = {"dropout": 0.0, "bias": False, "tied": False, "positions": "rope 1.0", "stack": "megatron-core"}
-SHARDED = {"gradients": {"collective": "reduce_scatter"}}
-OVERLAPPED = {"gradients": {"collective": "reduce_scatter", "overlap": True}}
+OVERLAPPED = {"gradients": {"overlap": True}}
 IN_16_BITS = {"gradients": {"dtype": "fp16", "accumulate_passes": 1}}
 FUSED = ["fused_softmax", "fused_layernorm", "bias_gelu", "bias_dropout_add", "epilogue_bias"]
 UNDER_DEEPSPEED = {"rewrites": [*FUSED, "unfused_rope"]}
@@ -163,7 +162,6 @@ EXPECTED = {
         kv_heads=8,
         vocabulary=32000,
         sequence_length=4096,
-        changes=SHARDED,
     ),
     "llama3_8b_fp8.sh": Expected(
         **LLAMA,
@@ -225,7 +223,6 @@ EXPECTED = {
         shape=(40, 5120, 13824, 40),
         vocabulary=32000,
         sequence_length=4096,
-        changes=SHARDED,
     ),
     "nemotron_15b.sh": Expected(
         **LLAMA | {"positions": "rope 0.5"},
@@ -235,9 +232,7 @@ EXPECTED = {
         kv_heads=8,
         vocabulary=256000,
         sequence_length=4096,
-        changes={
-            "gradients": {"collective": "reduce_scatter", "overlap": True, "bucket_elements": 48000000}
-        },
+        changes=OVERLAPPED,
     ),
     "mpirun_20b.sh": Expected(
         ranks=64,
@@ -279,7 +274,11 @@ EXPECTED = {
         changes={
             "attention_kernel": "materialised",
             "rewrites": ["fused_softmax", "fused_layernorm", "bias_gelu", "epilogue_bias"],
-            "gradients": {"accumulate_passes": 1, "bucket_elements": 100000000},
+            "gradients": {
+                "accumulate_passes": 1,
+                "bucket_elements": 100000000,
+                "bucket_elements_per_rank": 0,
+            },
         },
     ),
     "legacy_models_3b.sh": Expected(

@@ -5,6 +5,7 @@ import json
 import pytest
 from foreign_cases import data_of, told
 
+from flopcast.io import catalog
 from flopcast.io.foreign.keys import keys_of
 
 SMALL = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
@@ -91,10 +92,11 @@ def test_auto_is_resolved_aloud_with_the_line_of_each():
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_reductions_overlap_by_themselves_in_the_third_stage_alone(stage):
-    gradients = stack_of(small(zero_optimization={"stage": stage}))["gradients"]
+    changes = stack_of(small(zero_optimization={"stage": stage}))["gradients"]
 
-    assert gradients["overlap"] is (stage == 3)
-    assert gradients.get("collective") == ("all_reduce" if stage == 0 else None)
+    gradients = catalog.stack("deepspeed-zero").gradients.model_copy(update=changes)
+    assert gradients.overlaps(stage) is (stage == 3)
+    assert gradients.scatters(stage) is (stage == 3)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_reductions_overlap_by_themselves_in_the_third_stage_alone(stage):
     [
         (zero(overlap_comm=False), "gradients", "overlap", False),
         (zero(reduce_bucket_size=2e8), "gradients", "bucket_elements", 200_000_000),
-        (zero(reduce_scatter=False), "gradients", "collective", "all_reduce"),
+        (zero(use_multi_rank_bucket_allreduce=False), "gradients", "collective", "reduce_scatter"),
         (zero(stage3_prefetch_bucket_size=0), "sharding", "prefetch_units", 0),
         (small(communication_data_type="fp32"), "gradients", "dtype", "fp32"),
         (small(bf16=None, fp16={"enabled": True}), "gradients", "dtype", "fp16"),

@@ -4,6 +4,7 @@ import pytest
 from foreign_cases import FOREIGN, data_of, job_in, replaced, told
 
 from flopcast.io import catalog
+from flopcast.spec.data_parallel import Gradients
 
 NEMO = FOREIGN / "nemo"
 GPT = (NEMO / "gpt3_175b.yaml").read_text(encoding="utf-8")
@@ -103,7 +104,9 @@ def test_gradients_of_megatron_cores_optimizer_have_defaults_of_their_own(old, n
 
 def test_many_replicas_share_larger_buckets_of_megatron_core():
     """distributed_data_parallel.py: 40 million parameters, or a million for each replica."""
-    assert read(LLAMA, devices=16 * 64)["stack"]["gradients"]["bucket_elements"] == 64_000_000
+    gradients = Gradients(**read(LLAMA, devices=16 * 64)["stack"]["gradients"])
+
+    assert gradients.smallest_bucket(64) == 64_000_000
 
 
 def test_a_bucket_of_apex_is_told_to_be_without_effect_under_megatron_core():

@@ -529,15 +529,12 @@ def test_switches_become_changes_of_the_stack(flags, changes):
     assert {key: value for key, value in stack.items() if key != "base"} == changes
 
 
-def test_buckets_grow_with_the_replicas_once_they_are_many():
-    """max(40 million, 1 million · dp) elements: Megatron-Core's default."""
-    few, many = (
-        document_of("--overlap-grad-reduce", 16),
-        document_of("--overlap-grad-reduce", 64, global_batch_size="128"),
-    )
+def test_a_bucket_of_a_given_size_does_not_grow_with_the_replicas():
+    """distributed_data_parallel.py: only the default of bucket_size depends on the number of ranks."""
+    changes = stack_of("--overlap-grad-reduce --ddp-bucket-size 5000000")["gradients"]
 
-    assert "bucket_elements" not in few.data["stack"]["gradients"]
-    assert many.data["stack"]["gradients"]["bucket_elements"] == 64_000_000
+    gradients = catalog.stack("megatron-core").gradients.model_copy(update=changes)
+    assert gradients.smallest_bucket(512) == 5_000_000
 
 
 @pytest.mark.parametrize(

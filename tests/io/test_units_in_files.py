@@ -7,9 +7,10 @@ from flopcast.errors import SpecError
 from flopcast.io.validate import build
 from flopcast.io.yaml_text import read_yaml
 from flopcast.spec.cluster import Device, Host, Jitter, Tier
+from flopcast.spec.data_parallel import Gradients
 from flopcast.spec.operations import Draw, Facility, Power
 from flopcast.spec.site import SiteFactor
-from flopcast.spec.stack import Derate, Gradients, HostCost, Memory, Optimizer, Pipeline
+from flopcast.spec.stack import Derate, HostCost, Memory, Optimizer, Pipeline
 from flopcast.units import units_of
 
 DEVICE = """\

@@ -4,7 +4,7 @@ import pytest
 from memory_cases import BLOCKS, GPT, HIDDEN, VOCABULARY, Kept, stack_with
 
 from flopcast.memory.sharded import built_whole
-from flopcast.spec.stack import Sharding
+from flopcast.spec.data_parallel import Sharding
 
 BLOCK_PARAMETERS = 12 * HIDDEN**2 + 13 * HIDDEN
 TABLE = VOCABULARY * HIDDEN

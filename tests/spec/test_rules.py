@@ -325,14 +325,6 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         True,
         "false with sequence_parallel",
     ),
-    (
-        "stack.gradients.collective",
-        "a replica that updates all parameters needs the whole sum of their gradients",
-    ): (
-        parts(stack={"base": "megatron-2022", "gradients": {"collective": "reduce_scatter"}}, zero=0),
-        "reduce_scatter",
-        "all_reduce with zero: 0",
-    ),
     ("cluster.groups", "more than one rank class is not built yet"): (
         parts(cluster={"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, data_parallel=16),
         "2 groups",
@@ -826,8 +818,8 @@ def test_the_advised_pipeline_leaves_no_stage_empty():
     assert told.fix == "set pipeline_parallel to 25"  # two modules a stage, the last but one stage apart
 
 
-@pytest.mark.parametrize("plan", [{"zero": 1}, {"data_parallel": 1, "tensor_parallel": 8}], ids=str)
-def test_gradients_may_be_scattered_over_replicas_that_update_their_share_or_over_one(plan):
+@pytest.mark.parametrize("plan", [{}, {"zero": 1}, {"data_parallel": 1, "tensor_parallel": 8}], ids=str)
+def test_a_stack_that_scatters_gradients_of_sharded_states_takes_plans_without_them(plan):
     scattered = {"base": "megatron-2022", "gradients": {"collective": "reduce_scatter"}}
 
     assert faults(parts(stack=scattered, **plan)) == ()

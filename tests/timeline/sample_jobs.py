@@ -22,7 +22,7 @@ WIDE = {  # large gradients: a chunk's reduction lasts longer than its backward
 }
 PARTS = {
     "one device a replica": {"plan": "dp=8 mbs=1 gbs=16 precision=fp16"},
-    "one micro-batch": {"plan": "dp=4 tp=2 mbs=2 gbs=8 zero=1 precision=fp16", "stack": "megatron-2021"},
+    "one micro-batch": {"plan": "dp=4 tp=2 mbs=2 gbs=8 zero=1 precision=fp16", "stack": "megatron-2022"},
     "batched": {"cluster": "dgx-a100:4", "plan": "tp=8 pp=4 sp gbs=16 recompute=selective precision=fp16"},
     "batched, interleaved": {"cluster": "dgx-a100:4", "plan": "tp=8 pp=4 vpp=2 gbs=16 precision=fp16"},
     "sequential": {

@@ -144,13 +144,13 @@ def test_update_tasks_reduction_and_agreement_follow_each_other():
 
     timeline = run_step(priced)
 
-    # 0.2 G parameters go in ceil(203.6 M / 40 M) = 6 buckets; two micro-batches of eight blocks
+    # all gradients go in one message; two micro-batches of eight blocks
     assert timeline.update_s.tolist() == [10.0]
     assert timeline.start_s.min() == pytest.approx(10.0)
     assert timeline.reduce_start_s.tolist() == pytest.approx([10.0 + 2 * 8 * 3.0])
-    assert timeline.reduce_s.tolist() == pytest.approx([6 * 5.0])
+    assert timeline.reduce_s.tolist() == pytest.approx([5.0])
     assert timeline.synchronise_s == pytest.approx(0.5)
-    assert timeline.step_time_s == pytest.approx(10.0 + 48.0 + 30.0 + 0.5)
+    assert timeline.step_time_s == pytest.approx(10.0 + 48.0 + 5.0 + 0.5)
 
 
 def test_the_first_micro_batch_adds_to_no_gradient():

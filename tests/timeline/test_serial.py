@@ -13,7 +13,8 @@ ENDS = {
     ("optimizer.unscale", "step"): UNSCALE_S,
     ("gradients.reduce", "step"): REDUCE_S,
 }
-SMALL_BUCKETS = {"base": "megatron-2022", "gradients": {"bucket_elements": 1_000_000}}
+BUCKETS = {"bucket_elements": 1_000_000, "single_bucket_after_backward": False}
+SMALL_BUCKETS = {"base": "megatron-2022", "gradients": BUCKETS}
 
 
 def test_items_of_an_end_follow_each_other_on_every_stage():

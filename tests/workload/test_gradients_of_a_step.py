@@ -23,7 +23,7 @@ from workload_cases import (
 from flopcast.dtypes import constant
 from flopcast.errors import FlopcastError
 from flopcast.layers.base import replicated
-from flopcast.spec.stack import Gradients
+from flopcast.spec.data_parallel import Gradients
 from flopcast.workload.gradients import micro_batch_items, reduce_items, synchronise_items, update_items
 from flopcast.workload.program import POSITIONS, WHEN
 
@@ -67,7 +67,8 @@ def test_the_reduction_carries_every_gradient_once(dtype, element_bytes, precisi
 @settings(max_examples=40, deadline=None)
 @given(parameters=st.floats(1.0, 5e9), bucket=st.integers(1_000, 2_000_000_000))
 def test_buckets_are_equal_no_fuller_than_allowed_and_no_more_than_needed(parameters, bucket):
-    stack = stack_with(MEGATRON, gradients={"bucket_elements": bucket})
+    buckets = {"bucket_elements": bucket, "single_bucket_after_backward": False}
+    stack = stack_with(MEGATRON, gradients=buckets)
 
     items = reduce_items(stack, plans_of("dp=4"), constant(parameters), constant(0), constant(0))
 
@@ -77,6 +78,48 @@ def test_buckets_are_equal_no_fuller_than_allowed_and_no_more_than_needed(parame
     assert bucket_bytes / 4 <= bucket * (1 + 1e-12)
     assert (count - 1) * bucket < parameters
     assert count * bucket_bytes == pytest.approx(4 * parameters, rel=1e-12)
+
+
+def test_megatron_core_reduces_in_one_message_what_it_does_not_overlap():
+    """distributed_data_parallel.py: bucket_size is None without overlap_grad_reduce."""
+    bucketed = {"bucket_elements": 1000, "single_bucket_after_backward": True}
+    plans = plans_of("dp=4 zero=1")
+    for overlap, sent in ((False, 1.0), (True, 5.0)):
+        stack = stack_with(
+            MEGATRON, gradients=bucketed | {"overlap": overlap, "overlap_with_tensor": False}
+        )
+
+        (gather,) = [i for i in update_items(stack, plans, constant(5000)) if "gather" in i.name]
+
+        assert at(gather.count) == sent, overlap
+    reduction = named(
+        reduce_items(
+            stack_with(MEGATRON, gradients=bucketed), plans, constant(5000), constant(0), constant(0)
+        ),
+        "gradients.reduce",
+    )
+    assert (at(reduction.count), at(reduction.work.message_bytes)) == (1.0, 5000 * 4)
+
+
+def test_the_zero_stage_and_the_stack_choose_the_collective():
+    """arXiv:1910.02054, sections 5 and 7: whole sums without shards, shards of the sum in ZeRO-3."""
+    chosen = {
+        (word, zero): {
+            item.work.collective
+            for item in block_of(realised(GPT, stack, f"dp=4 gbs=4 zero={zero}")).backward
+            if item.name == "gradients.reduce"
+        }
+        for word in ("all_reduce", "reduce_scatter")
+        for stack in [
+            stack_with(OVERLAPPED, gradients={"collective": word}, sharding={"zero_stages": (0, 1, 2, 3)})
+        ]
+        for zero in range(4)
+    }
+
+    scattered = {(word, zero) for (word, zero), sent in chosen.items() if sent == {"reduce_scatter"}}
+    summed = {(word, zero) for (word, zero), sent in chosen.items() if sent == {"all_reduce"}}
+    assert scattered == {("all_reduce", 3), *(("reduce_scatter", zero) for zero in (1, 2, 3))}
+    assert scattered | summed == chosen.keys()
 
 
 def test_an_overlapped_reduction_runs_under_the_last_micro_batch_alone():
@@ -331,6 +374,7 @@ def test_the_end_of_a_step_runs_in_this_order():
         "gradients.tied_embeddings",
         "gradients.scale_gradient",
         "gradients.reduce",
+        "gradients.reduce_across_groups",  # of shards, where there are several groups of them
         "gradients.overflow_check_0",
         "gradients.norm",
         "host.step",

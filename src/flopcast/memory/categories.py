@@ -41,6 +41,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.workload.gradients import updated_parameters
 from flopcast.workload.optimizer import main_gradient_bytes, optimizer_state_bytes
 from flopcast.workload.program import Programs
+from flopcast.workload.sharded import bucket_elements
 
 Category = Callable[[Programs], Floats]
 
@@ -162,7 +163,7 @@ def logits(programs: Programs) -> Floats:
 def gradient_buckets(programs: Programs) -> Floats:
     """Buckets that are copied while they are reduced."""
     stack = programs.stack
-    bucket = np.minimum(programs.trained_parameters, stack.gradients.bucket_elements)
+    bucket = np.minimum(programs.trained_parameters, bucket_elements(stack, programs.plans))
     return stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype]
 
 

@@ -1,4 +1,4 @@
-"""The rules about a stack: what it may name, and what its way to reduce gradients asks of a plan.
+"""The rules about a stack: what it may name, and what its way to overlap asks of a plan.
 
 Answers: what must hold between a stack, a model and a plan, why, and which edit mends it?
 Elsewhere: the rules about all other nouns (rules.py), modules that recompute names (rules_recompute.py),
@@ -53,17 +53,5 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: "none without sequence_parallel",
         because="what is cut into chunks are the gathers and scatters of sequence parallelism",
         fix=lambda _: "set sequence_parallel to true, or stack.tensor_overlap to none",
-    ),
-    Rule(
-        field="stack.gradients.collective",
-        holds=lambda c: (
-            (c.plans.replicas == 1)
-            | (c.stack.gradients.collective != "reduce_scatter")
-            | (c.plans.structure.zero >= 1)
-        ),
-        value=lambda c: c.stack.gradients.collective,
-        allowed=lambda _: "all_reduce with zero: 0",
-        because="a replica that updates all parameters needs the whole sum of their gradients",
-        fix=lambda _: "set zero to 1, or stack.gradients.collective to all_reduce",
     ),
 )

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from flopcast.nouns import Noun
+from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.model import Source
 from flopcast.spec.plan_fields import RankOrder
@@ -40,106 +41,6 @@ class Pipeline(Noun):
     payload: Literal["full", "scattered"] = "full"
     sends_mask: bool = Field(default=False, description="a square 16-bit mask follows activations")
     host_s: float = Field(default=0.0, ge=0, description="host time of one blocking message")
-
-
-class Gradients(Noun):
-    """What happens to gradients between the last backward and the update.
-
-    Attributes
-    ----------
-    dtype : str
-        Of the buffers that are reduced: their bytes on the wire, and in memory for the whole step.
-    collective : str
-        "all_reduce" leaves the sum on every rank; "reduce_scatter" a shard each, for sharded states.
-    bucket_elements : int
-        Gradients that travel in one message: fewer, larger messages hide less but run nearer to peak.
-    copies : tuple of str
-        Passes over all gradients that flatten, scale or unflatten them: kinds of
-        `operators.memory_bound`.
-    accumulate_passes : int
-        Passes over a gradient that add it to those of earlier micro-batches; 0 where the GEMM does it.
-    bucket_elements_per_rank : int
-        Megatron-Core makes buckets at least this times the data-parallel degree, so that the share of each
-        rank stays large enough for the network.
-    overlap_with_tensor : bool
-        Whether `overlap` holds with tensor parallelism too. Not where all collectives then share the
-        stream of compute (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward.
-    overlap_gather : bool
-        Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) arrive layer by layer under the
-        next step's first forward, or all of them before it.
-    returns : str
-        How parameters come back that other ranks have updated (ZeRO-1, ZeRO-2): "gathers", as many as they
-        fill buckets, each rank giving its share; "broadcasts", one by each rank that updates anything, as
-        tensors are dealt out whole (InternEvo).
-    overflow_checks : int
-        How often fp16 gradients are searched for infinities; each also waits for every rank.
-    """
-
-    dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
-    collective: Literal["all_reduce", "reduce_scatter"] = "all_reduce"
-    overlap: bool = Field(default=False, description="under the last micro-batch's backward")
-    overlap_with_tensor: bool = Field(default=True, description="overlap, where tp is above 1 as well")
-    overlap_gather: bool = Field(default=False, description="parameters, under the next forward")
-    returns: Literal["gathers", "broadcasts"] = Field(
-        default="gathers", description="updated parameters, from the ranks that updated them"
-    )
-    bucket_elements: int = Field(default=40_000_000, gt=0)
-    bucket_elements_per_rank: int = Field(default=0, ge=0, description="least, times data_parallel")
-    copies: tuple[str, ...] = Field(default=(), description="memory-bound passes before and after")
-    accumulate_passes: int = Field(
-        default=1, ge=0, description="0: accumulated inside the weight-gradient GEMM"
-    )
-    overflow_checks: int = Field(default=1, ge=0, description="extra passes and syncs before the norm")
-
-
-class Sharding(Noun):
-    """How ZeRO-2, ZeRO-3 and FSDP cut gradients and parameters, and when these travel.
-
-    A *unit* is what is gathered at once: a block; embedding and head as `ends` says.
-
-    Attributes
-    ----------
-    zero_stages : tuple of int
-        Which of `plan.zero` this software has.
-    gathers : str
-        How often parameters of ZeRO-3 are gathered: in "every_pass" (freed behind the forward, gathered
-        again for the backward), in "every_micro_batch" (kept from the forward to its backward) or in
-        "every_step" (kept for all micro-batches).
-    reduces : str
-        Whether the gradients of ZeRO-2 and ZeRO-3 are reduced in "every_micro_batch", so that none but
-        shards stay, or in the "last_micro_batch", the whole gradients being kept until then.
-    holds_in_pipeline : bool
-        Whether a pipeline stage keeps parameters for all micro-batches and reduces in the last one,
-        whatever the two fields before say. PyTorch's stages do.
-    prefetch_units : int
-        Units gathered ahead of the one that computes; 0: each gather is waited for.
-    ends : str
-        "own_units": embedding and head are units of their own; "root": they are gathered together before
-        the forward and stay until the end of the backward, as what FSDP1 leaves to its root module.
-    keeps_last_unit : bool
-        Whether the last unit of a forward is not freed, because the backward begins with it.
-    keeps_low_precision : bool
-        Whether a 16-bit copy of the shard stays beside the fp32 one, which `optimizer.state_bytes` counts.
-    gradient_dtype : str
-        Of the shard of gradients that stays.
-    unit_copies : tuple of str
-        Passes over a gathered unit before it is used: kinds of `operators.memory_bound`.
-    built_whole : bool
-        Whether a rank's whole model stands on its device, in 16 bits, before parameters are sharded; no
-        step needs that much, but the run ends there if it does not fit. Models on meta devices avoid it.
-    """
-
-    zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0, 1, 2, 3)
-    gathers: Literal["every_pass", "every_micro_batch", "every_step"] = "every_pass"
-    reduces: Literal["every_micro_batch", "last_micro_batch"] = "every_micro_batch"
-    holds_in_pipeline: bool = Field(default=True, description="with stages: gathered once a step")
-    prefetch_units: Literal[0, 1] = 1
-    ends: Literal["own_units", "root"] = "own_units"
-    keeps_last_unit: bool = False
-    keeps_low_precision: bool = False
-    gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
-    unit_copies: tuple[str, ...] = Field(default=(), description="memory-bound passes over a unit")
-    built_whole: bool = Field(default=False, description="on the device, before parameters are sharded")
 
 
 class Contention(Noun):

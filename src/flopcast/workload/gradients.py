@@ -76,7 +76,7 @@ def micro_batch_items(
         work = MemoryBound(kind=kind, elements=kept, dtype=plans.structure.activations)
         item = _step_kernel("accumulate", work, "gradients", "backward", "not_first")
         items.append(replace(item, count=constant(gradients.accumulate_passes)))
-    if gradients.overlap or plans.structure.zero >= 2:
+    if gradients.overlaps(plans.structure.zero) or plans.structure.zero >= 2:
         held = owned + np.where(plans.pipeline_parallel > 1, tied, 0.0)
         experts = expert_elements(weights)
         by_axis = [("", "dp", held - experts)]
@@ -102,8 +102,9 @@ def hidden_reductions(stack: Stack, plans: Plans) -> Counts:
     [1.0, 0.0]
     """
     gradients = stack.gradients
-    if gradients.overlap_with_tensor or not gradients.overlap:
-        return np.full_like(plans.tensor_parallel, float(gradients.overlap))
+    overlaps = gradients.overlaps(plans.structure.zero)
+    if gradients.overlap_with_tensor or not overlaps:
+        return np.full_like(plans.tensor_parallel, float(overlaps))
     alone: Counts = np.where(plans.tensor_parallel > 1, 0.0, 1.0)
     return alone
 
@@ -118,7 +119,7 @@ def _beside(
     their own (ZeRO-3) travel in one message. A stack that overlaps nothing waits for it.
     """
     bucket = np.minimum(bucket_elements(stack, plans), at[1]) if plans.structure.zero < 3 else held
-    hidden = stack.gradients.overlap
+    hidden = stack.gradients.overlaps(plans.structure.zero)
     items = [
         Item(
             name=f"gradients.reduce{of[0]}{ending}",
@@ -173,7 +174,8 @@ def reduce_items(
     tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
     items.append(_message("tied_embeddings", tables))
     copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
-    if not (gradients.overlap and gradients.overlap_with_tensor) and plans.structure.zero < 2:
+    overlaps = gradients.overlaps(plans.structure.zero)
+    if not (overlaps and gradients.overlap_with_tensor) and plans.structure.zero < 2:
         exposed = 1.0 - hidden_reductions(stack, plans)
         items += [
             replace(item, count=item.count * exposed)
@@ -181,7 +183,7 @@ def reduce_items(
             if name not in AFTER_REDUCTION
         ]
         for name, axis, held in _by_axis(parameters, experts):
-            buckets, bucket = _buckets(stack, plans, held)
+            buckets, bucket = _buckets(stack, plans, held, overlaps)
             items += [
                 replace(_message(f"reduce{name}{ending}", message), count=buckets * exposed)
                 for ending, message in reductions(stack, plans, bucket, axis).items()
@@ -215,9 +217,13 @@ def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str,
     return [("", "dp", parameters - experts), ("_experts", "expert_dp", experts)]
 
 
-def _buckets(stack: Stack, plans: Plans, held: Counts) -> tuple[Counts, Counts]:
-    """How many equal buckets `held` elements fill, and the elements of each."""
-    buckets = np.ceil(held / bucket_elements(stack, plans))
+def _buckets(stack: Stack, plans: Plans, held: Counts, overlaps: bool) -> tuple[Counts, Counts]:
+    """How many equal buckets `held` elements fill, and the elements of each.
+
+    `overlaps`: whether the stack overlaps reductions of this plan's ZeRO stage.
+    """
+    most = bucket_elements(stack, plans, overlaps)
+    buckets = np.ceil(held / np.minimum(most, np.maximum(held, 1.0)))
     return buckets, held / np.maximum(buckets, 1.0)
 
 
@@ -279,6 +285,7 @@ def update_items(
         _over_gradients(stack, "scale_gradient", shard, "unscale", "optimizer"),
         _step_kernel("update", update, "optimizer"),
     ]
+    overlaps = stack.gradients.overlaps(plans.structure.zero)
     if plans.structure.zero in (1, 2) and not stack.gradients.overlap_gather:
         for (name, axis, held), of_them in zip(_by_axis(parameters, experts), narrow, strict=False):
             size = update_bytes(held, of_them, plans)
@@ -286,7 +293,7 @@ def update_items(
                 owners = _owners(plans, axis, held if tensors is None else tensors)
                 back: AbstractMessage = Broadcast(axis=f"{axis}_shard", message_bytes=held / owners * size)
             else:
-                owners, bucket = _buckets(stack, plans, held)
+                owners, bucket = _buckets(stack, plans, held, overlaps)
                 back = AllGather(axis=f"{axis}_shard", message_bytes=bucket * size)
             items.append(replace(_message(f"gather_parameters{name}", back), count=owners))
     return tuple(items)

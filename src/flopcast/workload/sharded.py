@@ -117,21 +117,27 @@ def gathers_run_ahead(plans: Plans) -> Counts:
     return np.asarray(interleaved.astype(np.float64))
 
 
-def bucket_elements(stack: Stack, plans: Plans) -> Counts:
-    """Elements of one bucket of gradients or gathered parameters, (plans, 1), before there are fewer."""
+def bucket_elements(stack: Stack, plans: Plans, overlapped: bool = True) -> Counts:
+    """Return the elements of one bucket of gradients or gathered parameters, (plans, 1).
+
+    There may be fewer elements than that. `overlapped` says whether the bucket travels beside compute:
+    some stacks put all that does not into one message, whose bucket is infinite.
+    """
     gradients = stack.gradients
-    return np.maximum(gradients.bucket_elements, gradients.bucket_elements_per_rank * plans.replicas)
+    if gradients.single_bucket_after_backward and not overlapped:
+        return np.full_like(plans.data_parallel, np.inf)
+    return np.maximum(gradients.bucket_elements, gradients.bucket_elements_per_rank * plans.data_parallel)
 
 
 def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[str, AbstractMessage]:
     """Messages that sum a bucket of gradients over `axis`, "dp" or "expert_dp", by the end of their name.
 
-    Scattered over the ranks that share one set of shards; where there are several sets, each shard is then
-    summed over those that hold it (HSDP). Without shards all ranks get the whole sum.
+    The ZeRO stage and the stack choose the collective. A reduce-scatter runs over the ranks that share one
+    set of shards; where there are several sets, each shard is then summed over those that hold it (HSDP).
+    An all-reduce gives every rank the whole sum.
     """
     size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
-    scattered = plans.structure.zero == 3 or stack.gradients.collective == "reduce_scatter"
-    if not scattered:
+    if not stack.gradients.scatters(plans.structure.zero):
         return {"": AllReduce(axis=axis, message_bytes=size_bytes)}
     shards = plans.expert_state_shards if axis == "expert_dp" else plans.state_shards
     return {

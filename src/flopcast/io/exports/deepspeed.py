@@ -111,9 +111,9 @@ def _sharding(job: Job) -> dict[str, object]:
     plan, gradients = job.plan, job.stack.gradients
     sharding: dict[str, object] = {
         "stage": plan.zero,
-        "overlap_comm": gradients.overlap,
-        "reduce_scatter": gradients.collective == "reduce_scatter",
-        "reduce_bucket_size": gradients.bucket_elements,
+        "overlap_comm": gradients.overlaps(plan.zero),
+        "use_multi_rank_bucket_allreduce": gradients.collective == "all_reduce",
+        "reduce_bucket_size": gradients.smallest_bucket(plan.data_parallel),
     }
     if plan.zero == 3 and job.stack.sharding.prefetch_units == 0:
         sharding["stage3_prefetch_bucket_size"] = 0

@@ -28,6 +28,7 @@ from flopcast.io.foreign.megatron_words import OFF, ON, TYPES, VALUES
 from flopcast.io.foreign.sheet import Asked
 from flopcast.io.megatron.kinds import FREQUENCY, SKIPPED, WINDOW, layers_of
 from flopcast.io.megatron.plan import MODULES_FLAG
+from flopcast.io.megatron.stack import DEFAULT_BUCKET
 from flopcast.io.yaml_text import Document
 from flopcast.layers.attention import Attention
 from flopcast.spec.job import Job
@@ -137,7 +138,7 @@ def _overrides(job: Job) -> Overrides:
     for field, value in (fields | _direct(job)).items():
         sections[SECTION_OF.get(field, "model")][field] = value
     sections["optimizer"]["use_distributed_optimizer"] = fields["use_distributed_optimizer"]
-    sections["ddp"]["bucket_size"] = job.stack.gradients.bucket_elements
+    sections["ddp"]["bucket_size"] = _bucket(job)
     sections["ddp"]["check_for_nan_in_grad"] = job.stack.gradients.overflow_checks > 0
     if job.plan.precision != "fp16":  # as its recipe has it, which is laid over this section
         sections["ddp"]["grad_reduce_in_fp32"] = True
@@ -148,6 +149,13 @@ def _overrides(job: Job) -> Overrides:
     # a recipe's overlaps would be laid over what is said here
     switched_off: Overrides = {"comm_overlap": None, "peft": _adapters(job.model)}
     return {"mixed_precision": _recipe(job), **switched_off, **sections}
+
+
+def _bucket(job: Job) -> int | None:
+    """Return the elements of a bucket, or None where Megatron-Core's default holds."""
+    gradients = job.stack.gradients
+    is_default = all(getattr(gradients, name) == value for name, value in DEFAULT_BUCKET.items())
+    return None if is_default else gradients.smallest_bucket(job.plan.data_parallel)
 
 
 def _adapters(model: Model) -> dict[str, object] | None:

@@ -13,7 +13,7 @@ from flopcast.io.exports.megatron_model import Flags, word_of
 from flopcast.io.exports.same_job import has_experts
 from flopcast.io.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
 from flopcast.io.megatron.precision import ENDS, FP8_RECIPES, KEPT, WIDE_ENDS
-from flopcast.io.megatron.stack import BUCKET_OF_A_REPLICA, LARGEST_BUCKET, NEWEST, SWITCHED_OFF_BY
+from flopcast.io.megatron.stack import NEWEST, SWITCHED_OFF_BY
 from flopcast.io.megatron.stages import LAYOUT, NUMBER, PIPELINE
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -186,18 +186,17 @@ def _gradients(job: Job, base: Stack) -> Flags:
     half = plan.precision == "fp16"
     fused = base.gradients.accumulate_passes == 0 and not (half and base.name != NEWEST)
     sharded = own.overlap_gather and plan.zero in (1, 2)
-    usual = base.gradients.bucket_elements
-    if own.overlap and base.name == NEWEST and plan.data_parallel * BUCKET_OF_A_REPLICA > LARGEST_BUCKET:
-        usual = plan.data_parallel * BUCKET_OF_A_REPLICA
+    bucket = own.smallest_bucket(plan.data_parallel)
+    usual = base.gradients.smallest_bucket(plan.data_parallel)
     lasting = base.gradients.overflow_checks and not half and base.name == NEWEST
     wide = {"bf16": "--grad-reduce-in-bf16", "fp32": "--accumulate-allreduce-grads-in-fp32"}
     told = base.name not in UNDER_DEEPSPEED and own.dtype in wide
     return [
         *([wide[own.dtype]] if told and own.dtype != ("fp32" if not half else "fp16") else []),
         *(["--no-gradient-accumulation-fusion"] if own.accumulate_passes and fused else []),
-        *(["--overlap-grad-reduce"] if own.overlap else []),
+        *(["--overlap-grad-reduce"] if own.overlaps(plan.zero) else []),
         *(["--overlap-param-gather"] if sharded else []),
-        *([f"--ddp-bucket-size {own.bucket_elements}"] if own.bucket_elements != usual else []),
+        *([f"--ddp-bucket-size {bucket}"] if bucket != usual else []),
         *(["--ddp-average-in-collective"] if base.gradients.copies and not own.copies else []),
         *(["--no-check-for-nan-in-loss-and-grad"] if lasting and not own.overflow_checks else []),
     ]

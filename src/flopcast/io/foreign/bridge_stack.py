@@ -14,7 +14,7 @@ NVIDIA/Megatron-LM: core/distributed/distributed_data_parallel.py (size of a buc
 """
 
 from flopcast.io.foreign.sheet import Sheet
-from flopcast.io.megatron.stack import BUCKET_OF_A_REPLICA, LARGEST_BUCKET
+from flopcast.io.megatron.stack import DEFAULT_BUCKET, given_bucket
 from flopcast.spec.precision import RECIPES
 
 BASE = "megatron-bridge"
@@ -67,9 +67,6 @@ def _gradients(sheet: Sheet) -> dict[str, object]:
             found[name] = sheet.flag(f"{DDP}.{field}")
     if dtype := _dtype(sheet):
         found["dtype"] = dtype
-    distributed = f"{DDP}.use_distributed_optimizer"
-    if sheet.has(distributed):
-        found["collective"] = "reduce_scatter" if sheet.flag(distributed) else "all_reduce"
     if sheet.has(f"{DDP}.average_in_collective"):
         found["copies"] = [] if sheet.flag(f"{DDP}.average_in_collective") else ["scale_gradient"]
     if sheet.has(f"{DDP}.check_for_nan_in_grad"):
@@ -102,12 +99,11 @@ def _dtype(sheet: Sheet) -> str:
 
 
 def _buckets(sheet: Sheet) -> dict[str, object]:
-    """Elements of a bucket: as told, or what Megatron-Core takes where many replicas share gradients."""
+    """Return the size of a bucket: the file's, or Megatron-Core's default where it configures DDP."""
     key = f"{DDP}.bucket_size"
-    usual = _plan(sheet, "data_parallel") * BUCKET_OF_A_REPLICA
     if sheet.has(key):
-        return {"bucket_elements": sheet.count(key)}
-    return {"bucket_elements": usual} if usual > LARGEST_BUCKET and sheet.below(DDP) else {}
+        return dict(given_bucket(sheet.count(key)))
+    return dict(DEFAULT_BUCKET) if sheet.below(DDP) else {}
 
 
 def _overlapped(sheet: Sheet) -> dict[str, object]:
@@ -119,7 +115,7 @@ def _overlapped(sheet: Sheet) -> dict[str, object]:
     return {
         "overlap": sheet.flag(f"{OVERLAP}.overlap_grad_reduce", True),
         "overlap_gather": sheet.flag(f"{OVERLAP}.overlap_param_gather", True),
-        "bucket_elements": sheet.count(f"{OVERLAP}.bucket_size", OVERLAPPED_BUCKET),
+        **given_bucket(sheet.count(f"{OVERLAP}.bucket_size", OVERLAPPED_BUCKET)),
     }
 
 

@@ -11,6 +11,7 @@ https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero
 and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
 """
 
+from flopcast.io import catalog
 from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.sheet import AUTO, Asked, Sheet
 from flopcast.io.yaml_text import Document
@@ -177,8 +178,14 @@ def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]
     """What the file changes of the stack `deepspeed-zero`.
 
     Reductions overlap with the backward by themselves in stage 3 alone; they travel in the type of the
-    weights unless `communication_data_type` names another. DeepSpeed's BF16_Optimizer reduces the fp32
-    gradients that it accumulates, behind the last backward pass.
+    weights unless `communication_data_type` names another. Stages 1 and 2 all-reduce a bucket that holds
+    gradients of several ranks, unless `use_multi_rank_bucket_allreduce` is off: then each rank's part of it
+    is reduced to that rank, which moves the bytes of a reduce-scatter. DeepSpeed's BF16_Optimizer reduces
+    the fp32 gradients that it accumulates, behind the last backward pass.
+
+    References
+    ----------
+    deepspeed/runtime/zero/stage_1_and_2.py, `average_tensor` and `allreduce_and_scatter`.
     """
     whole = accumulates_in_fp32(sheet, stage, precision)
     overlap, prefetch = "zero_optimization.overlap_comm", "zero_optimization.stage3_prefetch_bucket_size"
@@ -190,11 +197,15 @@ def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]
         )
     gradients: dict[str, object] = {
         "dtype": "fp32" if whole else dtype,
-        "overlap": sheet.flag(overlap, stage == 3) and not whole,
         "bucket_elements": sheet.count(bucket, BUCKET, auto="hidden size squared, is taken as the default"),
     }
-    if not sheet.flag("zero_optimization.reduce_scatter", True) or stage == 0 or whole:
-        gradients["collective"] = "all_reduce"
+    usual = catalog.stack("deepspeed-zero").gradients.overlaps(stage)
+    overlaps = sheet.flag(overlap, usual) and not whole
+    if overlaps != usual:
+        gradients["overlap"] = overlaps
+    separate = not sheet.flag("zero_optimization.use_multi_rank_bucket_allreduce", True)
+    if sheet.flag("zero_optimization.reduce_scatter", True) and separate and not whole:
+        gradients["collective"] = "reduce_scatter"
     if precision == "fp16":
         gradients["overflow_checks"] = 1
     changes: dict[str, object] = {"gradients": gradients}

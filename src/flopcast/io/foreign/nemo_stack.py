@@ -16,7 +16,7 @@ backward pass only with O2, and without pipeline, sequence parallelism and fused
 """
 
 from flopcast.io.foreign.sheet import Sheet
-from flopcast.io.megatron.stack import BUCKET_OF_A_REPLICA, LARGEST_BUCKET
+from flopcast.io.megatron.stack import DEFAULT_BUCKET, given_bucket
 
 APEX, CORE = "distributed_fused_adam", "mcore_distributed_optim"
 BUCKET_MIB = 100  # bucket_cap_mb of Apex
@@ -37,18 +37,16 @@ def stack_of(sheet: Sheet, optimizer: str, switched: dict[str, object]) -> dict[
     Parameters
     ----------
     sheet : Sheet
-        With the plan in its data.
     optimizer : str
         `APEX`, `CORE` or another, which shares nothing.
     switched : dict
         What Megatron-Core's flags switch of the stack.
     """
-    plan = sheet.data["plan"] if isinstance(sheet.data["plan"], dict) else {}
     half = str(sheet.raw("trainer.precision")) in HALF
     if optimizer == APEX:
         gradients = _of_apex(sheet)
     elif optimizer == CORE:
-        gradients = _of_core(sheet, "fp16" if half else "bf16", int(plan.get("data_parallel", 1)))
+        gradients = _of_core(sheet, "fp16" if half else "bf16")
     else:
         gradients = _of_whole(sheet, half)
     gradients["accumulate_passes"] = 0 if sheet.flag("model.gradient_accumulation_fusion") else 1
@@ -72,16 +70,18 @@ def _of_apex(sheet: Sheet) -> dict[str, object]:
     return _shared(sheet, dtype, True) | {"bucket_elements": _elements(sheet, BUCKET, BUCKET_MIB, dtype)}
 
 
-def _of_core(sheet: Sheet, narrow: str, replicas: int) -> dict[str, object]:
+def _of_core(sheet: Sheet, narrow: str) -> dict[str, object]:
     """Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
     sheet.choice(SYNC, TYPES, "fp32")
     dtype = "fp32" if sheet.raw(SYNC) in (None, "fp32") else narrow
     if sheet.has(BUCKET):
         sheet.assume(f"{BUCKET} is without effect under {CORE}", BUCKET)
-    usual = max(LARGEST_BUCKET, BUCKET_OF_A_REPLICA * replicas)
+    key = "model.optim.ddp_bucket_size"
+    bucket = given_bucket(sheet.count(key)) if sheet.has(key) else DEFAULT_BUCKET
     averaged = sheet.flag("model.optim.average_in_collective", True)
     return _shared(sheet, dtype, False) | {
-        "bucket_elements": sheet.count("model.optim.ddp_bucket_size", usual),
+        **bucket,
+        "single_bucket_after_backward": True,
         "copies": [] if averaged else ["scale_gradient"],
         "overflow_checks": int(sheet.flag("model.optim.check_for_nan_in_grad")),
     }

@@ -79,7 +79,7 @@ def launch_document(text: str | bytes, name: str, devices: int | None = None) ->
     draft = Draft(name, line, arguments)
     read_model(draft)
     read_plan(draft, ranks)
-    draft.put(("stack",), stack_of(arguments, draft.replicas))
+    draft.put(("stack",), stack_of(arguments))
     if arguments.problems:
         raise SpecError(sorted(arguments.problems, key=_line))
     draft.data["assumptions"] = [*arguments.assumptions, *script.notes]

@@ -153,14 +153,10 @@ def _stack(row: Mapping[str, str]) -> dict[str, object]:
     workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[row["deterministic_mode"] == "true"]
     workspace_bytes += TRANSFORMER_ENGINE_BYTES if engine else 0
     half = bool(row["fp16"])
-    reduced = row["use_distributed_optimizer"] == "true"
     return {
         "base": "megatron-core",
         "attention_kernel": "flash" if engine else "materialised",
-        "gradients": {
-            "dtype": "fp16" if half else "fp32",
-            "collective": "reduce_scatter" if reduced else "all_reduce",
-        },
+        "gradients": {"dtype": "fp16" if half else "fp32"},
         "optimizer": {"fp32_gradients": half},
         "memory": {
             "keeps_gradients": True,

@@ -64,19 +64,21 @@ BACKENDS = {
     "local": "materialised",
 }
 TRANSFORMERS = {"local": "local", "transformer_engine": "transformer_engine"}
-LARGEST_BUCKET = 40_000_000  # elements; or a million for each replica, whichever is more
-BUCKET_OF_A_REPLICA = 1_000_000
+DEFAULT_BUCKET = {"bucket_elements": 40_000_000, "bucket_elements_per_rank": 1_000_000}
 
 
-def stack_of(arguments: Arguments, replicas: int) -> object:
+def given_bucket(elements: int) -> dict[str, int]:
+    """Return the changes of a stack's gradients for a bucket of a given size, which does not grow."""
+    return {"bucket_elements": elements, "bucket_elements_per_rank": 0}
+
+
+def stack_of(arguments: Arguments) -> object:
     """The stack as a job file would name it.
 
     Parameters
     ----------
     arguments : Arguments
         Of the training program; what is assumed is added to them.
-    replicas : int
-        Data-parallel degree: buckets grow with it.
 
     Returns
     -------
@@ -85,7 +87,7 @@ def stack_of(arguments: Arguments, replicas: int) -> object:
     """
     stack = catalog.stack(_named(arguments))
     changes = switched(arguments, stack)
-    gradients = _gradients(arguments, stack, replicas)
+    gradients = _gradients(arguments, stack)
     changes |= {"gradients": gradients} if gradients else {}
     pipeline = _pipeline(arguments, stack)
     changes |= {"pipeline": pipeline} if pipeline else {}
@@ -171,7 +173,7 @@ def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...
     return tuple(name for name in rewrites if not arguments.has(SWITCHED_OFF_BY.get(name, "")))
 
 
-def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, object]:
+def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
     """What is reduced, in which type, when, and how it is added up.
 
     bf16 is always reduced in fp32 unless `--grad-reduce-in-bf16` says otherwise, fp16 in 16 bits unless
@@ -195,16 +197,12 @@ def _gradients(arguments: Arguments, stack: Stack, replicas: int) -> dict[str, o
     fused = stack.gradients.accumulate_passes == 0
     if fused and (has("--no-gradient-accumulation-fusion") or (dtype == "fp16" and not core)):
         changes["accumulate_passes"] = 1
-    if has("--use-distributed-optimizer"):
-        changes["collective"] = "reduce_scatter"
     if has("--overlap-grad-reduce"):
         changes["overlap"] = True
-        if core and replicas * BUCKET_OF_A_REPLICA > LARGEST_BUCKET:
-            changes["bucket_elements"] = replicas * BUCKET_OF_A_REPLICA
     if has("--overlap-param-gather"):
         changes["overlap_gather"] = True
     if has("--ddp-bucket-size"):
-        changes["bucket_elements"] = arguments.count("--ddp-bucket-size", LARGEST_BUCKET)
+        changes |= given_bucket(arguments.count("--ddp-bucket-size"))
     if has("--ddp-average-in-collective"):
         changes["copies"] = []
     if has("--bf16") and (has("--no-check-for-nan-in-loss-and-grad") or not core):
