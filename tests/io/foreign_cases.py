@@ -1,9 +1,11 @@
 """Configurations of other programs: files of the folder foreign/, small texts, faults made in them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import SpecError
 from flopcast.io.asked import job_from
+from flopcast.io.jobs import job_of
 from flopcast.io.sources import Said, source_of
 
 FOREIGN = Path(__file__).parent / "foreign"
@@ -32,6 +34,13 @@ def faults_in(path, **said):
 def data_of(text, name, devices=8, **said):
     """What a text says of a job, without its cluster."""
     return source_of(text.encode(), name, Said(devices=devices, **said)).document.data
+
+
+def job_from_text(text, name, devices=8, cluster="dgx-h100"):
+    """The checked job of a text on a cluster with as many devices."""
+    document = source_of(text.encode(), name, Said(devices=devices)).document
+    named = document.data | {"cluster": f"{cluster}:{max(devices // 8, 1)}"}
+    return job_of(replace(document, data=named))
 
 
 def told(text, name, devices=8, **said):

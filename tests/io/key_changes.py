@@ -304,6 +304,8 @@ dcn_data_parallelism 4
 @ mixtral_named.yml gpus=16
 ici_expert_parallelism 4
 dcn_expert_parallelism 2
+@ llama2_7b_gpu.yml gpus=16 override_model_config=true base_num_decoder_layers=16
+override_model_config false
 @ llama2_7b_gpu.yml gpus=32 ici_context_parallelism=2
 context_parallel_load_balance false
 @ custom_pipeline.yml gpus=64

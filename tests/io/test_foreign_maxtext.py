@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from foreign_cases import data_of, told
+from foreign_cases import data_of, job_from_text, told
 
+from flopcast.io import catalog
 from flopcast.spec.model import Model
 
 SMALL = {
@@ -134,3 +135,36 @@ def test_a_model_without_a_name_that_is_not_built_is_told(given, field):
 
 def test_a_file_for_another_kind_of_device_is_told():
     assert any("another kind" in note for note in read(hardware="tpu")["assumptions"])
+
+
+def model_of(**changes):
+    """The whole model of a small file."""
+    return job_from_text(small(**changes), "gpu.yml", 32).model
+
+
+def test_sizes_beside_the_name_of_a_model_count_where_they_override_it():
+    own = catalog.model("llama-3.1-8b")
+    fewer = model_of(override_model_config=True, base_num_decoder_layers=8, base_mlp_dim=8192)
+
+    assert [block.count for block in fewer.blocks] == [8]
+    assert fewer.blocks[0].feed_forward.ffn_hidden == 8192
+    assert fewer.hidden == own.hidden
+
+
+def test_layers_of_deepseek_are_taken_from_its_last_run():
+    changes = {"model_name": "deepseek3-671b", "override_model_config": True, "base_num_decoder_layers": 10}
+
+    assert [block.count for block in model_of(**changes).blocks] == [3, 7]
+
+
+def test_sizes_that_maxtext_passes_over_are_faults():
+    faults = told(small(base_num_decoder_layers=8, vocab_size=1000), "gpu.yml", 32)
+
+    assert {fault.field for fault in faults} == {"base_num_decoder_layers", "vocab_size"}
+    assert all("override_model_config" in fault.allowed for fault in faults)
+
+
+def test_a_size_of_a_model_of_experts_is_refused():
+    text = small(model_name="mixtral-8x7b", override_model_config=True, base_mlp_dim=1024)
+
+    assert [fault.field for fault in told(text, "gpu.yml", 32)] == ["base_mlp_dim"]

@@ -276,3 +276,10 @@ def test_what_holds_itself_is_cut_off_and_not_followed_for_ever():
     text = json.dumps(torchtitan_dump.plain(ring))
 
     assert text.count("again") == torchtitan_dump.DEEPEST
+
+
+def test_deepseek_v3_of_torchtitan_predicts_one_token():
+    """torchtitan/models/deepseek_v3 has no modules of multi-token prediction."""
+    data = data_of(small(model={"name": "deepseek_v3", "flavor": "671B"}), "titan.json", 64)
+
+    assert data["model"] == {"base": "deepseek-v3", "mtp": 0}

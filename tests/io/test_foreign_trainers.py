@@ -368,3 +368,24 @@ def test_bf16_without_zero_is_the_zero_1_of_deepspeed_with_fp32_gradients(small)
         assert data["plan"]["zero"] == 1
         assert data["stack"]["gradients"]["dtype"] == "fp32"
         assert data["stack"]["gradients"]["collective"] == "all_reduce"
+
+
+def test_degrees_of_a_backend_that_is_not_read_are_refused_by_name():
+    backend = {
+        "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 4, "expert_model_parallel_size": 2,
+        "use_distributed_optimizer": True, "sequence_parallel": True,
+    }  # fmt: skip
+
+    assert set(faults(FACTORY, **backend)) == set(backend)
+    assert faults(AXOLOTL, expert_parallel_size=4) == ["expert_parallel_size"]
+    assert faults(AXOLOTL, expert_parallel_size=1) == []
+
+
+@BOTH
+def test_a_trainer_on_top_of_transformers_trains_no_multi_token_prediction(small):
+    key = "base_model" if small is AXOLOTL else "model_name_or_path"
+
+    data = read(small, **{key: "deepseek-ai/DeepSeek-V3"})
+
+    assert data["model"]["mtp"] == 0
+    assert any("multi-token prediction" in note for note in data["assumptions"])

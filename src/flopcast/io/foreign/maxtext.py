@@ -52,6 +52,21 @@ QUANTISED = {"": "", "fp8": "fp8_current", "nanoo_fp8": "fp8_current", "te_fp8_d
 QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_full": "fp8_current"}
 TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd"}
+OVERRIDE, LAYERS = "override_model_config", "base_num_decoder_layers"
+SIZES = {  # a size → where it stands in a model, "-" for the number of its last run of blocks
+    LAYERS: ("blocks", "-", "count"),
+    "base_emb_dim": ("hidden",),
+    "base_num_query_heads": ("blocks", "-", "mixer", "heads"),
+    "base_num_kv_heads": ("blocks", "-", "mixer", "kv_heads"),
+    "base_mlp_dim": ("blocks", "-", "feed_forward", "ffn_hidden"),
+    "head_dim": ("blocks", "-", "mixer", "head_size"),
+    "vocab_size": ("vocabulary",),
+}
+DEEPSEEK = {  # MaxText's names of DeepSeek's models
+    "deepseek2-16b": "deepseek-v2-lite",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek3-671b": "deepseek-v3",
+}
 GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 
 
@@ -182,13 +197,53 @@ def _modes(sheet: Sheet) -> None:
         sheet.put(("plan", "offload"), True, *moved)
 
 
+def _override(sheet: Sheet) -> None:
+    """Sizes that stand beside the name of a model: they count with `override_model_config` alone.
+
+    Of a model whose layers are runs of several kinds (DeepSeek's dense layers before those of experts), the
+    last run takes the layers that are more or fewer.
+
+    References
+    ----------
+    pyconfig.py, `update_model_vars`: sizes of model_name replace those of the file.
+    """
+    found = sheet.part("model").get("base")
+    given = [key for key in SIZES if sheet.has(key)]
+    if not given or not isinstance(found, str):
+        return
+    if not sheet.flag(OVERRIDE):
+        for key in given:
+            because = "MaxText takes the sizes of model_name and passes over this one"
+            sheet.fault(key, f"no size beside model_name, or {OVERRIDE}: true", because, f"remove {key}")
+        return
+    model = catalog.model(found)
+    dense = len(model.blocks) == 1 and model.blocks[0].feed_forward.kind == "mlp"
+    for key in given:
+        path, last = SIZES[key], str(len(model.blocks) - 1)
+        number = sheet.count(key)
+        if key == LAYERS and not model.pattern:
+            number -= sum(block.count for block in model.blocks[:-1])
+        elif not dense:
+            sheet.refuse(
+                key, f"another size of {found}, whose layers are of several kinds", f"remove {key}"
+            )
+            continue
+        if number < 1:
+            least = sum(block.count for block in model.blocks[:-1]) + 1
+            sheet.fault(key, f"{least} or more", f"{found} has a layer of every kind", f"write {least}")
+            continue
+        sheet.put(("model", *(last if part == "-" else part for part in path)), number, key)
+
+
 def _model(sheet: Sheet) -> None:
     """The model that is named, or the one whose sizes are given."""
     if sheet.asked.model:
         return
     name = sheet.text("model_name")
     if name not in ("", "default"):
-        read_model(sheet, "model_name", catalog.known("models", name.replace("llama", "llama-")) or name)
+        named = DEEPSEEK.get(name) or catalog.known("models", name.replace("llama", "llama-")) or name
+        read_model(sheet, "model_name", named)
+        _override(sheet)
         return
     if sheet.count("num_experts", 1) > 1:
         sheet.refuse("num_experts", "a mixture of experts that has no name", "write model_name, or --model")

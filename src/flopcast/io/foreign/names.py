@@ -42,6 +42,9 @@ def read_model(sheet: Sheet, key: str, told: str | None = None) -> None:
     if found:
         sheet.put(("model", "base"), found, key)
         sheet.assume(f"model {found} of the catalogue for {name}", key)
+        if catalog.model(found).mtp:  # trained by Megatron's and DeepSeek's own programs alone
+            sheet.put(("model", "mtp"), 0, key)
+            sheet.assume(f"{sheet.keys.program} trains no multi-token prediction of {found}", key)
         return
     if not sheet.faulty(key):
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"

@@ -51,10 +51,10 @@ def _size(*keys: str, optional: bool = False) -> Fact:
 
 
 FACTS = {
-    "hidden": _size("hidden_size", "n_embd", "n_embed", "d_model"),
+    "hidden": _size("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
     "layers": _size("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "heads": _size("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "kv_heads": _size("num_key_value_heads", "num_kv_heads", "n_head_kv", optional=True),
+    "kv_heads": _size("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", optional=True),
     "head_size": _size("head_dim", optional=True),
     "ffn_hidden": _size("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", optional=True),
     "vocabulary": _size("vocab_size"),
