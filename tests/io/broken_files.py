@@ -38,5 +38,27 @@ BROKEN = {
 "fp16": true, "enabled": true -> "fp16": true, "enabled": false -> fp16.enabled
 "fp16": true, "enabled": true -> "fp16": true, "enabled": maybe -> fp16.enabled
 "train-iters": 150000 -> "train_impl": "dpo" -> train_impl
-"""
+""",
+    "trl/qwen25_7b_lora.yaml": """
+Qwen/Qwen2.5-7B-Instruct -> Qwen/Qwen9-7B -> model_name_or_path
+max_length: 4096 -> max_length: 0 -> max_length
+max_length: 4096 -> max_lenght: 4096 -> max_lenght
+packing: true -> packing: maybe -> packing
+packing: true -> activation_offloading: true -> activation_offloading
+packing: true -> loss_type: dpo -> loss_type
+packing: true -> beta: 0.1 -> beta
+packing: true -> packing: &p true -> anchor
+packing: true -> deepspeed: mine.json -> deepspeed
+packing: true -> load_in_8bit: true -> load_in_8bit
+packing: true -> attn_implementation: fast -> attn_implementation
+packing: true -> bf16: half -> bf16
+packing: true -> sequence_parallel_size: 4 -> sequence_parallel_size
+per_device_train_batch_size: 2 -> per_device_train_batch_size: 0 -> per_device_train_batch_size
+gradient_accumulation_steps: 8 -> gradient_accumulation_steps: few -> gradient_accumulation_steps
+gradient_checkpointing: false -> gradient_checkpointing: perhaps -> gradient_checkpointing
+use_peft: true -> use_peft: 3 -> use_peft
+lora_r: 32 -> lora_r: 0 -> lora_r
+[q_proj, k_proj, v_proj, o_proj] -> [q_proj, side_proj] -> lora_target_modules
+[q_proj, k_proj, v_proj, o_proj] -> [] -> lora_target_modules
+""",
 }

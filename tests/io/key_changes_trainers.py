@@ -55,7 +55,7 @@ fp32_allreduce false
 communication_data_type fp16
 optimizer.type SGD
 use_bnb_optimizer true
-zero_optimization.stage 0
+zero_optimization.stage 2
 zero_optimization.reduce_bucket_size 1260000000
 zero_optimization.cpu_offload true
 zero_optimization.cpu_offload_params true
@@ -88,5 +88,48 @@ train_batch_size 256
 zero_optimization.overlap_comm false
 @ gpt_6_7b.yml gpus=64 zero_optimization.stage=3
 zero_optimization.stage3_prefetch_bucket_size 0
-"""
+""",
+    "trl": """
+@ zephyr_7b_full.yaml gpus=8
+model_name_or_path meta-llama/Llama-2-7b-hf
+max_seq_length 1024
+max_length 512
+packing true
+per_device_train_batch_size 8
+gradient_accumulation_steps 2
+optim adafactor
+bf16 full
+fp16 true
+gradient_checkpointing false
+attn_implementation eager
+deepspeed ds_config_zero2.json
+deepspeed.zero_optimization.stage 2
+fsdp full_shard
+fsdp_config.fsdp_sharding_strategy FULL_SHARD
+fsdp_config.sharding_strategy SHARD_GRAD_OP
+load_in_4bit true
+load_in_8bit true
+accelerate.mixed_precision fp8
+accelerate.distributed_type MEGATRON_LM
+dp_shard_size 4
+@ zephyr_7b_full.yaml gpus=0 accelerate.distributed_type=MULTI_GPU accelerate.num_processes=8
+accelerate.num_processes 16
+@ llama2_13b_fsdp.yaml gpus=8
+fsdp_config.fsdp_offload_params true
+fsdp_config.offload_params true
+fsdp_config.fsdp_reshard_after_forward false
+fsdp_config.reshard_after_forward false
+torch_compile false
+@ llama2_13b_fsdp.yaml gpus=16 dp_shard_size=4 dp_replicate_size=4
+dp_replicate_size 2
+@ llama2_13b_fsdp.yaml gpus=8 gradient_checkpointing=false
+fsdp_config.fsdp_activation_checkpointing true
+fsdp_config.activation_checkpointing true
+@ qwen25_7b_lora.yaml gpus=8
+use_peft false
+lora_r 8
+lora_dropout 0.1
+lora_target_modules all-linear
+load_in_4bit true
+""",
 }

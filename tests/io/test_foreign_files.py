@@ -62,6 +62,10 @@ PLANS = {
     "axolotl/mistral_lora_zero2.yml": "dp=8 mbs=1 gbs=16 zero=2 optimizer=adamw_8bit",
     "axolotl/qwen25_7b_qlora.yml": "dp=8 mbs=2 gbs=64 recompute=full optimizer=adamw_8bit",
     "axolotl/qwen3_8b_tp_cp.yaml": "dp=8 cp=4 dp_shard=4 mbs=1 gbs=8 zero=3 recompute=full",
+    "trl/llama2_13b_fsdp.yaml": "dp=8 mbs=1 gbs=32 zero=3 recompute=full",
+    "trl/llama3_8b_qlora.yaml": "dp=8 mbs=4 gbs=64 recompute=full",
+    "trl/qwen25_7b_lora.yaml": "dp=8 mbs=2 gbs=128",
+    "trl/zephyr_7b_full.yaml": "dp=8 mbs=16 gbs=128 recompute=full",
     "llama-factory/gemma2_fsdp.yaml": "dp=8 mbs=1 gbs=8 zero=3 recompute=full optimizer=adamw_8bit",
     "llama-factory/llama3_lora_sft.yaml": "dp=8 mbs=1 gbs=64 recompute=full",
     "llama-factory/llama3_qlora_bnb.yaml": "dp=8 mbs=4 gbs=32 optimizer=adamw_8bit",
@@ -117,6 +121,7 @@ REFUSED = {
     ],
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
     "axolotl/llama3_70b_qlora_offload.yaml": [(20, "plan.offload"), (21, "plan.zero")],
+    "trl/zephyr_dpo.yaml": [(1, "model_name_or_path"), (6, "beta"), (10, "max_prompt_length")],
     "llama-factory/llama3_dpo_offload.yaml": [(2, "stage"), (6, "pref_beta"), (7, "pref_loss")],
     "llama-factory/llama3_predict_freeze.yaml": [
         (3, "do_train"),

@@ -94,9 +94,11 @@ def _inline(sheet: Sheet, batch: Batch, precision: str) -> object:
     """DeepSpeed's settings inside the file, read as its own file is."""
     whole: Mapping[str, object] = sheet.document.data if isinstance(sheet.document.data, dict) else {}
     lines = {path[1:]: line for path, line in sheet.document.lines.items() if path[:1] == ("deepspeed",)}
-    inner = Sheet(
-        Document(sheet.document.name, whole["deepspeed"], lines), keys_of("deepspeed"), sheet.asked
-    )
+    places = {
+        path[1:]: place for path, place in sheet.document.places.items() if path[:1] == ("deepspeed",)
+    }
+    settings = Document(sheet.document.name, whole["deepspeed"], lines, places)
+    inner = Sheet(settings, keys_of("deepspeed"), sheet.asked)
     wire = precision_bytes(precision)
     inner.put(("plan", "data_parallel"), batch.replicas)
     stage = deepspeed.read_sharding(inner, wire)
@@ -111,6 +113,7 @@ def _inline(sheet: Sheet, batch: Batch, precision: str) -> object:
     for path, value in _leaves(inner.data):
         sheet.put(path, value)
     sheet.lines |= inner.lines
+    sheet.places |= inner.places
     sheet.problems += inner.problems
     sheet.assumptions += inner.assumptions
     return {"base": "deepspeed-zero"} | changes

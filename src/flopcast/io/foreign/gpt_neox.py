@@ -61,6 +61,9 @@ def read(document: Document, asked: Asked) -> Document:
     deepspeed.read_batch(sheet, replicas)
     precision = _precision(sheet)
     stage = deepspeed.read_sharding(sheet, precision)
+    if stage > 1 and stages > 1:
+        because = "DeepSpeed's pipeline engine shards optimizer states alone"
+        sheet.fault(deepspeed.STAGE, "0 or 1 with pipeline stages", because, "write 1")
     sheet.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
     _recompute(sheet, tensor)
     _optimizer(sheet)

@@ -21,6 +21,7 @@ from flopcast.io.foreign import (
     nanotron,
     nemo,
     torchtitan,
+    trl,
 )
 from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.sheet import Asked, flattened
@@ -84,6 +85,14 @@ KINDS: Mapping[str, Kind] = {
         read=llama_factory.read,
         signs="""model_name_or_path stage finetuning_type cutoff_len template per_device_train_batch_size
         dataset lora_target""",
+    ),
+    "trl": Kind(
+        told="a configuration of TRL, YAML, and accelerate's or DeepSpeed's as a second file",
+        read=trl.read,
+        signs="""model_name_or_path dataset_name dataset_mixer per_device_train_batch_size max_seq_length
+        max_length attn_implementation use_peft gradient_checkpointing torch_dtype dataset_text_field
+        lora_target_modules output_dir""",
+        merged=trl.merged,
     ),
     "nanotron": Kind(
         told="a configuration of nanotron, YAML",

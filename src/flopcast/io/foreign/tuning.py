@@ -47,12 +47,24 @@ class Names:
     context: tuple[str, ...] = ()
 
 
-def read_training(sheet: Sheet, names: Names) -> None:
-    """Degrees, batch, precision, sharding and optimizer; the plan and the stack."""
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What a program makes of adapters of which a file says nothing: rank, dropout, modules."""
+
+    rank: int = 8
+    dropout_fraction: float = 0.0
+    targets: tuple[str, ...] = ()
+
+
+def read_training(sheet: Sheet, names: Names, stated: int | None = None) -> None:
+    """Degrees, batch, precision, sharding and optimizer; the plan and the stack.
+
+    `stated` is the number of devices that the file names.
+    """
     tensor_key, context_key = (sheet.first(*keys) if keys else "" for keys in (names.tensor, names.context))
     tensor = sheet.count(tensor_key, 1) if tensor_key else 1
     context = sheet.count(context_key, 1) if context_key else 1
-    ranks = sheet.ranks(share=tensor * context, shared=tensor_key if tensor > 1 else context_key)
+    ranks = sheet.ranks(stated, share=tensor * context, shared=tensor_key if tensor > 1 else context_key)
     replicas = max(ranks // (tensor * context), 1)
     sheet.put(("plan", "data_parallel"), replicas)
     if tensor > 1:
@@ -69,7 +81,9 @@ def read_training(sheet: Sheet, names: Names) -> None:
     sheet.put(("stack",), _sharding(sheet, replicas, Batch(micro, steps, replicas), precision))
 
 
-def read_adapters(sheet: Sheet, rank_key: str, targets_key: str, every: bool, quantised: str) -> None:
+def read_adapters(
+    sheet: Sheet, rank_key: str, targets_key: str, every: bool, quantised: str, usual: Adapter = Adapter()
+) -> None:
     """Low-rank adapters on the linears that are named, or on all of a block.
 
     Parameters
@@ -80,9 +94,12 @@ def read_adapters(sheet: Sheet, rank_key: str, targets_key: str, every: bool, qu
         Whether all linears have one.
     quantised : str
         The key that stores frozen weights in 4 bits, "" where they stay in 16.
+    usual : Adapter
+        The program's defaults.
     """
     targets = _all_linears(sheet) if every else ()
-    for name in () if every else sheet.texts(targets_key):
+    named = sheet.texts(targets_key) if sheet.has(targets_key) else usual.targets
+    for name in () if every else named:
         last = name.rpartition(".")[2].lower()
         if last in TARGETS:
             targets = (*targets, TARGETS[last])
@@ -93,9 +110,9 @@ def read_adapters(sheet: Sheet, rank_key: str, targets_key: str, every: bool, qu
     if not targets and not sheet.faulty(targets_key):
         because = "an adapter stands beside linears that are named"
         sheet.fault(targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear")
-    sheet.put(("model", "adapters", "rank"), sheet.count(rank_key, 8), rank_key)
+    sheet.put(("model", "adapters", "rank"), sheet.count(rank_key, usual.rank), rank_key)
     sheet.put(("model", "adapters", "targets"), list(dict.fromkeys(targets)), targets_key)
-    dropout = sheet.fraction("lora_dropout", 0.0)
+    dropout = sheet.fraction("lora_dropout", usual.dropout_fraction)
     if dropout:
         sheet.put(("model", "adapters", "dropout"), dropout, "lora_dropout")
     if quantised:

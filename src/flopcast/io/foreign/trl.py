@@ -1,0 +1,210 @@
+"""TRL's and alignment-handbook's YAML as a job: supervised tuning with the Trainer of transformers.
+
+Answers: which model, plan and stack does such a file ask for, alone or with one of accelerate or DeepSpeed?
+Elsewhere: what trainers have in common (tuning.py), DeepSpeed's settings (deepspeed_inside.py), keys that
+cost nothing (tables/trl.yaml).
+
+The file that `accelerate launch --config_file` takes, or DeepSpeed's, says how parameters are sharded. Give
+it as a second file. Its settings take the places that the Trainer's own keys have.
+
+References
+----------
+huggingface/trl: trl/trainer/sft_config.py, base_config.py, model_config.py (names, defaults: bf16 and
+gradient checkpointing are on). huggingface/accelerate: utils/dataclasses.py (`DeepSpeedPlugin`,
+`FullyShardedDataParallelPlugin`). huggingface/peft: utils/constants.py (modules of adapters that are not
+named).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from flopcast.errors import Problem, SpecError
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.names import read_model
+from flopcast.io.foreign.sheet import Asked, Sheet, flattened
+from flopcast.io.foreign.tuning import (
+    Adapter,
+    Names,
+    read_adapters,
+    read_training,
+    tell_lengths,
+    write_scores,
+)
+from flopcast.io.yaml_text import Document, Path
+
+NAMES = Names(
+    micro="per_device_train_batch_size",
+    steps="gradient_accumulation_steps",
+    optimizer="optim",
+    default_micro=8,
+)
+USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
+LENGTH = 1024  # max_length of SFTConfig
+ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
+ATTENTION |= {"kernels-community/flash-attn": "flash", "kernels-community/vllm-flash-attn3": "flash"}
+ATTENTION |= {"kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash"}
+ATTENTION |= {"eager": "materialised"}
+LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
+TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
+PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
+CHECKPOINTING = "gradient_checkpointing"
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a file of TRL, or of one that `merged` made of several.
+
+    Examples
+    --------
+    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B", "bf16": True,
+    ...     "per_device_train_batch_size": 2, "max_length": 4096, "dataset_name": "own/data"}, {}),
+    ...     Asked(devices=8))
+    >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
+    (16, 'full', 'pytorch-ddp')
+    """
+    sheet = Sheet(_with_precision(document), keys_of("trl"), asked)
+    read_model(sheet, "model_name_or_path")
+    length = sheet.first("max_length", "max_seq_length")
+    sheet.put(("batch", "sequence_length"), sheet.count(length, LENGTH), length)
+    if not sheet.has(length):
+        sheet.assume(f"max_length {LENGTH}, TRL's default")
+    tell_lengths(sheet, "packing" if sheet.has("packing") else length, sheet.flag("packing"))
+    _launch(sheet)
+    read_training(sheet, NAMES, sheet.count("accelerate.num_processes") if sheet.has(TYPE) else None)
+    _adapters(sheet)
+    _recompute(sheet)
+    if sheet.choice("attn_implementation", ATTENTION, "flash") == "materialised":
+        write_scores(sheet, "attn_implementation")
+    return sheet.made()
+
+
+def merged(documents: Sequence[Document]) -> Document:
+    """One document of the Trainer's file and those of accelerate and DeepSpeed, in any order.
+
+    Raises
+    ------
+    SpecError
+        Not exactly one of the files is the Trainer's.
+    """
+    others = [one for one in documents if _has(one, "distributed_type") or _has(one, "zero_optimization")]
+    trainers = [one for one in documents if one not in others]
+    if len(trainers) != 1 or len(others) > 1 + any(_has(one, "zero_optimization") for one in others):
+        names = ", ".join(one.name for one in documents)
+        allowed = "the Trainer's file, and one of accelerate or one of DeepSpeed"
+        because = "each of them has its part of the settings"
+        problem = Problem(
+            field="files", value=names, allowed=allowed, because=because, fix="give one of each"
+        )
+        raise SpecError([problem])
+    whole = trainers[0]
+    for other in others:
+        whole = (
+            _with_deepspeed(whole, other) if _has(other, "zero_optimization") else _launched(whole, other)
+        )
+    return whole
+
+
+def _has(document: Document, key: str) -> bool:
+    """Whether a file has a key."""
+    return isinstance(document.data, dict) and key in document.data
+
+
+def _with_deepspeed(whole: Document, settings: Document) -> Document:
+    """The document with DeepSpeed's settings inside."""
+    return _placed(whole, settings, {path: ("deepspeed", *path) for path, _ in flattened(settings.data)})
+
+
+def _launched(whole: Document, launch: Document) -> Document:
+    """The document with accelerate's settings where the Trainer's own keys stand for the same.
+
+    Sections of what is not launched mean nothing, and are left out.
+    """
+    data = launch.data if isinstance(launch.data, dict) else {}
+    kind = str(data.get("distributed_type", "")).lower()
+    engine = data.get("deepspeed_config")
+    file = engine.get("deepspeed_config_file") if isinstance(engine, dict) else None
+    moved: dict[Path, Path] = {}
+    for path, value in flattened(data):
+        target: Path | None = ("accelerate", *path)
+        if path[0] == "fsdp_config":
+            target = path if kind == "fsdp" else None
+        elif path[0] == "deepspeed_config" and len(path) > 1:
+            inside = ENGINE.get(str(path[1]))
+            target = ("deepspeed", *inside) if inside and kind == "deepspeed" and not file else target
+            target = ("deepspeed",) if path[1] == "deepspeed_config_file" and file else target
+            target = target if kind == "deepspeed" else None
+        if target is not None and value is not None:
+            moved[path] = target
+    return _placed(whole, launch, moved)
+
+
+ENGINE: Mapping[str, Path] = {  # accelerate's name → DeepSpeed's
+    "zero_stage": ("zero_optimization", "stage"),
+    "offload_optimizer_device": ("zero_optimization", "offload_optimizer", "device"),
+    "offload_param_device": ("zero_optimization", "offload_param", "device"),
+}
+
+
+def _placed(whole: Document, other: Document, moved: Mapping[Path, Path]) -> Document:
+    """The document with values of another, each at a new path; what is there already stays."""
+    data = dict(whole.data) if isinstance(whole.data, dict) else {}
+    places = dict(whole.places)
+    values = dict(flattened(other.data))
+    for path, target in moved.items():
+        holder: dict[str, object] = data
+        for part in target[:-1]:
+            inner = holder.get(str(part))
+            holder[str(part)] = dict(inner) if isinstance(inner, dict) else {}
+            holder = holder[str(part)]  # type: ignore[assignment]
+        holder.setdefault(str(target[-1]), values[path])
+        places[target] = other.where(path)
+    return replace(whole, data=data, places=places)
+
+
+def _with_precision(document: Document) -> Document:
+    """The document with accelerate's precision, or TRL's, where the Trainer's keys say none."""
+    data = document.data if isinstance(document.data, dict) else {}
+    launch = data.get("accelerate")
+    mixed = str(launch.get("mixed_precision", "")) if isinstance(launch, dict) else ""
+    if data.get("bf16") is not None or data.get("fp16"):
+        return document
+    return replace(document, data=data | ({"fp16": True} if mixed == "fp16" else {"bf16": True}))
+
+
+def _launch(sheet: Sheet) -> None:
+    """Whether accelerate starts what is modelled; without its file replicas are DDP's, which is said."""
+    kind = sheet.text(TYPE).lower()
+    if kind and kind not in LAUNCHES:
+        sheet.refuse(TYPE, f"{kind} under accelerate", "write FSDP, DEEPSPEED or MULTI_GPU")
+    sheet.choice(MIXED, PRECISIONS, "")
+    own = sheet.has("fsdp", "deepspeed") or sheet.below("fsdp_config") or sheet.below("deepspeed")
+    if not kind and not own:
+        sheet.assume(
+            "replicas are counted as DDP's: the file that accelerate launches with is not given; "
+            "add it as a second file where it shards"
+        )
+
+
+def _adapters(sheet: Sheet) -> None:
+    """Adapters, over weights of 16 or of 4 bits; all weights where there are none."""
+    four = sheet.flag("load_in_4bit")
+    if sheet.flag("load_in_8bit"):
+        sheet.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
+    if not sheet.flag("use_peft"):
+        if four:
+            because = "weights in 4 bits are frozen, and nothing else is trained"
+            sheet.fault("load_in_4bit", "only with use_peft: true", because, "add use_peft: true")
+        return
+    key = "lora_target_modules"
+    every = sheet.raw(key) in ("all-linear", ["all-linear"])
+    if not sheet.has(key):
+        sheet.assume("adapters beside q_proj and v_proj, PEFT's default")
+    read_adapters(sheet, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
+
+
+def _recompute(sheet: Sheet) -> None:
+    """Whole blocks run again unless checkpointing is switched off; FSDP has a switch of its own."""
+    inner = sheet.first("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing")
+    if not sheet.has(CHECKPOINTING):
+        sheet.assume("recompute full, as TRL checkpoints activations by default")
+    if sheet.flag(CHECKPOINTING, True) or sheet.flag(inner):
+        sheet.put(("plan", "recompute"), "full", CHECKPOINTING, inner)
