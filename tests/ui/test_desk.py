@@ -6,15 +6,17 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import closing
 from subprocess import PIPE
 
 import pytest
 from children import below, child, runs
 from server_at_hand import LIMIT_S, asked
+from starlette.applications import Starlette
 
 from flopcast.cli.main import main
-from flopcast.ui import app, server
+from flopcast.ui import app, server, work
 from flopcast.ui.app import MOST_KEPT_BYTES, Desk
 from flopcast.ui.pool import Answer, BrokenError, BusyError, TooLongError
 
@@ -25,8 +27,8 @@ class Counting:
     def __init__(self, *outcomes):
         self.calls, self.outcomes = [], list(outcomes)
 
-    async def ask(self, task, words, limit_s, *, long=False, told=lambda _: None):
-        self.calls.append((task, dict(words), limit_s, long))
+    async def ask(self, task, words, cpu_limit_s, limit_s, *, long=False, told=lambda _: None):
+        self.calls.append((task, dict(words), cpu_limit_s, limit_s, long))
         outcome = self.outcomes[min(len(self.calls), len(self.outcomes)) - 1]
         if isinstance(outcome, Exception):
             raise outcome
@@ -79,7 +81,7 @@ def test_failures_of_the_server_are_not_kept():
 
     told = every(Desk(pool), *[("api.memory", {"a": "1"})] * 5)
 
-    assert [each.status for each in told] == [500, 422, 500, 200, 200]
+    assert [each.status for each in told] == [500, 503, 500, 200, 200]
     assert len(pool.calls) == 4
 
 
@@ -125,9 +127,66 @@ def test_searches_may_take_longer_and_leave_a_process_to_others(task, long):
 
     every(Desk(pool), (task, {}))
 
-    ((_, _, limit_s, was_long),) = pool.calls
+    ((_, _, cpu_limit_s, limit_s, was_long),) = pool.calls
     assert was_long is long
-    assert limit_s == (app.LONG_LIMIT_S if long else app.LIMIT_S)
+    assert cpu_limit_s == (app.LONG_LIMIT_S if long else app.LIMIT_S)
+    assert limit_s == app.WAIT_RATIO * cpu_limit_s
+
+
+class Client:
+    """One GET of the application in this process: its status, its headers, its text."""
+
+    def __init__(self, desk, path):
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            self.parts.append(message)
+
+        self.parts = []
+        where, _, query = path.partition("?")
+        scope = {
+            "type": "http", "method": "GET", "path": where, "query_string": query.encode(), "headers": [],
+            "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80),
+            "client": ("127.0.0.1", 1), "root_path": "",
+        }  # fmt: skip
+        asyncio.run(Starlette(routes=app._routes(desk))(scope, receive, send))
+        self.status = self.parts[0]["status"]
+        self.headers = dict(self.parts[0]["headers"])
+        self.text = b"".join(part.get("body", b"") for part in self.parts[1:]).decode()
+
+
+@pytest.mark.parametrize("failure", [TooLongError(), BusyError()])
+def test_a_busy_machine_is_503_and_says_when_to_come_back(failure):
+    """The request is right, and the same one is answered once there is time: so it is not 422."""
+    for path in ("/", "/compare", "/answer/predict?model=llama-3-8b", "/report.html", "/report.json"):
+        told = Client(Desk(Counting(failure)), path)
+
+        assert (told.status, told.headers.get(b"retry-after")) == (503, b"1"), path
+    page = Client(Desk(Counting(failure)), "/?model=llama-3-8b&tp=4").text
+    assert 'role="alert"' in page
+    assert 'value="4"' in page
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timer of processor time")
+def test_processor_time_is_limited_and_time_on_the_clock_is_not(monkeypatch):
+    def spinning(words, _):
+        end_s = time.process_time() + words["cpu_s"]
+        time.sleep(words["sleep_s"])
+        while time.process_time() < end_s:
+            pass
+        return "text/plain", "done"
+
+    monkeypatch.setattr(work, "TASKS", {"api.spin": spinning})
+
+    def asked_for(**words):
+        request = {"task": "api.spin", "words": words, "cpu_limit_s": 0.1}
+        return work._timed_answer(request, lambda _: None)
+
+    assert asked_for(cpu_s=0.0, sleep_s=0.3).status == 200
+    refused = asked_for(cpu_s=30.0, sleep_s=0.0)
+    assert refused.status == 422
+    assert json.loads(refused.body)["faults"][0]["kind"] == "limit"
 
 
 def test_a_header_that_never_ends_is_cut_off(monkeypatch):

@@ -3,7 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from server_at_hand import asked, data
@@ -31,7 +31,9 @@ class Outline(HTMLParser):
             self.ids.append(given["id"])
         if re.fullmatch("h[1-6]", tag):
             self.levels.append(int(tag[1]))
-        if tag in ("input", "select", "textarea"):
+        if tag in ("input", "select", "textarea") and given.get("type") == "hidden":
+            self.values[given["name"]] = given["value"]
+        elif tag in ("input", "select", "textarea"):
             self.fields[given.get("name", given.get("id"))] = given.get("id")
             self.values[given.get("name")] = given.get("value", "")
             self._select = given.get("name") if tag == "select" else None
@@ -125,6 +127,40 @@ def test_choosing_leaves_the_batch_and_takes_another_plan(server):
     assert outline.values["recompute"] == "none"
 
 
+def test_another_model_takes_another_plan_and_keeps_what_was_written(server):
+    """Chunks of 32 blocks do not fit a model of 40: the form sends them all the same."""
+    _, outline, _ = page(server, "/", model="llama-3-8b", cluster="dgx-h100", gpus="64")
+    sent = {name: value for name, value in outline.values.items() if name and value}
+    sent |= {"recompute": "full", "model": "llama-2-13b"}
+
+    status, changed, text = page(server, "/", **sent)
+    answered, _, body = asked(server, f"/answer/predict?{urlencode(sent)}")
+
+    assert int(outline.values["vpp"]) > 1
+    assert (status, answered) == (200, 200)
+    assert changed.values["recompute"] == "full"
+    assert "llama-2-13b" in text
+    filled = json.loads(body)["form"]
+    assert {name: filled[name] for name in ("tp", "pp", "recompute")} == {
+        name: changed.values[name] for name in ("tp", "pp", "recompute")
+    }
+
+
+def test_a_number_of_devices_that_no_node_divides_is_one_error(server):
+    _, outline, _ = page(server, "/", model="llama-3-8b", cluster="dgx-h100", gpus="64")
+    sent = {name: value for name, value in outline.values.items() if name and value}
+
+    for words in (
+        sent,
+        {name: value for name, value in sent.items() if name != "chosen"} | {"vpp": "1", "plan": ""},
+    ):
+        status, _, text = page(server, "/", **words | {"gpus": "13"})
+
+        assert status == 400
+        assert "1 error in the input" in text
+        assert "set gpus to 8 or 16" in text
+
+
 def test_files_are_what_the_page_shows(server):
     query = urlencode(SMALL)
     _, headers, text = asked(server, f"/job.yaml?{query}")
@@ -200,7 +236,7 @@ def test_faults_name_fields_and_no_options(server):
 
     assert status == 400
     assert "did you mean dgx-h100" in text
-    assert "change gpus or cluster" in other
+    assert "set gpus to 8 or 16" in other
     assert "--" not in re.sub("<[^>]*>", "", text + other).replace("<!--", "")
 
 
@@ -226,6 +262,51 @@ def test_a_file_becomes_an_address(server):
     assert status == 303
     assert outline.values["tp"] == "8"
     assert "seq=4096" in shown
+
+
+SCRIPT = (
+    "torchrun --nnodes 4 --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048"
+    " --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1"
+    " --global-batch-size 64 --bf16 --tensor-model-parallel-size 2 --vocab-size 51200\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("machine", "cluster", "gpus"),
+    [
+        ({}, "dgx-h100", "32"),
+        ({"cluster": "dgx-a100"}, "dgx-a100", "32"),
+        ({"gpus": "64", "cluster": "dgx-a100"}, "dgx-a100", "64"),
+    ],
+)
+def test_an_uploaded_script_runs_on_its_own_devices_and_on_a_cluster_of_choice(
+    server, machine, cluster, gpus
+):
+    body = urlencode({"name": "run.sh", "text": SCRIPT} | machine)
+
+    status, headers, _ = asked(server, "/upload", "POST", body)
+    words = dict(parse_qsl(urlsplit(headers["location"]).query))
+
+    assert status == 303
+    assert (words["cluster"], words["gpus"]) == (cluster, gpus)
+    assert page(server, headers["location"])[0] == 200
+
+
+def test_an_upload_with_an_error_keeps_what_was_written(server):
+    written = {"name": "run.sh", "text": "first\n</textarea>line", "cluster": "dgx-a100", "gpus": "16"}
+
+    status, outline, text = page_of_upload(server, written)
+
+    assert status == 400
+    assert {name: outline.values[name] for name in ("name", "cluster", "gpus")} == {
+        name: written[name] for name in ("name", "cluster", "gpus")
+    }
+    assert "first\n&lt;/textarea&gt;line" in text
+
+
+def page_of_upload(server, written):
+    status, _, text = asked(server, "/upload", "POST", urlencode(written))
+    return status, Outline(text), text
 
 
 @pytest.mark.parametrize("given", [{}, {"name": "a", "text": " "}, {"name": "x\ny", "text": "a"}])

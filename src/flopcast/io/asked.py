@@ -103,7 +103,8 @@ def read_words(
     try:
         made = read(_with_defaults(document))
     except SpecError as error:
-        raise SpecError([*problems, *error.problems]) from None
+        others = [each for each in error.problems if not (unsized and each.field == "plan")]
+        raise SpecError([*problems, *others]) from None  # how many devices a plan fills is then no question
     except InfeasibleError:
         if problems:  # no plan is possible on what was not meant
             raise SpecError(problems) from None
@@ -265,15 +266,17 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     per_node = catalog.cluster(name).node.devices
     if gpus > per_node and gpus % per_node:
         allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
-        raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole")])
+        below = gpus // per_node * per_node
+        fix = f"set --gpus to {below} or {below + per_node}"
+        raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole", fix)])
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}
     changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
     return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
 
 
-def _gpus_fault(gpus: object, allowed: str, because: str) -> Problem:
-    """The one option whose value depends on another: click cannot check it alone."""
-    return Problem(
-        field="--gpus", value=gpus, allowed=allowed, because=because, fix="change --gpus or --cluster"
-    )
+def _gpus_fault(
+    gpus: object, allowed: str, because: str, fix: str = "change --gpus or --cluster"
+) -> Problem:
+    """Return the problem of a number of devices; click cannot check it, as it depends on the cluster."""
+    return Problem(field="--gpus", value=gpus, allowed=allowed, because=because, fix=fix)

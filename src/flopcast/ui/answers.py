@@ -116,8 +116,9 @@ def log_page(words: Words, _: Told) -> Made:
 
 
 def upload_page(words: Words, _: Told) -> Made:
-    """The words that stand for a file, whose `name` and `text` were brought."""
-    brought = brought_from(str(words.get("name", "")), str(words.get("text", "")))
+    """Return the words that stand for an uploaded file, on the machine that its form names."""
+    given = {name: str(words.get(name, "")) for name in ("name", "text", "cluster", "gpus")}
+    brought = brought_from(**given)
     return JSON, json.dumps({"html": "", "fields": brought})
 
 

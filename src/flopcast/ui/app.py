@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,13 +23,14 @@ from starlette.routing import Route
 from flopcast.report.faults import BUG, INPUT, LIMIT
 from flopcast.report.page.style import STYLE
 from flopcast.ui import page
-from flopcast.ui.limits import Limits, busy
+from flopcast.ui.choice import CHOSEN, PLAN_FIELDS, Fields, chosen_word, without_stale
+from flopcast.ui.limits import WAITING, Limits, busy
 from flopcast.ui.openapi import described
 from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
-from flopcast.ui.refusals import DATA, errors_as_json, refusal
-from flopcast.ui.words import OF_PLAN
+from flopcast.ui.refusals import DATA, RETRY_AFTER_S, errors_as_json, refusal
 
-LIMIT_S, LONG_LIMIT_S = 20.0, 120.0
+LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
+WAIT_RATIO = 6.0  # how many times as long a request may take by the clock: the machine may be busy
 MOST_WAITING = 64
 MOST_KEPT_BYTES = 32 << 20
 HEARTBEAT_S = 2.0
@@ -67,10 +68,11 @@ class Desk:
         long = task in LONG
         limit_s = LONG_LIMIT_S if long else LIMIT_S
         try:
-            answer = await self.pool.ask(task, words, limit_s, long=long, told=told)
+            answer = await self.pool.ask(task, words, limit_s, WAIT_RATIO * limit_s, long=long, told=told)
         except TooLongError:
-            message = f"This takes longer than {limit_s:.0f} s: ask for less at once."
-            return refusal(task, 422, LIMIT, message)
+            return refusal(
+                task, 503, LIMIT, "The machine is too busy to answer now. Try again in a moment."
+            )
         except BrokenError:
             return refusal(task, 500, BUG, "The process that worked on this request ended.")
         if answer.status in (200, 400, 422):
@@ -121,7 +123,7 @@ def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: Non
 def _routes(desk: Desk) -> list[Route]:
     """Every address."""
     pages = [Route(path, _page(desk, name)) for name, (path, _) in page.PAGES.items()]
-    answers = [Route(f"/answer/{name}", _answer(desk, f"page.{name}")) for name in ("predict", "compare")]
+    answers = [Route(f"/answer/{name}", _answer(desk, name)) for name in ("predict", "compare")]
     gifts = [Route(path, _file(desk, *made)) for path, made in FILES.items()]
     data = [
         Route(f"/api/v1/{name}", _data(desk, f"api.{name}"), methods=["POST"])
@@ -145,49 +147,82 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def _words(request: Request) -> dict[str, str]:
-    """The words of an address; empty ones say nothing."""
+    """Return the words of an address; empty ones say nothing."""
     return {name: value for name, value in request.query_params.items() if value}
 
 
-def _asked(request: Request) -> dict[str, str]:
-    """The words of an address that tell a job."""
-    return {name: value for name, value in _words(request).items() if name not in page.SWITCHES}
+def _asked(request: Request, sides: Sequence[str] = ("",)) -> dict[str, str]:
+    """Return the words of an address that describe a job, or the two of a comparison by their `sides`.
+
+    A plan that was chosen for another model or machine is left out; all of a plan is, but for the batch and
+    the precision, where it is to be chosen anew.
+    """
+    words = _words(request)
+    asked = {name: value for name, value in words.items() if name not in page.SWITCHES}
+    for side in sides:
+        asked = without_stale(asked, side)
+    if "choose" not in words:
+        return asked
+    plan = {side + name for side in sides for name in PLAN_FIELDS if name not in page.KEPT}
+    return {name: value for name, value in asked.items() if name not in plan}
+
+
+def _filled(
+    request: Request, asked: Fields, made: Mapping[str, str], sides: Sequence[str]
+) -> dict[str, str]:
+    """Return the fields of a form whose plans are whole, with those that were chosen for it."""
+    filled = dict(asked) | dict(made)
+    for side in sides:
+        own = {name.removeprefix(side): value for name, value in made.items() if name.startswith(side)}
+        before = request.query_params.get(side + CHOSEN, "")
+        filled[side + CHOSEN] = chosen_word(asked, own, before, side)
+    return filled
 
 
 def _page(desk: Desk, name: str) -> Endpoint:
-    """A page with its answer."""
+    """Return the endpoint of a page with its answer."""
+    sides = page.SIDES if name == "compare" else ("",)
 
     async def endpoint(request: Request) -> Response:
-        words = _words(request)
-        asked = {key: value for key, value in words.items() if key not in page.SWITCHES}
-        if name == "predict" and not asked:
-            asked = dict(page.START)
+        words, asked = _words(request), _asked(request, sides)
         if name == "search" and "now" not in words:
             return _html(page.page(name, asked, page.pending(asked) if "go" in words else ""))
-        if name == "compare" and not asked:
-            asked = {f"{side}.{key}": value for side in ("a", "b") for key, value in page.START.items()}
-        if "choose" in words:
-            asked = {k: v for k, v in asked.items() if k not in (*OF_PLAN, "plan") or k in page.KEPT}
+        if name != "search" and not asked:
+            asked = {f"{side}{key}": value for side in sides for key, value in page.START.items()}
         try:
             answer = await desk.ask(f"page.{name}", asked)
         except BusyError:
-            return busy()
+            answer = refusal(f"page.{name}", 503, LIMIT, WAITING)
         made = json.loads(answer.body)
-        fields = asked | (made["fields"] if name != "search" else {})
+        fields = asked
+        if answer.status == 200 and name != "search":
+            fields = _filled(request, asked, made["fields"], sides)
         return _html(page.page(name, fields, made["html"]), answer.status)
 
     return endpoint
 
 
-def _answer(desk: Desk, task: str) -> Endpoint:
-    """The answer of a page alone, for its script."""
+def _answer(desk: Desk, name: str) -> Endpoint:
+    """Return the endpoint of a page's answer alone, for its script.
+
+    `form` are the fields that the script changes: all of them where a plan was chosen anew.
+    """
+    sides = page.SIDES if name == "compare" else ("",)
 
     async def endpoint(request: Request) -> Response:
+        asked = _asked(request, sides)
+        dropped = {side + each for side in sides for each in PLAN_FIELDS} & _words(
+            request
+        ).keys() - asked.keys()
         try:
-            answer = await desk.ask(task, _asked(request))
+            answer = await desk.ask(f"page.{name}", asked)
         except BusyError:
             return busy()
-        return Response(answer.body, answer.status, media_type=answer.media)
+        made = json.loads(answer.body)
+        made["form"] = dict.fromkeys(dropped, "")
+        if answer.status == 200 and (dropped or "choose" in request.query_params):
+            made["form"] |= _filled(request, asked, made["fields"], sides)
+        return JSONResponse(made, answer.status, _headers(answer.status))
 
     return endpoint
 
@@ -202,7 +237,9 @@ def _file(desk: Desk, task: str, name: str) -> Endpoint:
             return busy()
         if answer.status != 200 and not task.startswith(DATA):
             return _html(page.refused_page(json.loads(answer.body)["html"]), answer.status)
-        headers = {"content-disposition": f'attachment; filename="{name}"'} if answer.status == 200 else {}
+        headers = _headers(answer.status)
+        if answer.status == 200:
+            headers["content-disposition"] = f'attachment; filename="{name}"'
         return Response(answer.body, answer.status, headers, media_type=answer.media)
 
     return endpoint
@@ -224,7 +261,7 @@ def _data(desk: Desk, task: str) -> Endpoint:
             answer = await desk.ask(task, words)
         except BusyError:
             return busy()
-        return Response(answer.body, answer.status, media_type=answer.media)
+        return Response(answer.body, answer.status, _headers(answer.status), media_type=answer.media)
 
     return endpoint
 
@@ -267,9 +304,7 @@ async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]
         try:
             body = asked.result().body
         except BusyError:
-            body = json.dumps(
-                {"html": "<p>Too many requests wait: try again in a moment.</p>", "fields": {}}
-            )
+            body = refusal("page.search", 503, LIMIT, WAITING).body
         yield f"event: answer\ndata: {body}\n\n"
     finally:
         asked.cancel()
@@ -280,17 +315,17 @@ def _upload(desk: Desk) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         if request.method == "GET":
-            return _html(page.upload_page())
-        given = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
+            return _html(page.upload_page({}))
+        given = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
         try:
-            answer = await desk.ask("page.upload", dict(given))
+            answer = await desk.ask("page.upload", given)
         except BusyError:
-            return busy()
+            answer = refusal("page.upload", 503, LIMIT, WAITING)
         made = json.loads(answer.body)
         if answer.status != 200:
-            return _html(page.upload_page(made["html"]), answer.status)
+            return _html(page.upload_page(given, made["html"]), answer.status)
         if len(made["fields"]["job"]) > page.MOST_PACKED:
-            return _html(page.upload_page("<p>The file is too large for an address.</p>"), 413)
+            return _html(page.upload_page(given, "<p>The file is too large for an address.</p>"), 413)
         return RedirectResponse(f"/?{urlencode(made['fields'])}", 303)
 
     return endpoint
@@ -305,7 +340,7 @@ def _log(desk: Desk) -> Endpoint:
             answer = await desk.ask("page.log", {**_asked(request), "log": text})
         except BusyError:
             return busy()
-        return Response(answer.body, answer.status, media_type=answer.media)
+        return Response(answer.body, answer.status, _headers(answer.status), media_type=answer.media)
 
     return endpoint
 
@@ -343,4 +378,9 @@ async def _health(_: Request) -> Response:
 
 def _html(text: str, status: int = 200) -> Response:
     """A page."""
-    return Response(text, status, media_type="text/html")
+    return Response(text, status, _headers(status), media_type="text/html")
+
+
+def _headers(status: int) -> dict[str, str]:
+    """Return the headers that go with a status: when to try again, where that is what helps."""
+    return {"retry-after": f"{RETRY_AFTER_S}"} if status == 503 else {}

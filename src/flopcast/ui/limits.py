@@ -18,6 +18,7 @@ from flopcast.ui.refusals import JSON, RETRY_AFTER_S, errors_as_json
 MOST_BODY_BYTES = 256 << 10
 MOST_HEADER_BYTES = 64 << 10  # an address carries a packed document
 BODY_LIMIT_S = 10.0
+WAITING = "Too many requests are waiting. Try again in a moment."
 MOST_AT_ONCE = 128
 RIGHTS = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -100,9 +101,7 @@ def _size(header: tuple[bytes, bytes]) -> int:
 
 def busy() -> Response:
     """Return the answer while too many requests wait: the client may ask again in a moment."""
-    return _json(
-        503, "Too many requests are waiting. Try again in a moment.", {"retry-after": f"{RETRY_AFTER_S}"}
-    )
+    return _json(503, WAITING, {"retry-after": f"{RETRY_AFTER_S}"})
 
 
 def _refused(status: int, message: str) -> Response:

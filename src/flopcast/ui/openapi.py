@@ -17,10 +17,10 @@ OPERATIONS = {
     "search": ("The best plans of a space, ranked by the intervals of their differences", "Question"),
 }
 REFUSALS = {
-    "400": "The input is wrong: every fault with what is allowed, why, and the edit that mends it",
+    "400": "The input is wrong: lists every error with what is allowed, why, and how to fix it",
     "413": "The body is larger than 256 KiB",
-    "422": "No plan is feasible, or the request asks for too much at once",
-    "503": "Too many requests wait; Retry-After says for how long",
+    "422": "No plan is feasible, or the request needs more processor time or memory than it may use",
+    "503": "The machine is busy; Retry-After says when to try again",
 }
 Schema = dict[str, object]
 

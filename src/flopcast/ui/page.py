@@ -14,18 +14,20 @@ from flopcast.io import catalog
 from flopcast.io.jobs import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.spec.precision import RECIPES
-from flopcast.ui.words import FREE, OF_JOB, OF_PLAN, OF_SEARCH
+from flopcast.ui.choice import CHOSEN
+from flopcast.ui.words import FREE, OF_JOB, OF_PLAN, OF_SEARCH, USUAL_CLUSTER
 
 PAGES = {"predict": ("/", "Predict"), "search": ("/search", "Search"), "compare": ("/compare", "Compare")}
 FILES = {
     "/report.html": "Whole report",
     "/report.json": "Report as JSON",
     "/job.yaml": "Job file",
-    "/upload": "Bring a file",
+    "/upload": "Upload a file",
 }
 KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
 SWITCHES = ("choose", "go", "now")  # of an address: what to do, not of what
 MOST_PACKED = 48_000  # characters of an address
+SIDES = ("a.", "b.")  # what fields of the two jobs of a comparison begin with
 START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
 Fields = Mapping[str, str]
 
@@ -80,7 +82,8 @@ def known_fields() -> dict[str, Field]:
     return counted | chosen | written
 
 
-EMPTY = {  # what a list means of which nothing is chosen
+EMPTY = {  # what a list shows while nothing is selected
+    "cluster": "as the file says",
     "stack": f"usual: {USUAL['stack']}",
     "objectives": "step_time",
     "zero": "any",
@@ -113,26 +116,37 @@ def pending(words: Fields) -> str:
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
 
-def upload_page(said: str = "") -> str:
-    """Where a file is brought: a config, a job, a launch script.
+def upload_page(given: Fields, said: str = "") -> str:
+    """Return the page that takes a file: a config, a job, a launch script.
 
     Parameters
     ----------
-    said : HTML that tells what was wrong with the last one, if anything was
+    given : what was entered before, so that an error loses nothing
+    said : HTML that says what was wrong with it; "" at first
     """
     told = f'<div role="alert">{said}</div>' if said else ""
-    form = (
-        f'<form id="upload" action="/upload" method="post"><h1>Bring a file</h1>{told}'
-        "<p>A model's config.json, a job file, a launch script, the configuration of another program."
-        " Nothing in it is run. The address of the next page carries it.</p>"
-        '<p class="scripted" hidden><label for="file">File</label> <input type="file" id="file"></p>'
-        '<p><label for="name">Its name</label>'
-        '<input id="name" name="name" value="config.json" required maxlength="100"></p>'
-        '<p><label for="text">Its text</label>'
-        '<textarea id="text" name="text" rows="16" required spellcheck="false"></textarea></p>'
-        '<p class="buttons"><button type="submit">Take it</button></p></form>'
+    known = known_fields()
+    machine = "".join(
+        _field(name, known[name], given.get(name, ""), one=True) for name in ("cluster", "gpus")
     )
-    return _document("bring a file", "upload", {}, f'<main id="answer" data-page="upload">{form}</main>')
+    form = (
+        f'<form id="upload" action="/upload" method="post"><h1>Upload a file</h1>{told}'
+        "<p>Upload a model's config.json, a job file, a launch script, or a configuration of another"
+        " program. Nothing in it is run. The address of the next page contains the file.</p>"
+        '<p class="scripted" hidden><label for="file">File</label> <input type="file" id="file"></p>'
+        '<p><label for="name">File name</label>'
+        f'<input id="name" name="name" value="{escape(given.get("name", "config.json"))}" required'
+        ' maxlength="100"></p>'
+        '<p><label for="text">Contents</label>'
+        '<textarea id="text" name="text" rows="16" required spellcheck="false">'
+        f"\n{escape(given.get('text', ''))}</textarea></p>"
+        f"<fieldset><legend>Machine</legend>{machine}"
+        f'<p class="field wide soft">Leave these empty to use what the file says. A file without a cluster'
+        f" is predicted on {USUAL_CLUSTER}.</p></fieldset>"
+        '<p class="buttons"><button type="submit">Use this file</button>'
+        '<span id="told" role="status"></span></p></form>'
+    )
+    return _document("upload a file", "upload", {}, f'<main id="answer" data-page="upload">{form}</main>')
 
 
 def refused_page(html: str) -> str:
@@ -178,6 +192,7 @@ def _address(there: str, here: str, words: Fields) -> str:
         words = {name[2:]: value for name, value in words.items() if name.startswith("a.")}
     if there != "search":
         words = {name: value for name, value in words.items() if name not in OF_SEARCH}
+    words = {name: value for name, value in words.items() if name.rpartition(".")[2] != CHOSEN}
     if there == "compare" != here:
         words = {f"{side}.{name}": value for side in ("a", "b") for name, value in words.items()}
     query = urlencode({name: value for name, value in words.items() if value})
@@ -208,10 +223,12 @@ def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
     packed = words.get(f"{prefix}job", "")
     brought = (
         f'<p><label><input type="checkbox" name="{prefix}job" value="{escape(packed)}" checked>'
-        " with the file that was given; fields change it</label></p>"
+        " Use the uploaded file. Fields override it.</label></p>"
     )
+    chosen = escape(words.get(prefix + CHOSEN, ""))
     return (
-        (brought if packed else "")
+        ("" if several else f'<input type="hidden" name="{prefix}{CHOSEN}" value="{chosen}">')
+        + (brought if packed else "")
         + _group("Model and machine", OF_JOB, words, prefix, several=several)
         + _group("Plan", (*OF_PLAN, *FREE[:2]), words, prefix, several=several)
     )
@@ -270,6 +287,6 @@ def _files(words: Fields) -> str:
         if path != "/upload"
     )
     bring = f'<li><a href="/upload">{FILES["/upload"]}</a></li>'
-    log = '<label for="log">A log beside it</label> <input type="file" id="log">'
+    log = '<label for="log">Compare with a training log</label> <input type="file" id="log">'
     files = f'<nav aria-label="Files"><ul>{links}{bring}</ul></nav>'
     return f'{files}<p class="scripted" hidden>{log}</p>'

@@ -33,7 +33,7 @@ class BusyError(Exception):
 
 
 class TooLongError(Exception):
-    """The time of a request is over."""
+    """A request waited and ran for longer than its limit by the clock: the machine is busy."""
 
 
 class BrokenError(Exception):
@@ -117,6 +117,7 @@ class Pool:
         self,
         task: str,
         words: Mapping[str, object],
+        cpu_limit_s: float,
         limit_s: float,
         *,
         long: bool = False,
@@ -128,7 +129,8 @@ class Pool:
         ----------
         task : a name of work.TASKS
         words : plain data
-        limit_s : from now on, waiting included
+        cpu_limit_s : processor time that the task may use; the process itself refuses what needs more
+        limit_s : by the clock from now on, waiting included
         long : whether the request takes seconds: then it leaves a process to others
         told : hears how far it is
 
@@ -138,7 +140,8 @@ class Pool:
         """
         if self._waiting >= self._most_waiting:
             raise BusyError
-        line = json.dumps({"task": task, "words": words}).encode() + b"\n"
+        asked = {"task": task, "words": words, "cpu_limit_s": cpu_limit_s}
+        line = json.dumps(asked).encode() + b"\n"
         try:
             room = self._long if long else contextlib.nullcontext()
             async with asyncio.timeout(limit_s), room, self._worker() as worker:

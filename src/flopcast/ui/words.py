@@ -12,6 +12,7 @@ import binascii
 import math
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
@@ -84,13 +85,22 @@ def question_from(words: Words) -> Question:
     return question_of(read, _changes(words), **named)
 
 
-def brought_from(name: str, text: str) -> dict[str, str]:
-    """Words that stand for a file, and for a machine where it names none.
+def brought_from(name: str, text: str, cluster: str = "", gpus: str = "") -> dict[str, str]:
+    """Return the words that stand for an uploaded file and the machine that it runs on.
+
+    Parameters
+    ----------
+    name, text : str
+        Of the file.
+    cluster : str
+        A cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none.
+    gpus : str
+        How many devices; "" for as many as the file starts, or one node if the file does not say.
 
     Raises
     ------
     SpecError
-        The name or the text is missing, or the file is of no known kind.
+        The name or the text is missing, the file is of no known kind, or there is no such cluster.
     """
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
@@ -99,12 +109,30 @@ def brought_from(name: str, text: str) -> dict[str, str]:
         raise SpecError(
             [_fault("text", text, "the text of a file", "there is nothing in it", "give the file")]
         )
-    devices = catalog.cluster(USUAL_CLUSTER).node.devices
-    source = source_of(text.encode(), name, Said(devices=devices))
+    if cluster and cluster not in catalog.names("clusters"):
+        raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
+    machine = cluster or USUAL_CLUSTER
+    node = catalog.cluster(machine).node.devices
+    given = _count({"gpus": gpus}, "gpus")
+    source = _read_upload(text, name, given, node)
     words = {"job": packed(f"{name}\n{text}")}
-    if "cluster" not in _keys(source.document):
-        words |= {"cluster": USUAL_CLUSTER, "gpus": str(source.devices or devices)}
+    if cluster or gpus or "cluster" not in _keys(source.document):
+        words |= {"cluster": machine, "gpus": str(given or source.devices or node)}
     return words
+
+
+def _read_upload(text: str, name: str, given: int | None, node: int) -> Source:
+    """Return an uploaded file with as many devices as are given, else as it starts, else one node.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read with any of them.
+    """
+    if given is None:
+        with suppress(SpecError):  # some files can only be read where the number of devices is known
+            return source_of(text.encode(), name, Said())
+    return source_of(text.encode(), name, Said(devices=given or node))
 
 
 def packed(text: str) -> str:

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.report.faults import BUG, INFEASIBLE, INPUT, LIMIT
@@ -42,6 +43,42 @@ def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) 
     return Answer(status=200, media=media, body=body)
 
 
+class OverTimeError(BaseException):
+    """A request used up its processor time; no handler of ordinary errors may take it for one of them."""
+
+
+def _timed_answer(asked: Mapping[str, Any], told: Callable[[str], None]) -> Answer:
+    """Return the answer to a request, whose processor time is limited where the system can.
+
+    Time on the clock says how busy a machine is. Processor time says how much a request asks for.
+    """
+    if not hasattr(signal, "setitimer"):  # Windows
+        return answer(asked["task"], asked["words"], told)
+    signal.signal(signal.SIGPROF, _over_time)
+    signal.setitimer(signal.ITIMER_PROF, float(asked["cpu_limit_s"]))
+    try:
+        try:
+            return answer(asked["task"], asked["words"], told)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+    except OverTimeError:
+        message = (
+            f"This request needs more than {asked['cpu_limit_s']:.0f} s of processor time. Ask for less."
+        )
+        return refusal(asked["task"], 422, LIMIT, message)
+
+
+def _over_time(*_: object) -> None:
+    """End the request that runs.
+
+    Raises
+    ------
+    OverTimeError
+        Always.
+    """
+    raise OverTimeError
+
+
 def main() -> None:
     """Answer lines from stdin until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its processes itself
@@ -54,7 +91,7 @@ def main() -> None:
 
     for line in sys.stdin:
         asked = json.loads(line)
-        say(asdict(answer(asked["task"], asked["words"], lambda told: say({"told": told}))))
+        say(asdict(_timed_answer(asked, lambda told: say({"told": told}))))
 
 
 def _bound_memory() -> None:

@@ -4,7 +4,8 @@
   const main = document.querySelector('main'), page = main.dataset.page;
   const form = document.getElementById('form'), answer = document.getElementById('answer');
   const told = document.getElementById('told');
-  let asking = null, waiting = null, events = null;
+  let asking = null, waiting = null, events = null, edited = null;
+  let here = location.pathname + location.search;
 
   for (const each of document.querySelectorAll('.scripted')) each.hidden = false;
   if (page === 'upload') upload();
@@ -16,14 +17,20 @@
     for (const [name, value] of Object.entries(extra || {})) found.set(name, value);
     return found;
   }
-  function keep(query) {
-    history.replaceState(null, '', form.getAttribute('action') + (query ? '?' + query : ''));
+  // Each changed field is one step back; further letters in the same field are not.
+  function keep(query, field) {
+    const address = form.getAttribute('action') + (query ? '?' + query : '');
+    if (address !== location.pathname + location.search)
+      history[field && field !== edited ? 'pushState' : 'replaceState'](null, '', address);
+    if (field) edited = field;
+    here = address;
     for (const link of document.querySelectorAll('a.file')) link.href = link.dataset.path + '?' + query;
     const others = document.querySelector('header nav');
     if (page === 'predict')
       for (const link of others.querySelectorAll('a')) {
         const path = new URL(link.href).pathname;
         const own = new URLSearchParams(query), more = new URLSearchParams();
+        own.delete('chosen');
         if (path === '/compare')
           for (const side of ['a.', 'b.']) for (const [name, value] of own) more.append(side + name, value);
         else for (const [name, value] of own) more.append(name, value);
@@ -52,22 +59,18 @@
     answer.setAttribute('aria-busy', text ? 'true' : 'false');
   }
 
-  const KEPT = ['gbs', 'precision'];
-  async function ask(choose) {
+  async function ask(choose, field) {
     if (asking) asking.abort();
     const mine = asking = new AbortController();
-    const query = words();
-    if (choose)
-      for (const field of form.elements)
-        if (field.closest('[data-plan]') && !KEPT.includes(field.name)) query.delete(field.name);
+    const query = words(choose ? {choose: '1'} : {});
     const late = setTimeout(() => state('working…'), 150);
     try {
       const response = await fetch('/answer/' + page + '?' + query, {signal: mine.signal});
       const made = await response.json();
-      if (response.status === 503) { state('busy, trying again…'); setTimeout(() => ask(choose), 1000); return; }
-      if (response.ok && (choose || made.chosen)) fill(made.fields);
+      if (response.status === 503) { state('busy, trying again…'); setTimeout(() => ask(choose, field), 1000); return; }
+      fill(made.form);
       show(made);
-      keep(words().toString());
+      keep(words().toString(), field);
       state('');
     } catch (error) {
       if (error.name !== 'AbortError') state('The server does not answer.');
@@ -77,7 +80,7 @@
   function search() {
     if (events) events.close();
     const query = words();
-    keep(words({go: '1'}).toString());
+    keep(words({go: '1'}).toString(), 'search');
     state('screening…');
     events = new EventSource('/answer/search?' + query);
     const mine = events;
@@ -91,10 +94,14 @@
     events.onerror = () => { mine.close(); state('The server does not answer.'); };
   }
 
+  addEventListener('popstate', () => {  // the address is the state of the page
+    if (location.pathname + location.search !== here) location.reload();
+  });
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     if (page === 'search') search();
-    else ask(Boolean(event.submitter && event.submitter.name === 'choose'));
+    else if (event.submitter && event.submitter.name === 'choose') ask(true, 'choose');
+    else ask(false);
   });
   const DEALT = ['model', 'pp', 'vpp', 'schedule'];
   function redeal(event) {  // blocks that were dealt out to other stages say nothing of these
@@ -109,12 +116,12 @@
       redeal(event);
       if (event.target.tagName === 'SELECT' || event.target.type === 'checkbox') return;
       clearTimeout(waiting);
-      waiting = setTimeout(ask, 200, false);
+      waiting = setTimeout(ask, 200, false, event.target.name);
     });
     form.addEventListener('change', (event) => {
       if (event.target.type === 'file') return;  // a log is no word of the job
       clearTimeout(waiting);
-      ask(false);
+      ask(false, event.target.name);
     });
   } else if (new URLSearchParams(location.search).has('go')) search();
   const log = document.getElementById('log');
@@ -127,11 +134,17 @@
   });
 
   function upload() {
+    const most = 262144, name = document.getElementById('name'), text = document.getElementById('text');
+    document.getElementById('upload').addEventListener('submit', (event) => {
+      if (new URLSearchParams([['name', name.value], ['text', text.value]]).toString().length < most) return;
+      event.preventDefault();
+      told.textContent = 'The file is larger than 256 KiB.';
+    });
     const file = document.getElementById('file');
     file.addEventListener('change', async () => {
       if (!file.files.length) return;
-      document.getElementById('name').value = file.files[0].name;
-      document.getElementById('text').value = await file.files[0].text();
+      name.value = file.files[0].name;
+      text.value = await file.files[0].text();
     });
   }
 })();
