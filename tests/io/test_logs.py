@@ -5,6 +5,7 @@ frameworks have; numbers below are read off them, or follow by hand.
 """
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ def told(text):
         ("nemo-progress-bar", "nemo-progress-bar", [0, 1, 2, 3]),
         ("hugging-face-trainer", "hugging-face-trainer", [1]),
         ("deepspeed-profiler", "deepspeed-profiler", [1]),
+        ("mlperf", "mlperf", [1152 * step for step in range(1, 13)]),
     ],
 )
 def test_framework_and_steps_are_recognised(name, framework, steps):
@@ -463,3 +465,40 @@ def test_sequences_per_second_of_gpt_neox_are_those_it_prints():
 
 def test_a_single_word_that_may_be_cut_is_not_read():
     assert told("{'train_runtime':100,'train_samples_per_second':2").because == "it is empty"
+
+
+def test_a_log_of_mlperf_gives_the_times_of_its_steps_and_its_batch():
+    log = log_of("mlperf")
+
+    time = log.step_time()
+    assert time is not None
+    assert time.median_s == pytest.approx(6.06)
+    assert (log.global_batch, log.sequence_length, log.num_bad) == (1152, 8192, 0)
+
+
+def test_a_log_of_mlperf_with_rates_alone_gives_times_by_its_batch():
+    events = [{"key": "global_batch_size", "value": 8}]
+    events += [
+        {"key": "tracked_stats", "value": {"throughput": 1.6}, "metadata": {"step": 384 * block}}
+        for block in range(1, 9)
+    ]
+    text = "".join(f":::MLLOG {json.dumps(event)}\n" for event in events)
+
+    time = read_log(text, "result_0.txt").step_time()
+
+    assert time is not None
+    assert time.median_s == pytest.approx(8 / 1.6)
+
+
+def test_statistics_of_mlperf_that_are_no_times_are_no_steps():
+    for value in (
+        '{"loss": 3.1}',
+        '{"throughput": "fast"}',
+        "null",
+        "7",
+        "[" * 5000,
+        '{"throughput": 1e999}',
+    ):
+        problem = told(f':::MLLOG {{"key": "tracked_stats", "value": {value}, "metadata": {{}}}}\n')
+
+        assert problem.field == "log"

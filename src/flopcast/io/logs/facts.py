@@ -12,7 +12,7 @@ Bytes leave as such: "MB" and "GB" of these frameworks are powers of 1024. Where
 import re
 from dataclasses import dataclass
 
-from flopcast.io.logs.formats import NUMBER, number
+from flopcast.io.logs.formats import MLLOG, NUMBER, mlperf_event, number
 
 MIB, GIB = 1024.0**2, 1024.0**3
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"
@@ -83,7 +83,10 @@ _DOTS = r"\s+\.*\s*"  # "  seq_length ...................... 2048", as Megatron 
 FACTS = {  # name → a text the line must hold, and where the number stands
     "world_size": (
         ("using world size:", r"using world size:\s*(\d+)"),
-        ("world_size", rf"\bworld_size{_DOTS}(\d+)"),
+        (
+            "world_size",
+            rf"^\s*world_size{_DOTS}(\d+)",
+        ),  # DeepSpeed prints data-parallel ranks so, inside a line
         ("world size:", r"^\s*world size:\s*(\d+)"),
         ("GLOBAL_RANK:", r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d+)"),
     ),
@@ -106,6 +109,10 @@ FACTS = {  # name → a text the line must hold, and where the number stands
     ),
     "data_parallel": (("data parallel size:", r"^\s*data parallel size:\s*(\d+)"),),
 }
+MLPERF_FACTS = {  # key of an event → name
+    "global_batch_size": "global_batch",
+    "max_sequence_length": "sequence_length",
+}
 _FACTS = [(name, cue, re.compile(rule)) for name, rules in FACTS.items() for cue, rule in rules]
 _RANK_PREFIX = re.compile(r"\s*(?:\[(?:rank|default)\s*(\d{1,7})\]:|(\d{1,7}):\s|\S*worker-(\d{1,7}):)\s?")
 _RANK_INSIDE = re.compile(r"\[Rank (\d{1,7})\]")
@@ -118,6 +125,11 @@ def facts_of_line(line: str) -> dict[str, int]:
     {'world_size': 8}
     """
     told: dict[str, int] = {}
+    if MLLOG in line:
+        event = mlperf_event(line)
+        name, value = MLPERF_FACTS.get(str(event.get("key")), ""), event.get("value")
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST
+        return {name: value} if name and whole and isinstance(value, int) else {}
     for name, cue, rule in _FACTS:
         found = rule.search(line) if cue in line else None
         size = number(found.group(1)) if found else 0.0

@@ -11,15 +11,25 @@ Numbers leave in SI units.
 Where the formats stand: `training_log` of Megatron-LM (megatron/training/training.py), Megatron-DeepSpeed
 and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
 PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
-(torchtitan/components/metrics.py); logs printed by NeMo and by the Trainer of transformers.
+(torchtitan/components/metrics.py); logs printed by NeMo and by the Trainer of transformers; mllog
+(mlcommons/logging) and the results of mlcommons/training_results_v5.1.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+MLLOG = ":::MLLOG"
+MOST_VALUE = 1e24
+MOST_BRACKETS = 100  # of one event; a submission's have a handful
+MLPERF = {  # of an event's statistics → field
+    "train_step_time": "step_time_s",
+    "train_step_timing": "step_time_s",
+    "throughput": "samples_per_s",
+}
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 Fields = dict[str, float]  # names of report.log.Steps, and RUNTIME, NUM_STEPS
 RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that is printed
@@ -215,6 +225,43 @@ def _trainer(line: str) -> Found | None:
     return Found(fields=fields)
 
 
+def mlperf_event(line: str) -> dict[str, object]:
+    """Return the event that a line of MLPerf's log holds; empty for a line without a whole one.
+
+    >>> mlperf_event('0: :::MLLOG {"key": "global_batch_size", "value": 1152}')
+    {'key': 'global_batch_size', 'value': 1152}
+    """
+    text = line.partition(MLLOG)[2].strip()
+    if not text or text.count("{") + text.count("[") > MOST_BRACKETS:
+        return {}
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _mlperf(line: str) -> Found | None:
+    """Statistics of a submission to MLPerf Training: the time of a step, or sequences per second.
+
+    `step` counts steps in some submissions and sequences in others: it is a running number alone.
+    """
+    event = mlperf_event(line)
+    value, metadata = event.get("value"), event.get("metadata")
+    if event.get("key") != "tracked_stats" or not isinstance(value, dict):
+        return None
+    fields = {field: float(value[key]) for key, field in MLPERF.items() if _is_number(value.get(key))}
+    if not fields:
+        return None
+    step = metadata.get("step") if isinstance(metadata, dict) else None
+    return Found(fields=fields | ({"step": float(str(step))} if _is_number(step) else {}))
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value of JSON is a number that a float can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_VALUE
+
+
 ELAPSED = ("elapsed time per iteration", "elapsed_time_per_iteration")
 FORMATS = {
     "gpt-neox": Format(
@@ -264,6 +311,11 @@ FORMATS = {
         cues=("'train_runtime'", "Total optimization steps"),
         read=_trainer,
         example="{'train_runtime': …, 'train_samples_per_second': …, 'train_steps_per_second': …}",
+    ),
+    "mlperf": Format(
+        cues=(MLLOG,),
+        read=_mlperf,
+        example=':::MLLOG {"key": "tracked_stats", "value": {"train_step_time": …}, …}',
     ),
     "deepspeed-profiler": Format(
         cues=("iter latency:", "samples/second:"),
