@@ -4,6 +4,7 @@ import ast
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from conftest import PACKAGE
 
 import flopcast
@@ -83,7 +84,7 @@ def functions(path):
     return [n for n in ast.walk(tree(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@all_cases("path", FILES)
 def test_every_file_imports_only_what_lies_below_it(path):
     used = {name.split(".")[1] for name in imports(path) if name.startswith("flopcast.")}
 
@@ -106,7 +107,7 @@ def test_the_core_touches_no_file_clock_or_environment(name):
     assert touched | called == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@all_cases("path", FILES)
 def test_files_and_functions_stay_small(path):
     lengths = {f.name: f.end_lineno - f.lineno + 1 for f in functions(path)}
 
@@ -114,7 +115,7 @@ def test_files_and_functions_stay_small(path):
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@all_cases("path", FILES)
 def test_every_argument_has_a_type_and_every_float_a_unit(path):
     arguments = [a for f in functions(path) for a in f.args.args + f.args.kwonlyargs]
     bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
@@ -131,7 +132,7 @@ def test_every_argument_has_a_type_and_every_float_a_unit(path):
     assert unitless == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@all_cases("path", FILES)
 def test_dataclasses_are_frozen_and_nothing_is_asserted_or_swallowed(path):
     thawed = [
         n.name

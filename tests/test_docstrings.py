@@ -3,7 +3,7 @@
 import doctest
 from importlib import import_module
 
-import pytest
+from all_cases import all_cases
 from conftest import PACKAGE
 
 MODULES = [
@@ -13,7 +13,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@all_cases("name", MODULES)
 def test_the_examples_of_a_module_run(name):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 

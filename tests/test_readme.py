@@ -2,7 +2,7 @@
 
 import re
 
-import pytest
+from all_cases import all_cases
 from pages import README, ROOT, counts, faults, links, output_of, own_config
 
 TEXT = README.read_text(encoding="utf-8")
@@ -14,7 +14,7 @@ def test_every_block_of_the_readme_does_what_it_shows(tmp_path):
     assert faults(TEXT, tmp_path) == []
 
 
-@pytest.mark.parametrize("target", sorted(set(links(TEXT))))
+@all_cases("target", sorted(set(links(TEXT))))
 def test_every_link_of_the_readme_leads_somewhere(target):
     assert (ROOT / target).exists()
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.calibration.collective_files import FABRICS
 from flopcast.calibration.operator_files import FILES
@@ -52,7 +53,7 @@ def curves_of(path):
     return {entry["name"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))["curves"]}
 
 
-@pytest.mark.parametrize("owner", OWNERS)
+@all_cases("owner", OWNERS)
 def test_a_committed_curve_file_is_what_its_measurements_give(refitted, owner):
     out, _ = refitted
 

@@ -1,6 +1,7 @@
 """calibration/kernel_names.py: collectives and passes are known however libraries spell them."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,9 +57,9 @@ def test_a_collective_of_torch_is_known_in_any_case_and_with_any_separator(name)
     assert collective_class(name.upper()) == collective_class(name.replace("_", "-")) == ours
 
 
-@pytest.mark.parametrize("name", OF_NCCL)
-@pytest.mark.parametrize("library", ["ncclDevKernel_", "ncclKernel_", "rcclDevKernel_"])
-@pytest.mark.parametrize("rest", ["", "_Sum_bf16_RING_LL", "_RING_SIMPLE_Sum_int8_t(ncclDevComm*)"])
+@all_cases("name", OF_NCCL)
+@all_cases("library", ["ncclDevKernel_", "ncclKernel_", "rcclDevKernel_"])
+@all_cases("rest", ["", "_Sum_bf16_RING_LL", "_RING_SIMPLE_Sum_int8_t(ncclDevComm*)"])
 def test_a_kernel_of_nccl_is_known_by_its_collective_whatever_follows(name, library, rest):
     kernel = f"{library}{name}{rest}"
 
@@ -79,7 +80,7 @@ def test_what_a_library_of_messages_runs_besides_is_communication(kernel):
     assert collective_class(kernel) == kind_of("communication") == "communication"
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@all_cases("name", CLASSES)
 def test_every_class_that_a_name_may_have_is_part_of_one_cost_in_both_passes(name):
     assert kind_of(name) in KINDS
     if not name.endswith(".backward") and kind_of(name) == "memory_bound":

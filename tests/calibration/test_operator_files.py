@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.calibration.operator_files import BROKEN, FILES, kept_rows
 from flopcast.cli.fitting import SYSTEMS
@@ -83,8 +84,8 @@ def test_a_chain_of_kernels_moves_more_than_one_kernel_would(file):
     assert (work.moved_bytes >= 2 * tensor_bytes / columns["tp"]).all()
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("system", SYSTEMS)
+@all_cases("file", FILES)
+@all_cases("system", SYSTEMS)
 def test_every_file_exists_with_the_columns_that_it_needs(shared, system, file):
     columns = read_columns(shared / "data" / "operators" / system / f"{file}.csv").columns
     columns.setdefault("tp", np.ones_like(next(iter(columns.values()))))

@@ -1,6 +1,6 @@
 """Every table of other projects is used, or left out with a reason."""
 
-import pytest
+from all_cases import all_cases
 
 from flopcast.calibration import peer_attention, peer_collectives, peer_grouped, peer_operators
 from flopcast.calibration.peer_fit import PEER_FILES
@@ -39,7 +39,7 @@ def test_every_table_of_the_data_is_used_or_left_out_with_a_reason(shared):
     assert tables - used() - named - NO_KERNELS == set()
 
 
-@pytest.mark.parametrize("what", LEFT_OUT)
+@all_cases("what", LEFT_OUT)
 def test_what_is_left_out_is_a_table_of_the_data(shared, what):
     """Or one that is said of part of a table: the name before the comma begins with its folder."""
     folder = what.partition("/")[0]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.calibration.fit import fit_fabric, predicted_s
 from flopcast.calibration.peer_collectives import (
@@ -191,7 +192,7 @@ def test_fractions_of_infersim_are_of_the_fp8_peak(shared):
     assert peak == pytest.approx(catalog.device("h20-96gb").peak_flop_per_s["fp8"], rel=0.01)
 
 
-@pytest.mark.parametrize("number", range(len(PEER_FILES)))
+@all_cases("number", range(len(PEER_FILES)))
 def test_a_table_names_devices_of_the_catalogue_and_gives_rows_that_can_be(shared, number):
     file = PEER_FILES[number]
     columns = read_columns(shared / "data" / "peers" / file.path).columns if file is not GEMM else None
@@ -423,9 +424,7 @@ def test_large_messages_reach_the_bus_bandwidth_of_the_notes(nccl, system, versi
     assert np.median(bus) == pytest.approx(bus_gb_per_s * 1e9, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "entry", [*WITH_LATENCY, *WITHOUT_LATENCY], ids=lambda f: f"{f.fabric}:{f.collective}"
-)
+@all_cases("entry", [*WITH_LATENCY, *WITHOUT_LATENCY])
 def test_an_entry_belongs_to_a_tier_that_names_its_fabric(entry):
     tiers = {tier.name: tier for tier in catalog.cluster(entry.cluster).tiers}
 
@@ -446,9 +445,7 @@ def test_each_collective_of_an_a100_reads_its_own_rows_in_half_precision(collect
     assert entry.keep(words).tolist() == [True, False, False, False]
 
 
-@pytest.mark.parametrize(
-    "entry", [f for f in WITH_LATENCY if f.path == NCCL_TABLE], ids=lambda f: f"{f.fabric}:{f.collective}"
-)
+@all_cases("entry", [f for f in WITH_LATENCY if f.path == NCCL_TABLE])
 def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, entry):
     rows = entry.keep(nccl)
 

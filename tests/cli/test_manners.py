@@ -4,6 +4,7 @@ import sys
 
 import click
 import pytest
+from all_cases import all_cases
 from children import ran
 from command_line import JOB as FILE
 from command_line import PLAN, WORDS, Ended, environment, flopcast, process
@@ -40,7 +41,7 @@ def completed(*words, shell="bash"):
     return [line.partition(",")[2] for line in made.stdout.decode().splitlines()]
 
 
-@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+@all_cases("words", list(every_command()))
 def test_the_help_of_every_command_shows_how_it_is_called(words):
     ended = flopcast(*words, "--help")
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.generations import GENERATIONS, MEASURED, generation_ratio
@@ -30,7 +31,7 @@ def a100():
     return lambda name: book.find(device.name, name, 2e-6, device.relatives)
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_whoever_borrows_ends_at_a_class_that_is_measured_on_a100(name, a100):
     last = chain(name)[-1]
 
@@ -40,7 +41,7 @@ def test_whoever_borrows_ends_at_a_class_that_is_measured_on_a100(name, a100):
     assert found.curve.evidence.rows > 0
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_what_is_borrowed_is_of_the_same_engine(name):
     """A product's efficiency says nothing of a pass over memory, nor does the reverse."""
     families = {class_of(each).kind.family for each in chain(name)}
@@ -48,7 +49,7 @@ def test_what_is_borrowed_is_of_the_same_engine(name):
     assert len(families) == 1
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_a_relative_adds_a_doubt_and_changes_times_by_less_than_five(name):
     relative = RELATIVES[name]
 
@@ -57,12 +58,12 @@ def test_a_relative_adds_a_doubt_and_changes_times_by_less_than_five(name):
     assert relative.speed_up_ratio is None or 1.0 < relative.speed_up_ratio < 5.0
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if f"{name}.backward" in RELATIVES])
+@all_cases("kind", [name for name in KINDS if f"{name}.backward" in RELATIVES])
 def test_a_backward_that_is_borrowed_exists(kind):
     assert KINDS[kind].backward > 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@all_cases("kind", KINDS)
 def test_every_pass_of_every_kind_that_moves_anything_is_priced_somehow(kind, a100):
     passes = [kind] if KINDS[kind].forward else []
     passes += [f"{kind}.backward"] if KINDS[kind].backward else []
@@ -70,7 +71,7 @@ def test_every_pass_of_every_kind_that_moves_anything_is_priced_somehow(kind, a1
     assert all(a100(name).calibrated for name in passes)
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_borrowing_is_as_unsure_as_all_its_steps_together(name, a100):
     """Where the class itself was not measured; doubts of independent steps add as squares."""
     found = a100(name)
@@ -81,7 +82,7 @@ def test_borrowing_is_as_unsure_as_all_its_steps_together(name, a100):
     assert found.class_log_sigma_factor == pytest.approx(sigma)
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_a_borrowed_curve_is_the_relatives_own_slower_by_every_step(name, a100):
     found = a100(name)
     steps = chain(name)[: chain(name).index(found.curve.name)] if found.curve.name != name else []
@@ -92,8 +93,8 @@ def test_a_borrowed_curve_is_the_relatives_own_slower_by_every_step(name, a100):
     assert np.exp(own.table - found.curve.table) == pytest.approx(np.full(own.table.shape, ratio))
 
 
-@pytest.mark.parametrize("name", NARROW)
-@pytest.mark.parametrize("engine_ratio", [1.0, 2.0, 4.0, 6.0])
+@all_cases("name", NARROW)
+@all_cases("engine_ratio", [1.0, 2.0, 4.0, 6.0])
 def test_a_narrow_product_is_as_many_times_as_fast_whatever_its_engine_promises(name, engine_ratio):
     relative = RELATIVES[name]
     wide_s, efficiency = 1.0, 0.7

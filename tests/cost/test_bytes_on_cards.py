@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.collectives.formulas import FORMULAS
 
@@ -59,8 +60,8 @@ def test_a_tree_takes_as_many_rounds_as_it_takes_to_tell_everybody(ranks):
         assert FORMULAS[name].hops(*column(ranks)).item() == times * tree_of(ranks)
 
 
-@pytest.mark.parametrize(("inside", "nodes"), SHAPES)
-@pytest.mark.parametrize("collective", TO_ALL)
+@all_cases(("inside", "nodes"), SHAPES)
+@all_cases("collective", TO_ALL)
 def test_where_everybody_sends_to_everybody_a_card_carries_what_leaves_its_node(collective, inside, nodes):
     """Message over bandwidth, as the formula has it, against a count over all receivers."""
     ranks = inside * nodes

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import DEVICES, OPERATORS
 
 from flopcast.cost.kernels.book import CurveBook
@@ -95,7 +96,7 @@ def test_exact_finds_only_what_was_asked():
     assert book.exact("cousin", "gelu") is None
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_a_relative_is_another_class_with_some_doubt(name):
     relative = RELATIVES[name]
 
@@ -103,7 +104,7 @@ def test_a_relative_is_another_class_with_some_doubt(name):
     assert 0.02 <= relative.log_sigma_factor <= 0.3
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
     """A100 and GH200, the systems of data/operators: what all others borrow from."""
     last = RELATIVES[name].name
@@ -114,7 +115,7 @@ def test_a_relative_was_itself_measured_where_training_traces_come_from(name):
         assert (device, last) in load_owner(device)
 
 
-@pytest.mark.parametrize("name", RELATIVES)
+@all_cases("name", RELATIVES)
 def test_only_kernel_classes_that_exist_have_relatives(name):
     bases = ("gemm", "expert_gemm", "grouped_gemm")
     products = [f"narrow_{base}.{name}" for base in bases for name in FORMATS]
@@ -122,8 +123,8 @@ def test_only_kernel_classes_that_exist_have_relatives(name):
     assert name in (*OPERATORS, *bases, *products)
 
 
-@pytest.mark.parametrize("device", [d for d in DEVICES if load_owner(d) or catalog.device(d).relatives])
-@pytest.mark.parametrize("kernel", OPERATORS)
+@all_cases("device", [d for d in DEVICES if load_owner(d) or catalog.device(d).relatives])
+@all_cases("kernel", OPERATORS)
 def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_relative_was_measured(
     kernel, device
 ):
@@ -137,8 +138,8 @@ def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_rela
     assert found.calibrated
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kernel", OPERATORS)
+@all_cases("device", DEVICES)
+@all_cases("kernel", OPERATORS)
 def test_every_kernel_class_tells_its_curve_enough_coordinates(kernel, device):
     make, ranges = OPERATORS[kernel]
     facts = catalog.device(device)

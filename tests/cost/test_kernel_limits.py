@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import DEVICES, OPERATORS, bound_of, changed_device, seconds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,13 +89,13 @@ def test_every_curve_of_a_device_prices_a_kernel_class_that_is_tested_here():
         assert names - {"gemm"} <= set(OPERATORS)
 
 
-@pytest.mark.parametrize("device", catalog.names("devices"))
+@all_cases("device", catalog.names("devices"))
 def test_every_device_of_the_catalogue_is_tested_here(device):
     assert device in DEVICES
 
 
-@pytest.mark.parametrize("kernel", OPERATORS)
-@pytest.mark.parametrize("device", DEVICES)
+@all_cases("kernel", OPERATORS)
+@all_cases("device", DEVICES)
 def test_no_kernel_is_faster_than_the_data_sheet_allows(device, kernel):
     cluster = catalog.cluster(DEVICES[device])
     work = random_work(kernel)
@@ -104,8 +105,8 @@ def test_no_kernel_is_faster_than_the_data_sheet_allows(device, kernel):
     assert (seconds >= bound_of(work, cluster.node.device) * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("kernel", OPERATORS)
-@pytest.mark.parametrize("device", DEVICES)
+@all_cases("kernel", OPERATORS)
+@all_cases("device", DEVICES)
 def test_no_kernel_is_shorter_than_a_launch(device, kernel):
     cluster = catalog.cluster(DEVICES[device])
     work = random_work(kernel)
@@ -116,9 +117,7 @@ def test_no_kernel_is_shorter_than_a_launch(device, kernel):
     assert (seconds[bound_of(work, cluster.node.device) > 0] >= least_s).all()
 
 
-@pytest.mark.parametrize(
-    ("device", "kernel", "axis"), [(d, k, axis) for d, k in MEASURED for axis in axes_of_work(k)]
-)
+@all_cases(("device", "kernel", "axis"), [(d, k, axis) for d, k in MEASURED for axis in axes_of_work(k)])
 def test_more_work_never_takes_less_time_but_where_the_measurements_say_so(device, kernel, axis):
     """On a grid of sixteenths of an octave; FALLS lists every fall of more than 2 %."""
     fall = worst_fall(kernel, catalog.cluster(DEVICES[device]), axis)

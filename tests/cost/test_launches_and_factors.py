@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import site_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,8 +40,8 @@ def experts(groups, *, separate=False, layout="forward"):
     return kernel("experts.up", work, component="experts")
 
 
-@pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("phase", ["forward", "recompute", "backward", "step"])
+@all_cases("name", STACKS)
+@all_cases("phase", ["forward", "recompute", "backward", "step"])
 def test_a_launch_costs_what_the_stack_says_of_its_pass_and_nothing_inside_a_whole_graph(name, phase):
     stack = catalog.stack(name)
     host = stack.host

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import DEVICES, changed_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -173,8 +174,8 @@ def test_more_latency_is_never_faster(message_bytes, waits):
     assert after >= before
 
 
-@pytest.mark.parametrize("collective", FORMULAS)
-@pytest.mark.parametrize("name", catalog.names("clusters"))
+@all_cases("collective", FORMULAS)
+@all_cases("name", catalog.names("clusters"))
 def test_a_bigger_message_is_never_faster_than_the_measurements_say(name, collective):
     """Over 1 B to 64 GB in steps of 1.4 %; a fall of 2 % is the noise of small messages on NVSwitch."""
     cluster = catalog.cluster(name)
@@ -188,8 +189,8 @@ def test_a_bigger_message_is_never_faster_than_the_measurements_say(name, collec
         assert falls.max() <= FALLS.get((fabric, collective), ROUNDING)
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
-@pytest.mark.parametrize("ranks", [2, 4, 8, 32, 512])
+@all_cases("name", catalog.names("clusters"))
+@all_cases("ranks", [2, 4, 8, 32, 512])
 def test_no_all_reduce_beats_the_network_cards_of_a_node(name, ranks):
     """Whatever the algorithm, a node of N must send (N-1)/N of the message and receive as much, twice."""
     cluster = catalog.cluster(name)
@@ -202,8 +203,8 @@ def test_no_all_reduce_beats_the_network_cards_of_a_node(name, ranks):
         assert seconds >= 2 * (nodes - 1) / nodes * size / cards_bytes_per_s
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
-@pytest.mark.parametrize("collective", FORMULAS)
+@all_cases("name", catalog.names("clusters"))
+@all_cases("collective", FORMULAS)
 def test_no_message_beats_the_links_of_one_device(name, collective):
     cluster = catalog.cluster(name)
     best_bytes_per_s = max(tier.bytes_per_s for tier in cluster.tiers)
@@ -266,7 +267,7 @@ def test_every_borrowing_ends_at_the_all_reduce(name):
     assert set(seen) <= set(FORMULAS)
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
+@all_cases("name", catalog.names("clusters"))
 def test_messages_of_many_groups_cost_what_each_costs_alone(name):
     cluster = catalog.cluster(name)
     book = load_book(cluster)

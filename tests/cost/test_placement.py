@@ -4,6 +4,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.placement import axis_group, crossings
 from flopcast.errors import InternalError
@@ -77,9 +78,9 @@ def cases(devices_per_node):
             yield degrees
 
 
-@pytest.mark.parametrize("devices_per_node", [1, 2, 4, 8])
-@pytest.mark.parametrize("axis", VARIED)
-@pytest.mark.parametrize("order", ORDERS)
+@all_cases("devices_per_node", [1, 2, 4, 8])
+@all_cases("axis", VARIED)
+@all_cases("order", ORDERS)
 def test_groups_fall_on_nodes_as_counting_every_rank_says(order, axis, devices_per_node):
     wrong = []
     for degrees in cases(devices_per_node):
@@ -91,8 +92,8 @@ def test_groups_fall_on_nodes_as_counting_every_rank_says(order, axis, devices_p
     assert wrong == []  # (tp, cp, dp, pp), (inside, nodes) found, (inside, nodes) counted
 
 
-@pytest.mark.parametrize("devices_per_node", [1, 2, 4, 8])
-@pytest.mark.parametrize("order", ORDERS)
+@all_cases("devices_per_node", [1, 2, 4, 8])
+@all_cases("order", ORDERS)
 def test_a_hop_leaves_a_node_where_any_rank_finds_its_neighbour_elsewhere(order, devices_per_node):
     for degrees in cases(devices_per_node):
         ranks, stages = numbered(order, degrees), degrees[3]
@@ -106,8 +107,8 @@ def test_a_hop_leaves_a_node_where_any_rank_finds_its_neighbour_elsewhere(order,
         assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("degrees", [(3, 1, 1, 4), (1, 1, 3, 4), (2, 1, 3, 2), (5, 1, 2, 3)])
+@all_cases("order", ORDERS)
+@all_cases("degrees", [(3, 1, 1, 4), (1, 1, 3, 4), (2, 1, 3, 2), (5, 1, 2, 3)])
 def test_a_hop_that_only_some_ranks_take_out_of_the_node_leaves_it(degrees, order):
     """Stages that do not fill nodes evenly: the pipeline waits for the slowest rank."""
     ranks, stages = numbered(order, degrees), degrees[3]
@@ -120,9 +121,9 @@ def test_a_hop_that_only_some_ranks_take_out_of_the_node_leaves_it(degrees, orde
     assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("devices_per_node", [1, 4, 8])
-@pytest.mark.parametrize("shards", [1, 2, 4, 8])
-@pytest.mark.parametrize("order", ORDERS)
+@all_cases("devices_per_node", [1, 4, 8])
+@all_cases("shards", [1, 2, 4, 8])
+@all_cases("order", ORDERS)
 def test_neighbouring_replicas_share_shards_and_the_same_shard_lies_a_group_apart(
     order, shards, devices_per_node
 ):
@@ -150,8 +151,8 @@ def test_experts_are_sharded_over_the_ranks_of_a_group_that_hold_the_same():
     assert (across.inside.item(), across.nodes.item()) == (1, 2)
 
 
-@pytest.mark.parametrize("axis", VARIED)
-@pytest.mark.parametrize("order", ORDERS)
+@all_cases("axis", VARIED)
+@all_cases("order", ORDERS)
 def test_one_rank_of_an_axis_is_a_group_of_its_own(order, axis):
     group = axis_group(axis, one_plan(plan_of(order, (1, 1, 1, 1))), 8)
 
@@ -219,9 +220,9 @@ def folded_groups(fold, axis):
     return moved.reshape(-1, moved.shape[-1])
 
 
-@pytest.mark.parametrize("devices", [4, 8, 32])
-@pytest.mark.parametrize("axis", ["etp", "ep", "expert_dp"])
-@pytest.mark.parametrize("fold", FOLDS)
+@all_cases("devices", [4, 8, 32])
+@all_cases("axis", ["etp", "ep", "expert_dp"])
+@all_cases("fold", FOLDS)
 def test_ranks_of_experts_fold_those_of_a_stage_neighbours_first(fold, axis, devices):
     """arXiv:2504.14960, section 3.2: tp · dp ranks of a stage are etp · ep · their replicas."""
     tp, dp, pp, etp, ep = fold

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import (
     DEVICES,
     OPERATORS,
@@ -101,7 +102,7 @@ def test_an_operator_that_moves_nothing_takes_no_time():
     assert seconds_of(streaming("epilogue_bias"), DGX).item() == 0.0
 
 
-@pytest.mark.parametrize("kernel_class", OPERATORS)
+@all_cases("kernel_class", OPERATORS)
 def test_an_empty_operator_takes_no_time(kernel_class):
     make, ranges = OPERATORS[kernel_class]
     sizes = [constant(0.0) for _ in ranges]
@@ -109,8 +110,8 @@ def test_an_empty_operator_takes_no_time(kernel_class):
     assert seconds_of(make(*sizes), DGX).item() == 0.0
 
 
-@pytest.mark.parametrize("layout", ["input_gradient", "weight_gradient"])
-@pytest.mark.parametrize("device", DEVICES)
+@all_cases("layout", ["input_gradient", "weight_gradient"])
+@all_cases("device", DEVICES)
 def test_layout_ratios_scale_gradients_and_nothing_else(device, layout):
     ratios = {"input_gradient": 0.8, "weight_gradient": 1.2}
     book = book_of(curve_of(device, "gemm", launch_s=1e-6, layout_ratio=ratios))
@@ -123,8 +124,8 @@ def test_layout_ratios_scale_gradients_and_nothing_else(device, layout):
     assert gradient_s == pytest.approx(ratios[layout] * forward_s)
 
 
-@pytest.mark.parametrize("cluster", catalog.names("clusters"))
-@pytest.mark.parametrize("kernel_class", OPERATORS)
+@all_cases("cluster", catalog.names("clusters"))
+@all_cases("kernel_class", OPERATORS)
 def test_every_kernel_names_factors_that_are_listed(kernel_class, cluster):
     make, ranges = OPERATORS[kernel_class]
     item = item_of(make(*(constant(2**high) for _, high in ranges)))
@@ -198,9 +199,7 @@ def own_classes(cluster):
     return {name for _, name in load_owner(cluster.node.device.name)}
 
 
-@pytest.mark.parametrize(
-    "cluster", [n for n in catalog.names("clusters") if "gemm" in own_classes(catalog.cluster(n))]
-)
+@all_cases("cluster", [n for n in catalog.names("clusters") if "gemm" in own_classes(catalog.cluster(n))])
 def test_a_measured_device_is_not_called_uncalibrated(cluster):
     assert price_items([item_of(gemm())], catalog.cluster(cluster)).warnings == ()
 
@@ -282,9 +281,9 @@ def test_a_device_that_lists_only_the_precision_of_the_plan_is_priced():
     np.testing.assert_array_equal(same_s, seconds_of(gemm(), VISTA))
 
 
-@pytest.mark.parametrize("collective", MESSAGES)
-@pytest.mark.parametrize("axis", ["tp", "dp", "pp", "world"])
-@pytest.mark.parametrize("stack", ["megatron-2022", "gpt-neox-deepspeed"])
+@all_cases("collective", MESSAGES)
+@all_cases("axis", ["tp", "dp", "pp", "world"])
+@all_cases("stack", ["megatron-2022", "gpt-neox-deepspeed"])
 def test_a_message_to_oneself_takes_no_time(stack, axis, collective):
     item = message_item(MESSAGES[collective](axis=axis, message_bytes=constant(1e8)))
 

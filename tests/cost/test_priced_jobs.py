@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from alone import site_with
 from conftest import make_job, zero_of
 
@@ -66,7 +67,7 @@ def seconds(found):
     return [each.alone_s for each in prices], np.concatenate([each.host_s.ravel() for each in prices])
 
 
-@pytest.mark.parametrize(("job", "factor"), factor_names())
+@all_cases(("job", "factor"), factor_names())
 def test_a_site_factor_of_two_doubles_exactly_the_items_that_name_it(job, factor):
     """`host` also scales the launches, which every item has."""
     job = make_job(**JOBS[job])
@@ -141,8 +142,8 @@ def test_no_kernel_of_a_job_beats_the_data_sheet(name):
             assert (found.of(item).alone_s >= np.maximum(compute_s, memory_s) * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("stack", catalog.names("stacks"))
-@pytest.mark.parametrize("cluster", ["dgx-a100:1", "perlmutter-tcp:2", "vista:8"])
+@all_cases("stack", catalog.names("stacks"))
+@all_cases("cluster", ["dgx-a100:1", "perlmutter-tcp:2", "vista:8"])
 def test_a_batch_of_plans_costs_what_each_plan_costs_alone(cluster, stack):
     zero = zero_of(stack)
     job = make_job(cluster=cluster, stack=stack, plan=f"dp=8 mbs=1 gbs=16 zero={zero} precision=fp16")

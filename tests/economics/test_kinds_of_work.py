@@ -1,6 +1,7 @@
 """economics/power.py: every kernel, message and wait is of one kind of power, capped by a site's limit."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,8 +53,8 @@ def test_fused_attention_has_a_power_of_its_own(backward):
     assert power_class(item_of(work)) == "attention"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backward", [False, True])
+@all_cases("kind", KINDS)
+@all_cases("backward", [False, True])
 def test_every_pass_over_memory_waits_for_memory(kind, backward):
     work = MemoryBound(kind=kind, elements=ONE, dtype="bf16", is_gradient=backward)
 
@@ -91,7 +92,7 @@ def test_no_device_draws_more_than_its_board_or_its_site_allow(name, fraction, l
     assert held_w == min(free_w, limit_w)
 
 
-@pytest.mark.parametrize("name", DEVICES)
+@all_cases("name", DEVICES)
 def test_harder_work_never_draws_less_and_nothing_less_than_no_work(name):
     power = catalog.device(name).power
 

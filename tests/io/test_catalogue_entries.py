@@ -5,6 +5,7 @@ import re
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from io_cases import LINES
 
 from flopcast.errors import SpecError
@@ -32,7 +33,7 @@ JOBS = sorted(
     for folder in catalog.folder("jobs").iterdir()
     for file in folder.iterdir()
 )
-EVERY_ENTRY = pytest.mark.parametrize(("kind", "name"), ENTRIES, ids="/".join)
+EVERY_ENTRY = all_cases(("kind", "name"), ENTRIES)
 
 
 def test_every_kind_has_a_loader_and_all_but_sites_have_entries():
@@ -54,7 +55,7 @@ def test_an_entry_says_where_its_numbers_come_from(kind, name):
     assert all(source.url == "" or source.url.startswith("https://") for source in sources)
 
 
-@pytest.mark.parametrize("name", catalog.names("prices"))
+@all_cases("name", catalog.names("prices"))
 def test_a_price_is_of_a_known_device_and_of_a_day(name):
     price = catalog.price(name)
 
@@ -66,7 +67,7 @@ def test_a_price_is_of_a_known_device_and_of_a_day(name):
         assert catalog.cluster(name).node.device.name == price.device
 
 
-@pytest.mark.parametrize("name", catalog.names("devices"))
+@all_cases("name", catalog.names("devices"))
 def test_a_board_power_is_that_of_a_card_or_module_and_has_a_source(name):
     device = catalog.device(name)
 
@@ -102,7 +103,7 @@ def test_a_name_is_no_path(name):
         catalog.model(name)
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
+@all_cases("name", catalog.names("clusters"))
 def test_a_cluster_names_devices_hosts_and_fabrics_that_exist(name):
     cluster = catalog.cluster(name)
 
@@ -113,7 +114,7 @@ def test_a_cluster_names_devices_hosts_and_fabrics_that_exist(name):
         assert not tier.fabric or load_owner(tier.fabric), tier.fabric
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
+@all_cases("name", catalog.names("clusters"))
 def test_the_tiers_of_a_cluster_widen_and_slow_down_until_all_devices_share_one(name):
     tiers = catalog.cluster(name).tiers
     widths = [tier.devices or math.inf for tier in tiers]
@@ -124,8 +125,8 @@ def test_the_tiers_of_a_cluster_widen_and_slow_down_until_all_devices_share_one(
     assert [tier.latency_s for tier in tiers] == sorted(tier.latency_s for tier in tiers)
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
-@pytest.mark.parametrize("nodes", [1, 7])
+@all_cases("name", catalog.names("clusters"))
+@all_cases("nodes", [1, 7])
 def test_a_part_of_a_cluster_differs_in_its_size_alone(name, nodes):
     whole, part = catalog.cluster(name), catalog.cluster(name, nodes)
 
@@ -134,7 +135,7 @@ def test_a_part_of_a_cluster_differs_in_its_size_alone(name, nodes):
     assert part.node == whole.node
 
 
-@pytest.mark.parametrize("name", catalog.names("devices"))
+@all_cases("name", catalog.names("devices"))
 def test_the_relatives_of_a_device_have_curves(name):
     device = catalog.device(name)
 
@@ -142,7 +143,7 @@ def test_the_relatives_of_a_device_have_curves(name):
     assert all(load_owner(owner) for owner in device.relatives)
 
 
-@pytest.mark.parametrize("name", catalog.names("devices"))
+@all_cases("name", catalog.names("devices"))
 def test_narrower_numbers_are_never_slower(name):
     peaks = catalog.device(name).peak_flop_per_s
 
@@ -155,7 +156,7 @@ def test_a_stack_names_rewrites_that_exist(name):
     assert set(catalog.stack(name).rewrites) <= set(REWRITES)
 
 
-@pytest.mark.parametrize("name", catalog.names("models"))
+@all_cases("name", catalog.names("models"))
 def test_a_model_has_whole_heads_and_every_weight_has_a_size(name):
     model = catalog.model(name)
 
@@ -273,7 +274,7 @@ DEALT = [  # every model to a third of the stacks, every stack a third of the mo
 ]
 
 
-@pytest.mark.parametrize(("model", "stack"), DEALT)
+@all_cases(("model", "stack"), DEALT)
 def test_every_model_and_every_stack_is_predicted_where_it_fits(model, stack, selene_book):
     made = smallest_that_fits(model, stack)
 
@@ -288,7 +289,7 @@ def test_every_model_and_every_stack_is_predicted_where_it_fits(model, stack, se
     assert 0 < report.metrics.mfu_ratio < 1
 
 
-@pytest.mark.parametrize("cluster", catalog.names("clusters"))
+@all_cases("cluster", catalog.names("clusters"))
 def test_a_small_model_is_predicted_on_every_cluster(cluster):
     devices = catalog.cluster(cluster, 2).num_devices
     parts = LINES | {

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 
 from flopcast.cost.collectives.network import message_seconds
@@ -16,8 +17,8 @@ from flopcast.io.curves import load_book, load_owner
 from flopcast.prediction import predict
 
 DEVICES, CLUSTERS = catalog.names("devices"), catalog.names("clusters")
-EVERY_DEVICE = pytest.mark.parametrize("name", DEVICES)
-EVERY_CLUSTER = pytest.mark.parametrize("name", CLUSTERS)
+EVERY_DEVICE = all_cases("name", DEVICES)
+EVERY_CLUSTER = all_cases("name", CLUSTERS)
 NETWORKED = [name for name in CLUSTERS if len(catalog.cluster(name).tiers) > 1]
 
 
@@ -148,7 +149,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
 }
 
 
-@pytest.mark.parametrize("name", PINS)
+@all_cases("name", PINS)
 def test_the_memory_is_as_fast_as_its_pins(name):
     bits, gbit_per_s = PINS[name]
 
@@ -273,7 +274,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
 }
 
 
-@pytest.mark.parametrize("name", NETWORKED)
+@all_cases("name", NETWORKED)
 def test_devices_of_a_node_are_joined_by_all_their_links_counted_in_one_direction(name):
     cluster = catalog.cluster(name)
     links, gb_per_s = SCALE_UP[cluster.node.device.name]
@@ -370,7 +371,7 @@ def test_a_rack_needs_no_network_and_two_racks_do(name):
     assert cost.alone_s[0].item() == pytest.approx(71 * 1e9 / (900e9 * attained), abs=latency_s)
 
 
-@pytest.mark.parametrize("name", [n for n in NETWORKED if catalog.cluster(n).tiers[0].fabric])
+@all_cases("name", [n for n in NETWORKED if catalog.cluster(n).tiers[0].fabric])
 def test_a_fabric_has_the_hardware_on_which_its_curves_were_measured(name):
     """NVLink 3 of A100: through switches between eight, or from each of four to the others."""
     cluster = catalog.cluster(name)

@@ -7,6 +7,7 @@ that entries agree with the published configs (test_hugging_face.py).
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.io import catalog
 from flopcast.io.curves import load_book
@@ -100,7 +101,7 @@ def book():
     return load_book(catalog.cluster("dgx-a100", 1))
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@all_cases("name", PRINTED)
 def test_a_model_is_as_large_as_its_source_prints(name):
     billions, digit = PRINTED[name]
 
@@ -122,7 +123,7 @@ def test_every_other_model_uses_all_of_its_parameters():
     assert sparse == set(MIXTURES)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_every_model_is_predicted_on_one_node(name):
     """No faster than all its products at the data sheet's peak, and no slower than a hundredth of it."""
     made = job(name)
@@ -138,7 +139,7 @@ def test_every_model_is_predicted_on_one_node(name):
     assert 0 < report.metrics.mfu_ratio < 1
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_the_products_of_a_forward_pass_are_those_that_the_model_counts(name):
     """Items of one rank against the closed form of arXiv:2104.04473, equation 3; one token."""
     model = catalog.model(name)
@@ -154,7 +155,7 @@ def test_the_products_of_a_forward_pass_are_those_that_the_model_counts(name):
     assert sum(work) == pytest.approx(model.forward_flop(1) + padding, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_a_learned_table_covers_the_context(name):
     model = catalog.model(name)
 

@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from all_cases import all_cases
 
 from flopcast.calibration.constants import MEANINGS, Constant, Fitted
 from flopcast.io.constants import read, shipped, shipped_levels, write
@@ -50,7 +50,7 @@ def test_a_constant_of_one_source_is_a_sites():
     assert [one.of_one_source for one in TWO.constants] == [False, True]
 
 
-@pytest.mark.parametrize("one", shipped().constants, ids=lambda one: one.name)
+@all_cases("one", shipped().constants)
 def test_a_shipped_constant_means_something_and_is_supported(one):
     assert one.name.partition("[")[0] in MEANINGS
     assert 0.3 < one.ratio < 3.0

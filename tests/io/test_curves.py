@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -96,7 +97,7 @@ def test_all_committed_files_together_stay_small():
     assert sum(len(path.read_bytes()) for path in FILES) < 3e6
 
 
-@pytest.mark.parametrize("owner", OWNERS)
+@all_cases("owner", OWNERS)
 def test_a_file_says_its_format_and_whose_curves_it_holds(owner):
     content = json.loads((catalog.folder("curves") / f"{owner}.json").read_text(encoding="utf-8"))
 
@@ -106,7 +107,7 @@ def test_a_file_says_its_format_and_whose_curves_it_holds(owner):
     assert names == sorted(set(names))
 
 
-@pytest.mark.parametrize(("owner", "name"), CURVES)
+@all_cases(("owner", "name"), CURVES)
 def test_a_committed_curve_is_a_table_over_rising_axes(owner, name):
     """Single nodes may lie above 1, where terms or the roof take it off again: looked up, they never do."""
     curve = load_owner(owner)[owner, name]
@@ -118,7 +119,7 @@ def test_a_committed_curve_is_a_table_over_rising_axes(owner, name):
     assert 0 <= curve.launch_s < 1e-4
 
 
-@pytest.mark.parametrize(("owner", "name"), CURVES)
+@all_cases(("owner", "name"), CURVES)
 def test_a_committed_curve_says_what_it_rests_on(owner, name):
     evidence = load_owner(owner)[owner, name].evidence
 
@@ -144,7 +145,7 @@ def test_every_file_belongs_to_a_device_or_a_fabric_of_the_catalogue():
     assert set(OWNERS) <= set(catalog.names("devices")) | fabrics
 
 
-@pytest.mark.parametrize("name", catalog.names("clusters"))
+@all_cases("name", catalog.names("clusters"))
 def test_a_book_holds_the_curves_of_device_relatives_and_fabrics_and_no_others(name):
     cluster = catalog.cluster(name)
     device = cluster.node.device

@@ -11,6 +11,7 @@ import key_changes_flags
 import key_changes_megatron
 import key_changes_trainers
 import pytest
+from all_cases import all_cases
 from key_cases import after, before, cases, outcome_of_script, put
 
 from flopcast.io.foreign.keys import covered, keys_of
@@ -68,12 +69,12 @@ def test_each_key_that_is_read_is_given_another_value(kind):
     assert [key for key in sorted(changed) if not covered(key, read)] == []
 
 
-@pytest.mark.parametrize(("kind", "context"), dict.fromkeys((kind, context) for kind, context, *_ in ALL))
+@all_cases(("kind", "context"), dict.fromkeys((kind, context) for kind, context, *_ in ALL))
 def test_what_is_changed_is_a_job_before(kind, context):
     assert before(kind, context)[0] != "refused"
 
 
-@pytest.mark.parametrize(("kind", "context", "key", "value"), ALL)
+@all_cases(("kind", "context", "key", "value"), ALL)
 def test_another_value_of_a_key_is_another_job_or_is_refused(kind, context, key, value):
     job, notes = before(kind, context)
 
@@ -89,7 +90,7 @@ def test_each_flag_that_is_modelled_is_given_another_value():
     assert {flag for _, flag, _ in FLAGS} == MODELLED
 
 
-@pytest.mark.parametrize(("context", "flag", "value"), FLAGS)
+@all_cases(("context", "flag", "value"), FLAGS)
 def test_a_flag_makes_a_script_another_job_or_is_refused(context, flag, value):
     job, notes = script_before(context)
 
@@ -101,7 +102,7 @@ def test_a_flag_makes_a_script_another_job_or_is_refused(context, flag, value):
         assert (other, told) != (job, notes) if job == "refused" else other != job
 
 
-@pytest.mark.parametrize(("kind", "key"), [(k, key) for k in CHANGES for key in keys_of(k).left_out])
+@all_cases(("kind", "key"), [(k, key) for k in CHANGES for key in keys_of(k).left_out])
 def test_a_key_that_costs_what_is_not_counted_is_told_with_what_is_counted(kind, key):
     whole = key.removesuffix(".*")
     data: dict = {}
@@ -112,7 +113,7 @@ def test_a_key_that_costs_what_is_not_counted_is_told_with_what_is_counted(kind,
     assert sheet.assumptions == [f"{whole}: {keys_of(kind).left_out[key]} (a.yaml)"]
 
 
-@pytest.mark.parametrize(("kind", "key"), [(k, key) for k in CHANGES for key in keys_of(k).refused])
+@all_cases(("kind", "key"), [(k, key) for k in CHANGES for key in keys_of(k).refused])
 def test_a_key_that_asks_for_what_is_not_built_is_refused_by_name(kind, key):
     whole = key.removesuffix(".*")
     data: dict = {}

@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 import yaml
+from all_cases import all_cases
 from export_cases import DENSE, MODELS, SPARSE, job_with, jobs
 from foreign_cases import FOREIGN, job_in
 from hypothesis import HealthCheck, given, settings
@@ -57,7 +58,7 @@ def refused(job):
     return {}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_a_model_is_overridden_whole_or_refused_by_the_names_of_its_fields(name):
     job = job_with(name)
 

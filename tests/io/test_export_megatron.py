@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from all_cases import all_cases
 from export_cases import DENSE, MODELS, SPARSE, job_with, jobs
 from hypothesis import HealthCheck, given, settings
 from megatron_cases import EXPECTED, REFUSED_BY_RULES, job_on, script
@@ -65,7 +66,7 @@ def test_the_same_model_has_the_same_parameters_and_flop(name):
     assert found.forward_flop(1024) == job.model.forward_flop(1024)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@all_cases("name", MODELS)
 def test_a_model_is_written_whole_or_refused_by_the_names_of_its_fields(name):
     job = job_with(name)
 

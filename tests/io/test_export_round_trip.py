@@ -4,6 +4,7 @@ import re
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN, files, job_in
 from megatron_cases import EXPECTED, REFUSED_BY_RULES, job_on, script
 
@@ -93,7 +94,7 @@ def test_most_files_are_jobs_on_some_number_of_devices():
     assert min(counts.values()) >= 4
 
 
-@pytest.mark.parametrize(("name", "kind"), PAIRS)
+@all_cases(("name", "kind"), PAIRS)
 def test_a_file_comes_back_as_the_same_job_or_is_refused_field_by_field(name, kind):
     job = found_job(name)
     if job is None:
@@ -111,7 +112,7 @@ def test_a_file_comes_back_as_the_same_job_or_is_refused_field_by_field(name, ki
         assert predict(alike).step_time_s == pytest.approx(predict(job).step_time_s, rel=1e-12)
 
 
-@pytest.mark.parametrize(("name", "kind"), PAIRS)
+@all_cases(("name", "kind"), PAIRS)
 def test_a_stack_that_comes_back_another_is_told_with_what_it_loses(name, kind):
     job = found_job(name)
     made, _ = written(kind, name) if job else (None, ())
@@ -124,7 +125,7 @@ def test_a_stack_that_comes_back_another_is_told_with_what_it_loses(name, kind):
     assert len(losses) == (0 if kept else 1)
 
 
-@pytest.mark.parametrize("name", [name for name in MOST if name.partition("/")[0] in NAMES])
+@all_cases("name", [name for name in MOST if name.partition("/")[0] in NAMES])
 def test_a_file_is_written_in_its_own_format_with_its_stack_and_takes_as_long(name):
     kind, job = name.partition("/")[0], found_job(name)
     if job is None:

@@ -1,6 +1,7 @@
 """Files of other programs as they lie about: each is known by its keys, and planned or refused by name."""
 
 import pytest
+from all_cases import all_cases
 from foreign_cases import FOREIGN, faults_in, files, job_in
 
 from flopcast.api import predict
@@ -144,14 +145,14 @@ def test_every_file_is_either_planned_or_refused():
     assert sorted(PLANS | REFUSED) == files()
 
 
-@pytest.mark.parametrize("file", files())
+@all_cases("file", files())
 def test_a_file_is_known_by_its_keys(file):
     document = parsed((FOREIGN / file).read_bytes(), file)
 
     assert kind_of(document) == file.split("/")[0]
 
 
-@pytest.mark.parametrize("file", PLANS)
+@all_cases("file", PLANS)
 def test_a_file_is_the_plan_that_its_numbers_say(file):
     plan = job_in(FOREIGN / file, **said(file)).plan
 
@@ -160,7 +161,7 @@ def test_a_file_is_the_plan_that_its_numbers_say(file):
     assert set(plan.short().split()) == words.union(precision)
 
 
-@pytest.mark.parametrize("file", PLANS)
+@all_cases("file", PLANS)
 def test_a_planned_file_is_predicted(file):
     report = predict(job_in(FOREIGN / file, **said(file)))
 

@@ -9,6 +9,7 @@ Elsewhere: what is noted and what is refused (test_hugging_face_notes.py).
 import json
 
 import pytest
+from all_cases import all_cases
 from hf_cases import CONFIGS, NAMES, imported, published, read
 
 from flopcast.errors import SpecError
@@ -123,7 +124,7 @@ BY_HAND = {  # vocabulary · h + blocks · (attention + MLP + norms) + final nor
 }
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "gpt-j-6b"])
+@all_cases("name", [name for name in PUBLISHED if name != "gpt-j-6b"])
 def test_a_published_config_has_the_parameters_that_were_published(name):
     assert imported(name).parameters() == PUBLISHED[name]
 
@@ -155,7 +156,7 @@ def test_a_model_whose_exact_count_nobody_prints_has_the_count_of_its_matrices(n
     assert imported(name).parameters() == BY_HAND[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_every_config_is_a_published_one_that_is_checked(name):
     parts = {"gemma-3-4b", "gemma-3-27b", "llama-4-scout", "llama-4-maverick"}
     checked = {*PUBLISHED, *BY_HAND, *parts}
@@ -172,7 +173,7 @@ def test_every_family_is_imported_from_a_published_config_but_the_one_that_has_n
     assert set(FAMILIES) - found == {"nemotron"}  # its 15B model was published without a config
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name in catalog.names("models")])
+@all_cases("name", [name for name in NAMES if name in catalog.names("models")])
 def test_the_catalogue_has_the_same_model(name):
     own, other = catalog.model(name), imported(name)
     same = {"name": "", "source": ()}
@@ -182,7 +183,7 @@ def test_the_catalogue_has_the_same_model(name):
     assert other.model_copy(update=same) == own.model_copy(update=same)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_an_imported_model_written_as_yaml_is_read_back_equal(name):
     mapping, _ = model_from_config(read(name))
 

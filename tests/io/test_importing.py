@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from click.testing import CliRunner
 from hf_cases import CONFIGS, NAMES, imported
 
@@ -23,7 +24,7 @@ def model_in(text):
     return build(Model, document, document.data)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_what_is_printed_is_the_model(name):
     ended = run(CONFIGS / f"{name}.json")
 

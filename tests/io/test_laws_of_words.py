@@ -1,6 +1,7 @@
 """Words of run tables: however they are spelt they mean the same, and no text breaks their reading."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_tables import run
@@ -33,9 +34,9 @@ def sharded(word, replicas=64, **machine):
     return sharding(run(mapping=Mapping(fsdp=word, data_parallel=replicas), machine=Machine(**machine)))
 
 
-@pytest.mark.parametrize("device", PRINTED)
-@pytest.mark.parametrize("maker", ["", "NVIDIA ", "AMD Instinct ", "8x ", "8x", "16 x ", "dgx_", "HGX-"])
-@pytest.mark.parametrize("behind", ["", " GPUs", " GPU", " x8"])
+@all_cases("device", PRINTED)
+@all_cases("maker", ["", "NVIDIA ", "AMD Instinct ", "8x ", "8x", "16 x ", "dgx_", "HGX-"])
+@all_cases("behind", ["", " GPUs", " GPU", " x8"])
 def test_a_device_is_the_same_whoever_names_it_and_however_many_there_are(device, maker, behind):
     assert plain_device(f"{maker}{device}{behind}") == plain_device(device)
 

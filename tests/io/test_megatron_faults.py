@@ -1,6 +1,7 @@
 """Broken launch scripts: every fault of a script at once, each on its line, with an edit that mends it."""
 
 import pytest
+from all_cases import all_cases
 from megatron_cases import FLAGS, LAUNCHER, SCRIPTS, script_of, told
 
 from flopcast.errors import SpecError
@@ -358,8 +359,8 @@ def test_every_fault_of_a_script_is_told_at_once_in_the_order_of_lines():
     ]
 
 
-@pytest.mark.parametrize("path", sorted(SCRIPTS.iterdir()), ids=lambda path: path.name)
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+@all_cases("path", sorted(SCRIPTS.iterdir()))
+@all_cases("share", [0.2, 0.5, 0.8])
 def test_a_script_that_breaks_off_is_read_or_told_but_never_a_crash(path, share):
     text = path.read_text(encoding="utf-8")
 

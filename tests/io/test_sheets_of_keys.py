@@ -1,6 +1,7 @@
 """One foreign file as a sheet: what each reader takes, what it tells, and where the value stands."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -255,7 +256,7 @@ def test_no_key_of_a_format_is_read_and_refused_or_left_out(name):
     assert [key for key in keys.read.split() if covered(key, [*keys.refused, *keys.left_out])] == []
 
 
-@pytest.mark.parametrize("name", catalog.names("models"))
+@all_cases("name", catalog.names("models"))
 def test_a_model_is_found_under_every_way_to_write_its_name(name):
     for written in (name, f"owner/{name}", name.upper(), f"models\\{name}/", f"{name}-bf16-Instruct",
                     name.replace("-", "_"), f"{name}.gguf"):  # fmt: skip

@@ -7,6 +7,7 @@ attention, one-byte dropout masks.
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import BLOCKS, HIDDEN, gpt, llama, split
@@ -183,8 +184,8 @@ def test_megatrons_fusions_change_kernels_but_not_what_is_kept(rewrite):
     assert after == before
 
 
-@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if block.residual == "sequential"])
-@pytest.mark.parametrize("tensor", [2, 4, 8])
+@all_cases("name", [name for name, block in BLOCKS.items() if block.residual == "sequential"])
+@all_cases("tensor", [2, 4, 8])
 def test_sequence_parallel_ranks_keep_together_what_one_rank_keeps_alone(name, tensor):
     whole = kept_tensors(BLOCKS[name].forward(HIDDEN, split(2, 64)), frozenset())
     shared = kept_tensors(

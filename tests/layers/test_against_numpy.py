@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from counted_block import run
 from layer_examples import BLOCKS, HIDDEN, RESIDUALS, flop, gpt, messages, split
 
@@ -24,8 +25,8 @@ def test_the_numpy_block_computes_the_same_however_many_ranks_share_it(name):
         np.testing.assert_allclose(together, alone, rtol=1e-9)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("ranks", [1, 2, 4, 8])
+@all_cases("name", BLOCKS)
 def test_every_rank_needs_the_flop_that_numpy_counts(name, ranks):
     accounts, _ = run(BLOCKS[name], HIDDEN, SEQUENCES, LENGTH, ranks)
 
@@ -34,8 +35,8 @@ def test_every_rank_needs_the_flop_that_numpy_counts(name, ranks):
     assert {account.flop for account in accounts} == {needed.item()}
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", BLOCKS)
+@all_cases("ranks", [1, 2, 4, 8])
+@all_cases("name", BLOCKS)
 def test_every_rank_holds_the_weights_that_numpy_cuts_out(name, ranks):
     accounts, _ = run(BLOCKS[name], HIDDEN, SEQUENCES, LENGTH, ranks)
 

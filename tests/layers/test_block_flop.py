@@ -4,6 +4,7 @@ Its equations count two FLOP a multiply-add of matrix products, and the scores i
 """
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import BLOCKS, HIDDEN, RESIDUALS, flop, gpt, llama, split
@@ -40,8 +41,8 @@ def test_a_block_needs_24_b_s_h_squared_and_4_b_s_squared_h_forward(h, a, b):
     assert forward == 24 * b * s * h**2 + 4 * b * s**2 * h
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("tensor", [1, 2, 8])
+@all_cases("name", BLOCKS)
+@all_cases("tensor", [1, 2, 8])
 def test_the_backward_pass_needs_twice_the_forward(name, tensor):
     forward, backward = forward_and_backward(BLOCKS[name], HIDDEN, split(2, 32, tensor))
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from layer_examples import BLOCKS, HIDDEN, LAYERS, llama, operators, split
 from pydantic import ValidationError
@@ -44,7 +45,7 @@ def test_every_layer_class_has_an_example():
     assert {type(layer) for layer in LAYERS.values()} == set(leaves(AbstractLayer))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("name", LAYERS)
 def test_a_layer_written_as_json_is_read_back_equal(name):
     layer = LAYERS[name]
 
@@ -54,7 +55,7 @@ def test_a_layer_written_as_json_is_read_back_equal(name):
     assert hash(again) == hash(layer)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("name", LAYERS)
 def test_a_field_that_no_layer_knows_is_refused(name):
     fields = LAYERS[name].model_dump() | {"reach": 4096}
 
@@ -62,7 +63,7 @@ def test_a_field_that_no_layer_knows_is_refused(name):
         type(LAYERS[name]).model_validate(fields)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("name", LAYERS)
 def test_a_layer_cannot_be_changed(name):
     with pytest.raises(ValidationError, match="frozen"):
         LAYERS[name].kind = "other"
@@ -268,7 +269,7 @@ def test_the_number_of_equal_blocks_changes_nothing_inside_a_block():
     assert len(one.forward(HIDDEN, split())) == len(many.forward(HIDDEN, split()))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("name", LAYERS)
 def test_only_a_head_and_further_predictions_may_reuse_a_tensor_of_another_layer(name):
     tied = {weight.name for weight in LAYERS[name].weights(HIDDEN, split()) if weight.tied}
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from all_cases import all_cases
 from layer_examples import BLOCKS, HIDDEN, LAYERS, gpt, messages, operators, split
 
 from flopcast.layers.base import enter_tensor_parallel, leave_tensor_parallel
@@ -127,8 +128,8 @@ def test_leaving_adds_partial_sums_and_its_gradient_needs_no_sum(sequence_parall
     assert (item.inputs, item.output) == (("partial",), "sum")
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("sequence_parallel", [False, True])
+@all_cases("name", LAYERS)
 def test_every_item_reads_what_an_earlier_one_wrote(name, sequence_parallel):
     written = INPUTS | VIEWS | BY_ITSELF.get(name, set())
 
@@ -145,14 +146,14 @@ def test_a_block_ends_with_the_tensor_that_the_next_one_starts_with(name):
     assert items[-1].output == "y"
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("name", LAYERS)
 def test_items_of_a_layer_have_names_that_tell_them_apart(name):
     names = [item.name for item in LAYERS[name].forward(HIDDEN, cut())]
 
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if name != "no_feed_forward"])
+@all_cases("name", [name for name in LAYERS if name != "no_feed_forward"])
 def test_forward_items_belong_to_the_forward_pass_of_every_micro_batch(name):
     items = LAYERS[name].forward(HIDDEN, cut())
 

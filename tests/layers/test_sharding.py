@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_examples import BLOCKS, HIDDEN, LAYERS, flop, messages, operators, split
@@ -58,7 +59,7 @@ def test_flop_and_matrices_of_all_ranks_add_up_to_those_of_one(
         assert ranks * part.elements.item() == pytest.approx(one.total, rel=1e-12), part.name
 
 
-@pytest.mark.parametrize("name", [name for name, layer in LAYERS.items() if name != "tied_head"])
+@all_cases("name", [name for name, layer in LAYERS.items() if name != "tied_head"])
 def test_one_rank_holds_every_element_of_the_model_and_no_more_but_padding(name):
     for weight in LAYERS[name].weights(HIDDEN, split()):
         padded = weight.name.endswith(("table", "head.bias")) and name != "embedding_alone"
@@ -87,8 +88,8 @@ def test_repeated_key_value_heads_cost_their_projection_once_more_on_every_rank(
     assert tensor * part - alone == (tensor - 1) * 2 * tokens * HIDDEN * 2 * size
 
 
-@pytest.mark.parametrize("tensor", [2, 4, 8])
-@pytest.mark.parametrize("name", SEQUENTIAL)
+@all_cases("tensor", [2, 4, 8])
+@all_cases("name", SEQUENTIAL)
 def test_sequence_parallelism_forward_sends_the_same_bytes_as_the_all_reduces(name, tensor):
     ranks = np.array([[float(tensor)]])
     summed, scattered = (
@@ -99,8 +100,8 @@ def test_sequence_parallelism_forward_sends_the_same_bytes_as_the_all_reduces(na
     assert sent_bytes(scattered, ranks).item() == pytest.approx(sent_bytes(summed, ranks).item())
 
 
-@pytest.mark.parametrize("tensor", [2, 4, 8])
-@pytest.mark.parametrize("name", SEQUENTIAL)
+@all_cases("tensor", [2, 4, 8])
+@all_cases("name", SEQUENTIAL)
 def test_sequence_parallelism_backward_sends_two_gathers_more(name, tensor):
     """The shards that were kept are gathered again for two weight gradients: arXiv:2205.05198, 4.2.2."""
     ranks, full_bytes = np.array([[float(tensor)]]), 2 * 64 * HIDDEN * 2
@@ -114,8 +115,8 @@ def test_sequence_parallelism_backward_sends_two_gathers_more(name, tensor):
     assert more == pytest.approx(2 * (tensor - 1) / tensor * full_bytes)
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("sequence_parallel", [False, True])
+@all_cases("name", LAYERS)
 def test_a_layer_on_one_rank_sends_nothing(name, sequence_parallel):
     items = both_passes(LAYERS[name], split(2, 32, 1, sequence_parallel))
 
@@ -132,8 +133,8 @@ def test_sequence_parallelism_computes_the_same_products(name):
     assert shared == repeated
 
 
-@pytest.mark.parametrize("tensor", [2, 4, 8])
-@pytest.mark.parametrize("name", SEQUENTIAL)
+@all_cases("tensor", [2, 4, 8])
+@all_cases("name", SEQUENTIAL)
 def test_sequence_parallel_ranks_together_move_what_one_rank_moves_in_norms_and_residuals(name, tensor):
     parts = ("norm", "residual")
     alone, part = (
@@ -162,8 +163,8 @@ def test_the_activation_between_layers_is_cut_only_by_sequence_parallelism(seque
     assert activation_bytes(HIDDEN, cut).item() == 2 * 2 * 64 * HIDDEN / share
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("sequence_parallel", [False, True])
+@all_cases("name", LAYERS)
 def test_a_batch_of_splits_is_lowered_as_its_members_one_by_one(name, sequence_parallel):
     plans = [(1, 32, 1), (2, 64, 2), (3, 16, 4), (1, 128, 8)]
     together = both_passes(LAYERS[name], split(*map(list, zip(*plans, strict=True)), sequence_parallel))
@@ -180,7 +181,7 @@ def test_a_batch_of_splits_is_lowered_as_its_members_one_by_one(name, sequence_p
             assert batch[plan] == pytest.approx(one.work.message_bytes[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@all_cases("name", LAYERS)
 def test_weights_of_a_batch_of_splits_are_those_of_its_members(name):
     degrees = [1, 2, 4, 8]
     together = LAYERS[name].weights(HIDDEN, split([1] * 4, [1] * 4, degrees))

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from all_cases import all_cases
 
 import flopcast
 from flopcast.cli.measuring import Asked, _keep, _manifest, _speed
@@ -91,7 +92,7 @@ def test_a_plan_for_a_device_that_is_named_assumes_that_one():
     assert speed.memory_bytes_per_s == catalog.device("b200-sxm-180gb").memory_bytes_per_s
 
 
-@pytest.mark.parametrize("name", catalog.names("devices"))
+@all_cases("name", catalog.names("devices"))
 def test_a_plan_can_be_made_for_every_device_of_the_catalogue(name):
     speed = _speed(asked(catalogue=name), None)
 

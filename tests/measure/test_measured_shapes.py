@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.measure.shapes import SPACES, Axis, halton
 
@@ -41,7 +42,7 @@ def test_half_way_along_an_axis_is_its_geometric_middle():
     assert axis.at(0.5) == 2048  # sqrt(128 · 32768)
 
 
-@pytest.mark.parametrize("space", WITH_AXES, ids=lambda s: s.kernel)
+@all_cases("space", WITH_AXES)
 def test_sizes_stay_inside_their_axes_in_whole_multiples(space):
     axes = {axis.name: axis for axis in space.axes}
 
@@ -55,7 +56,7 @@ def test_sizes_stay_inside_their_axes_in_whole_multiples(space):
                 assert axis.low - axis.multiple / 2 <= size <= axis.high + axis.multiple / 2
 
 
-@pytest.mark.parametrize("space", SPACES, ids=IDS)
+@all_cases("space", SPACES)
 def test_equal_seeds_give_equal_shapes(space):
     assert points(space, 10, seed=3) == points(space, 10, seed=3)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.cost.kernels.relatives import RELATIVES
 from flopcast.measure.kernels import MAKERS
@@ -67,7 +68,7 @@ def test_a_launch_moves_nothing():
     assert need_of(shape_of("host.launch", dtype="fp32")).moved_bytes == 0
 
 
-@pytest.mark.parametrize("space", SPACES, ids=lambda s: s.kernel)
+@all_cases("space", SPACES)
 def test_every_class_is_priced_by_its_own_operator_or_by_none(space):
     shape = space.shape(0, False, 0)
 
@@ -80,7 +81,7 @@ def test_every_class_is_priced_by_its_own_operator_or_by_none(space):
         assert operator.kernel in (kernel, f"{kernel}.{shape.layout}")
 
 
-@pytest.mark.parametrize("space", SPACES, ids=lambda s: s.kernel)
+@all_cases("space", SPACES)
 def test_every_class_can_be_run(space):
     assert (space.kernel in MAKERS) != (space.kernel in STREAMS)
 

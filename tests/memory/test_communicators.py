@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from memory_cases import GPT, programs_of
 
 from flopcast.layers.experts import Experts
@@ -45,9 +46,9 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("zero", [0, 1])
-@pytest.mark.parametrize("degrees", PLANS)
+@all_cases("tied", [False, True])
+@all_cases("zero", [0, 1])
+@all_cases("degrees", PLANS)
 def test_every_different_group_that_a_rank_sends_in_is_one_communicator(degrees, zero, tied):
     text = " ".join(f"{name}={degree}" for name, degree in degrees.items())
     words = f"{text} zero={zero} gbs=8 context_exchange=all_gather"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ PLAIN = [(p, 1, m) for p in (1, 2, 3, 5) for m in (1, 2, 3, 11)]
 CHUNKED = [(p, v, rounds * p) for p in (2, 3, 4) for v in (2, 3) for rounds in (1, 2, 5)]
 CASES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2") for shape in PLAIN]
 CASES += [("interleaved_1f1b", *shape) for shape in CHUNKED]
-EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
+EACH_CASE = all_cases(("name", "stages", "virtual", "micro"), CASES)
 
 
 def rows(name, stages, virtual, micro):

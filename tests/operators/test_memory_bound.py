@@ -8,6 +8,7 @@ Vectors as long as a row (scales, biases, sines) are too small to count.
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 
 from flopcast.dtypes import constant
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -168,14 +169,14 @@ def test_every_kind_has_its_traffic_written_down():
     assert set(TRAFFIC) | set(CHAINS) == set(KINDS)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - CHAINS.keys()))
+@all_cases("kind", sorted(KINDS.keys() - CHAINS.keys()))
 def test_the_forward_pass_moves_the_tensors_that_it_reads_and_writes(kind):
     mask_bytes = ELEMENTS if kind in MASKED else 0
 
     assert forward_bytes(kind) == 2 * ELEMENTS * words(TRAFFIC[kind][0]) + mask_bytes
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - CHAINS.keys()))
+@all_cases("kind", sorted(KINDS.keys() - CHAINS.keys()))
 def test_the_backward_pass_moves_the_tensors_that_it_reads_and_writes(kind):
     mask_bytes = ELEMENTS if kind in MASKED else 0
 
@@ -257,14 +258,14 @@ def test_an_activation_in_16_bit_moves_four_bytes_an_element(kind):
     assert 1 / (forward_bytes(kind) / ELEMENTS) == 0.25
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@all_cases("kind", KINDS)
 def test_a_kind_without_a_backward_pass_has_no_gradient_kernel(kind):
     steps_of_a_whole_rank = words(TRAFFIC.get(kind, ("", "dy"))[1]) == 0
 
     assert (operator(kind).gradients() == ()) == steps_of_a_whole_rank
 
 
-@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if KINDS[kind].backward))
+@all_cases("kind", sorted(kind for kind in KINDS if KINDS[kind].backward))
 def test_each_pass_of_a_kind_has_its_own_curve(kind):
     forward = operator(kind)
     ((suffix, gradient),) = forward.gradients()

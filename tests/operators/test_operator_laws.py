@@ -8,6 +8,7 @@ from re import fullmatch
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from operator_examples import NAMES, PLANS, examples
 
 import flopcast.operators
@@ -49,7 +50,7 @@ def test_every_operator_class_has_an_example():
     assert {type(operator).__name__ for operator in examples().values()} == built
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_a_batch_of_plans_needs_what_its_members_need_one_by_one(name):
     together = numbers(examples()[name])
 
@@ -61,7 +62,7 @@ def test_a_batch_of_plans_needs_what_its_members_need_one_by_one(name):
             np.testing.assert_allclose(whole[plan], value[0], rtol=1e-12, err_msg=word)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_every_number_is_a_column_over_plans_and_never_negative(name):
     for word, value in numbers(examples()[name]).items():
         assert value.dtype == np.float64, word
@@ -70,7 +71,7 @@ def test_every_number_is_a_column_over_plans_and_never_negative(name):
         assert (value >= 0).all(), word
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_coordinates_are_positive_wherever_a_kernel_moves_anything(name):
     operator = examples()[name]
     passes = [operator, *(gradient for _, gradient in operator.gradients())]
@@ -80,7 +81,7 @@ def test_coordinates_are_positive_wherever_a_kernel_moves_anything(name):
         assert all((coordinate[moves] > 0).all() for coordinate in each.coordinates())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_both_passes_look_up_curves_of_as_many_axes(name):
     operator = examples()[name]
 
@@ -89,7 +90,7 @@ def test_both_passes_look_up_curves_of_as_many_axes(name):
     assert axes <= {len(operator.coordinates())}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_no_pass_is_priced_by_a_curve_without_a_name(name):
     operator = examples()[name]
 
@@ -98,7 +99,7 @@ def test_no_pass_is_priced_by_a_curve_without_a_name(name):
     assert all(names)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_wider_elements_move_more_bytes_but_need_no_more_flop(name):
     works = [examples(dtype=dtype)[name].work() for dtype in ("fp8", "bf16", "fp32")]
 
@@ -108,14 +109,14 @@ def test_wider_elements_move_more_bytes_but_need_no_more_flop(name):
         assert (narrow.flop == wide.flop).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_the_two_16_bit_formats_cost_the_same(name):
     half, brain = (numbers(examples(dtype=dtype)[name]) for dtype in ("fp16", "bf16"))
 
     assert all((half[word] == brain[word]).all() for word in half | brain)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_flop_run_on_the_engine_of_the_operands_precision(name):
     operator = examples(dtype="fp8")[name]
 
@@ -123,7 +124,7 @@ def test_flop_run_on_the_engine_of_the_operands_precision(name):
     assert {gradient.work().unit for _, gradient in operator.gradients()} <= {"fp8"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_only_matrix_products_count_flop(name):
     flop = examples()[name].work().flop
 
@@ -139,7 +140,7 @@ def test_the_backward_pass_of_a_product_needs_the_published_multiple_of_its_flop
     np.testing.assert_allclose(backward / operator.work().flop, MATRIX[name], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_kept_tensors_are_inputs_the_output_or_a_tensor_with_a_name_of_its_own(name):
     roles = [kept.role for kept in examples()[name].saves()]
 
@@ -150,7 +151,7 @@ def test_kept_tensors_are_inputs_the_output_or_a_tensor_with_a_name_of_its_own(n
         assert place.isdigit() if word == "input" else bool(place) == (word == "tensor")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_gradients_carry_names_that_tell_them_apart(name):
     suffixes = [suffix for suffix, _ in examples()[name].gradients()]
 
@@ -158,14 +159,14 @@ def test_gradients_carry_names_that_tell_them_apart(name):
     assert all(fullmatch("(dgrad|wgrad)(_[a-z]+)?", suffix) for suffix in suffixes)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_input_gradients_come_before_weight_gradients(name):
     kinds = [suffix[:5] for suffix, _ in examples()[name].gradients()]
 
     assert kinds == sorted(kinds)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_operators_cannot_be_changed(name):
     operator = examples()[name]
 

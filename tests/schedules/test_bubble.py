@@ -1,6 +1,7 @@
 """Bubbles: the closed form, the papers' ratios, and an event simulation that knows neither."""
 
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_cases import CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, SPLIT, simulated_s
@@ -8,7 +9,7 @@ from order_cases import CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, SPLIT, simul
 from flopcast.schedules import SCHEDULES
 
 WHOLE = [case for case in CASES if case[0] not in SPLIT]  # test_zero_bubble.py has the others
-EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), WHOLE)
+EACH_CASE = all_cases(("name", "stages", "virtual", "micro"), WHOLE)
 STAGES_S = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=6)
 
 
@@ -24,8 +25,8 @@ def test_equal_stages_take_exactly_the_closed_form(name, stages, virtual, micro)
     assert played == pytest.approx(closed_form_s(virtual, micro, [3.0] * stages), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "eager_1f1b", "gpipe"])
-@pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
+@all_cases("name", ["1f1b", "eager_1f1b", "gpipe"])
+@all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_the_bubble_without_chunks_is_p_minus_1_over_m(name, stages, virtual, micro):
     played = simulated_s(name, virtual, micro, [1.0] * stages, [2.0] * stages)
 
@@ -33,7 +34,7 @@ def test_the_bubble_without_chunks_is_p_minus_1_over_m(name, stages, virtual, mi
     assert played / (3.0 * micro) - 1 == pytest.approx((stages - 1) / micro)
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
+@all_cases(("stages", "virtual", "micro"), INTERLEAVED)
 def test_interleaving_divides_the_bubble_by_the_chunks(stages, virtual, micro):
     played = simulated_s("interleaved_1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
 
@@ -84,7 +85,7 @@ def test_a_step_is_never_shorter_than_the_busiest_stage_s_own_work(name, stages,
     assert played >= micro * busiest * (1 - 1e-12)
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
+@all_cases(("stages", "virtual", "micro"), INTERLEAVED)
 def test_interleaving_equal_stages_is_never_slower_than_not(stages, virtual, micro):
     plain = simulated_s("1f1b", 1, micro, [1.0] * stages, [2.0] * stages)
 

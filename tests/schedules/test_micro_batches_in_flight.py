@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_cases import CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, rows
 
 from flopcast.schedules import SCHEDULES
 
-EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
+EACH_CASE = all_cases(("name", "stages", "virtual", "micro"), CASES)
 
 
 def counted(order, virtual):
@@ -87,7 +88,7 @@ def test_interleaving_keeps_more_by_korthikanti_s_factor(stages, virtual, micro)
     assert chunks / virtual == pytest.approx(stages * (1 + (stages - 1) / (stages * virtual)))
 
 
-@pytest.mark.parametrize(("name", "stages", "virtual", "micro"), [c for c in CASES if c[0] not in FOLDED])
+@all_cases(("name", "stages", "virtual", "micro"), [c for c in CASES if c[0] not in FOLDED])
 def test_a_later_stage_never_keeps_more(name, stages, virtual, micro):
     kept = [sum(in_flight(name, stage, stages, virtual, micro)) for stage in range(stages)]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from order_cases import INTERLEAVED, PLAIN, SPLIT, rows
 
 from flopcast.errors import InternalError
@@ -31,7 +32,7 @@ def written(text):
     ]
 
 
-@pytest.mark.parametrize(("name", "stages", "virtual", "micro"), SHAPES)
+@all_cases(("name", "stages", "virtual", "micro"), SHAPES)
 def test_the_table_of_a_built_schedule_is_that_schedule(name, stages, virtual, micro):
     own = own_schedule("mine.csv", table(name, stages, virtual, micro))
 

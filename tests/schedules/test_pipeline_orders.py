@@ -5,13 +5,14 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from order_cases import CASES, INTERLEAVED, PLAIN, SPLIT, input_of, number_of, rows, simulated_s, stage_of
 
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.base import BACKWARD, FORWARD, alternate
 from flopcast.spec.schedule_words import Word
 
-EACH_CASE = pytest.mark.parametrize(("name", "stages", "virtual", "micro"), CASES)
+EACH_CASE = all_cases(("name", "stages", "virtual", "micro"), CASES)
 
 
 def warm_up(tasks):
@@ -134,7 +135,7 @@ def test_turns_count_the_tasks_of_one_kind_and_chunk_from_0(name, stages, virtua
             ran.append((kind, chunk))
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
+@all_cases(("stages", "virtual", "micro"), INTERLEAVED)
 def test_interleaved_stages_warm_up_as_megatron_does(stages, virtual, micro):
     for stage, order in enumerate(rows("interleaved_1f1b", stages, virtual, micro)):
         # Megatron-LM, megatron/schedules.py: num_warmup_microbatches; then a forward comes first
@@ -142,7 +143,7 @@ def test_interleaved_stages_warm_up_as_megatron_does(stages, virtual, micro):
         assert warm_up(order) == min(warm + 1, micro * virtual)
 
 
-@pytest.mark.parametrize(("stages", "virtual", "micro"), INTERLEAVED)
+@all_cases(("stages", "virtual", "micro"), INTERLEAVED)
 def test_interleaved_micro_batches_go_through_chunks_in_groups_of_the_stages(stages, virtual, micro):
     for order in rows("interleaved_1f1b", stages, virtual, micro):
         forward = [(c, m) for kind, c, m in order if kind == "F"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_cases import CHUNKED, PLAIN, rows, simulated_s, simulated_spans
@@ -10,8 +11,8 @@ from flopcast.schedules import SCHEDULES
 from flopcast.spec.plan import Plan
 
 DEPTH = {"zb_h1": 1, "zb_h2": 2}  # W that each other stage puts into the bubble of F and B
-EACH_SHAPE = pytest.mark.parametrize(("stages", "virtual", "micro"), PLAIN)
-EACH_NAME = pytest.mark.parametrize("name", DEPTH)
+EACH_SHAPE = all_cases(("stages", "virtual", "micro"), PLAIN)
+EACH_NAME = all_cases("name", DEPTH)
 SECONDS = st.floats(0.1, 5.0)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_cases import input_of, number_of, rows, simulated_s, simulated_spans, stage_of
@@ -9,7 +10,7 @@ from order_cases import input_of, number_of, rows, simulated_s, simulated_spans,
 from flopcast.schedules import SCHEDULES
 from flopcast.workload.stages import Pile, along_the_model, divide
 
-STAGES = pytest.mark.parametrize("stages", [1, 2, 3, 4, 8])
+STAGES = all_cases("stages", [1, 2, 3, 4, 8])
 SECONDS = st.floats(0.1, 5.0)
 
 

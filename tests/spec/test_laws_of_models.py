@@ -3,12 +3,13 @@
 from functools import cache
 
 import pytest
+from all_cases import all_cases
 
 from flopcast.io import catalog
 from flopcast.layers.embedding import Embedding
 
 NAMES = catalog.names("models")
-EACH = pytest.mark.parametrize("name", NAMES)
+EACH = all_cases("name", NAMES)
 LENGTH = 2048
 MIXED = [
     name for name in NAMES if catalog.model(name).active_parameters() != catalog.model(name).parameters()
@@ -68,7 +69,7 @@ def test_twice_the_sequence_is_four_times_the_attention_and_twice_all_else(name)
 
 
 @EACH
-@pytest.mark.parametrize("length", [512, 8192, 65536])
+@all_cases("length", [512, 8192, 65536])
 def test_windows_never_cost_more_and_nothing_where_sequences_are_short(name, length):
     near, far = (flop(name, length, causal=True, windows=windows) for windows in (True, False))
 

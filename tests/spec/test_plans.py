@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -68,8 +69,8 @@ def test_a_degree_is_not_given_under_both_of_its_names(short, long):
         Plan.model_validate({short: 1, long: 1})
 
 
-@pytest.mark.parametrize("name", [name for name in NUMERIC if name != "data_shard"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, "many", None, float("nan"), float("inf"), [1], {}])
+@all_cases("name", [name for name in NUMERIC if name != "data_shard"])
+@all_cases("value", [0, -1, 1.5, "many", None, float("nan"), float("inf"), [1], {}])
 def test_a_degree_is_a_whole_number_from_one(name, value):
     with pytest.raises(ValidationError):
         Plan.model_validate({name: value})

@@ -1,6 +1,7 @@
 """Every rule is broken by an example, told as one fault with a remedy, and the remedy helps."""
 
 import pytest
+from all_cases import all_cases
 from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, parts, traced
 
 from flopcast.errors import Problem
@@ -649,14 +650,14 @@ def test_every_rule_has_an_example_that_breaks_it():
     assert sorted(rule.because for rule in RULES) == sorted(because for _, because in BROKEN)
 
 
-@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+@all_cases(("rule", "whole", "value", "allowed"), EXAMPLES)
 def test_an_example_is_told_as_the_fault_of_its_rule_and_as_nothing_else(rule, whole, value, allowed):
     told = faults(whole)
 
     assert [key(problem) for problem in told] == [rule]
 
 
-@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+@all_cases(("rule", "whole", "value", "allowed"), EXAMPLES)
 def test_a_fault_shows_the_value_and_what_would_be_allowed(rule, whole, value, allowed):
     (problem,) = faults(whole)
 
@@ -664,7 +665,7 @@ def test_a_fault_shows_the_value_and_what_would_be_allowed(rule, whole, value, a
     assert allowed in problem.allowed
 
 
-@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+@all_cases(("rule", "whole", "value", "allowed"), EXAMPLES)
 def test_the_first_advised_edit_keeps_the_rule(rule, whole, value, allowed):
     (problem,) = faults(whole)
     advised = edits(problem)[:1]
@@ -674,7 +675,7 @@ def test_the_first_advised_edit_keeps_the_rule(rule, whole, value, allowed):
     assert advised or problem.fix.split()[0] in ("choose", "describe", "change", "remove")
 
 
-@pytest.mark.parametrize(("rule", "whole", "value", "allowed"), EXAMPLES, ids=NAMES)
+@all_cases(("rule", "whole", "value", "allowed"), EXAMPLES)
 def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, allowed):
     (problem,) = faults(whole)
 
@@ -866,7 +867,7 @@ def test_the_key_value_heads_that_cannot_be_cut_are_the_ones_that_are_named():
     assert "kv_heads = 6" in told.allowed
 
 
-@pytest.mark.parametrize("device", catalog.names("devices"))
+@all_cases("device", catalog.names("devices"))
 def test_every_precision_that_is_called_allowed_can_be_chosen(device):
     node = {"device": device, "devices": 8, "host": "epyc-7763"}
     cluster = {"base": "dgx-a100", "groups": [{"node": node, "count": 1}]}

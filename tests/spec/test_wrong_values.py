@@ -2,7 +2,7 @@
 
 import copy
 
-import pytest
+from all_cases import all_cases
 from spec_cases import faults, mixture, model
 
 PLAIN = {
@@ -149,7 +149,7 @@ def whole(changes):
     return parts | changes | {"plan": plan}
 
 
-@pytest.mark.parametrize("name", WRONG)
+@all_cases("name", WRONG)
 def test_a_wrong_value_is_one_fault_with_its_field(name):
     field, _, changes = WRONG[name]
 
@@ -159,7 +159,7 @@ def test_a_wrong_value_is_one_fault_with_its_field(name):
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("name", WRONG)
+@all_cases("name", WRONG)
 def test_a_wrong_value_is_told_with_what_would_be_right(name):
     _, allowed, changes = WRONG[name]
 

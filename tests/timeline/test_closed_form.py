@@ -1,6 +1,7 @@
 """timeline/closed_form.py against the exact play, and against the textbook."""
 
 import pytest
+from all_cases import all_cases
 from conftest import make_job, zero_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,9 +24,9 @@ def both(priced):
     return float(step_seconds(priced)[0]), run_step(priced).step_time_s
 
 
-@pytest.mark.parametrize("style", STACKS)
-@pytest.mark.parametrize("micro_batches", [1, 2, 3, 8, 64])
-@pytest.mark.parametrize("degrees", ["dp=8", "dp=4 pp=2", "dp=2 pp=4", "pp=8"])
+@all_cases("style", STACKS)
+@all_cases("micro_batches", [1, 2, 3, 8, 64])
+@all_cases("degrees", ["dp=8", "dp=4 pp=2", "dp=2 pp=4", "pp=8"])
 def test_equal_stages_with_free_transfers_are_exact(style, micro_batches, degrees):
     words = dict(word.split("=") for word in degrees.split())
     batch = int(words.get("dp", 1)) * micro_batches
@@ -177,8 +178,8 @@ def test_the_papers_runs_on_deepspeed_are_screened_within_three_percent():
         assert screened == pytest.approx(played, rel=0.03), row.id
 
 
-@pytest.mark.parametrize("name", catalog.names("stacks"))
-@pytest.mark.parametrize("plan", ["dp=8 gbs=64", "dp=8 gbs=8", "dp=4 tp=2 mbs=2 gbs=64"])
+@all_cases("name", catalog.names("stacks"))
+@all_cases("plan", ["dp=8 gbs=64", "dp=8 gbs=8", "dp=4 tp=2 mbs=2 gbs=64"])
 def test_without_a_pipeline_the_closed_form_is_exact(name, plan):
     priced = priced_job(make_job(stack=name, plan=f"{plan} zero={zero_of(name)} precision=fp16"))
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import described_model, make_job
 from workbench import priced_job, repriced
 
@@ -30,9 +31,9 @@ WAYS = [
     ("overlapped", "eager_1f1b", 1),
     ("overlapped", "interleaved_1f1b", 2),
 ]
-EACH_WAY = pytest.mark.parametrize(("style", "schedule", "virtual"), WAYS)
+EACH_WAY = all_cases(("style", "schedule", "virtual"), WAYS)
 # stages, ranks of each: on nodes of eight devices, all stages share one, two do, four do, none do
-PLACES = pytest.mark.parametrize(("stages", "ranks"), [(8, 1), (2, 8), (4, 8), (8, 4), (8, 2), (8, 8)])
+PLACES = all_cases(("stages", "ranks"), [(8, 1), (2, 8), (4, 8), (8, 4), (8, 2), (8, 8)])
 
 
 def seconds_of(item):
@@ -97,9 +98,9 @@ def longest_span_s(name, stages, virtual, micro, hop_s=0.0, passes_s=(1.0, 1.5, 
     return (played.end_s[pipeline.last] - begin_s).max()
 
 
-@pytest.mark.parametrize("name", ["zb_h1", "zb_h2", "zb_v"])
-@pytest.mark.parametrize("stages", [1, 2, 3, 8])
-@pytest.mark.parametrize("passes_s", [(1.0, 1.0, 1.0), (1.0, 1.5, 0.75), (1.0, 1.9, 1.0), (2.0, 2.2, 0.5)])
+@all_cases("name", ["zb_h1", "zb_h2", "zb_v"])
+@all_cases("stages", [1, 2, 3, 8])
+@all_cases("passes_s", [(1.0, 1.0, 1.0), (1.0, 1.5, 0.75), (1.0, 1.9, 1.0), (2.0, 2.2, 0.5)])
 def test_a_split_backward_of_few_micro_batches_waits_for_what_would_fill_its_bubbles(
     name, stages, passes_s
 ):

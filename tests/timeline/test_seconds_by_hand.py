@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from conftest import make_job
 from sample_jobs import PARTS, sample_priced
 from workbench import only, priced_job, priced_plans, repriced
@@ -161,8 +162,8 @@ def test_messages_keep_devices_no_longer_than_all_of_them_last(name):
     assert mean * stages >= busiest * (1 - 1e-9)  # the busiest stage is one of them
 
 
-@pytest.mark.parametrize("view", ["shares", "bottleneck_shares", "mean_shares"])
-@pytest.mark.parametrize("name", PARTS)
+@all_cases("view", ["shares", "bottleneck_shares", "mean_shares"])
+@all_cases("name", PARTS)
 def test_nothing_is_charged_to_what_takes_no_time(name, view):
     """A share's item names the factors that the step hangs on: one that moves nothing names none."""
     priced = sample_priced(name)

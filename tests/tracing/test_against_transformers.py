@@ -5,6 +5,7 @@ left aside: eager code computes the whole square.
 """
 
 import pytest
+from all_cases import all_cases
 from oracle_cases import NAMES, blocks, flop_of, oracle, programs
 
 KEPT_TOLERANCE = 0.003  # no numbers of a row are counted: statistics of norms, places of rows
@@ -43,14 +44,14 @@ def _has_fast_gelu(case):
     return case.config.get("hidden_act") == "gelu_fast"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_parameters_are_those_of_the_model_s_own_code(name):
     case = oracle(name)
 
     assert case.model.parameters() == case.total("parameters")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_every_layer_holds_the_parameters_of_its_code(name):
     ours = sorted((sum(weight.total for weight in layer.weights), count) for layer, count in blocks(name))
 
@@ -63,7 +64,7 @@ def test_every_layer_holds_the_parameters_of_its_code(name):
     assert merged == theirs
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_model_flop_are_those_that_the_code_multiplies(name):
     case = oracle(name)
 
@@ -73,7 +74,7 @@ def test_model_flop_are_those_that_the_code_multiplies(name):
     assert 2 * ours == pytest.approx(case.total("backward_flop"), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@all_cases("name", NAMES)
 def test_items_of_the_forward_and_of_the_derived_backward_multiply_what_the_code_does(name):
     layers = blocks(name)
 
@@ -85,9 +86,7 @@ def test_items_of_the_forward_and_of_the_derived_backward_multiply_what_the_code
     assert backward == pytest.approx(sum(run["layers"] * run["backward_flop"] for run in runs), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "attention"), [(n, attention) for n in NAMES for attention in oracle(n).told["traces"]]
-)
+@all_cases(("name", "attention"), [(n, attention) for n in NAMES for attention in oracle(n).told["traces"]])
 def test_a_stack_of_eager_kernels_keeps_what_autograd_keeps(name, attention):
     case = oracle(name)
     if case.family in CHAINS_OF_THEIR_OWN:

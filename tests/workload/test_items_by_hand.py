@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_context_parallelism import shared
@@ -69,11 +70,11 @@ def sent_in_a_step(programs, name):
     return total
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 4])
-@pytest.mark.parametrize(
+@all_cases("tensor", [1, 2, 4])
+@all_cases(
     "overlap", [{"overlap": False}, {"overlap": True}, {"overlap": True, "overlap_with_tensor": False}]
 )
-@pytest.mark.parametrize(
+@all_cases(
     ("zero", "reduces", "times"),
     [
         (0, "every_micro_batch", 1),  # whole gradients are summed first

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from all_cases import all_cases
 from workload_cases import (
     BARE,
     GPT,
@@ -86,8 +87,8 @@ SCALED = MIXTURE.model_copy(
     }
 )
 ARCHITECTURES = MODELS | {"mixture": MIXTURE, "shared": SHARED, "scaled": SCALED}
-EACH_MODEL = pytest.mark.parametrize("model", ARCHITECTURES)
-EACH_REWRITE = pytest.mark.parametrize("name", REWRITES)
+EACH_MODEL = all_cases("model", ARCHITECTURES)
+EACH_REWRITE = all_cases("name", REWRITES)
 
 
 def shown(items):
@@ -168,7 +169,7 @@ def test_every_rewrite_conserves_flop_unless_its_kernel_skips_the_masked_half(na
 
 
 @EACH_MODEL
-@pytest.mark.parametrize("name", FUSIONS)
+@all_cases("name", FUSIONS)
 def test_a_fusion_never_moves_more_bytes_in_either_pass(name, model):
     before = prepared(name, model)
 
@@ -180,7 +181,7 @@ def test_a_fusion_never_moves_more_bytes_in_either_pass(name, model):
 
 
 @EACH_MODEL
-@pytest.mark.parametrize("name", FUSIONS)
+@all_cases("name", FUSIONS)
 def test_a_fusion_never_keeps_more_for_the_backward(name, model):
     before = prepared(name, model)
 
@@ -192,7 +193,7 @@ def test_a_fusion_never_keeps_more_for_the_backward(name, model):
 
 
 @EACH_MODEL
-@pytest.mark.parametrize("name", [name for name in REWRITES if name not in INSERTING])
+@all_cases("name", [name for name in REWRITES if name not in INSERTING])
 def test_a_rewrite_applied_twice_does_what_it_does_once(name, model):
     once = REWRITES[name](prepared(name, model))
 
