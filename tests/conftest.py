@@ -8,6 +8,7 @@ from hypothesis import settings
 from flopcast.io import catalog
 from flopcast.io.curves import load_book
 from flopcast.io.jobs import job_of
+from flopcast.io.runs.judged import PublishedTables
 from flopcast.io.yaml_text import Document
 
 pytest_plugins = ["time_limit"]
@@ -16,6 +17,26 @@ settings.load_profile("untimed")
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"
+
+
+SHARED_FIXTURES = ("published_runs",)  # too costly to be made by more than one worker
+FIRST = ("published_runs", "test_fitting.py", "test_clusters.py", "test_workers.py")  # the longest groups
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Groups of tests for `--dist loadgroup`: each runs in one worker, the longest groups first.
+
+    The tests of a file are one group, since they share its fixtures. Tests of all files that use one of the
+    `SHARED_FIXTURES` are one group, too.
+    """
+    groups = {
+        item: next((f for f in SHARED_FIXTURES if f in item.fixturenames), item.path.name) for item in items
+    }
+    for item, name in groups.items():
+        item.add_marker(pytest.mark.xdist_group(name))
+    place = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(groups[item], len(FIRST)))
 
 
 def described_model(*, hidden=1024, vocabulary=50257, count=8, heads=16, mixer=None, **feed_forward):
@@ -46,6 +67,12 @@ def shared():
     if not (SHARED / "data").is_dir():
         pytest.skip("the raw measurements (../shared/data) are not beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def published_runs(shared):
+    """The table of published runs. `judged("none" | "others" | "catalogue")` predicts each way once."""
+    return PublishedTables([shared / "validation" / "published_runs.csv"])
 
 
 @pytest.fixture(scope="session")

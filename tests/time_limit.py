@@ -24,7 +24,7 @@ class OverTimeError(OutcomeException):
 
 def pytest_addoption(parser):
     text = "seconds that a test, its fixtures, and their ends may take each"
-    parser.addoption("--time-limit", type=float, default=300.0, metavar="SECONDS", help=text)
+    parser.addoption("--time-limit", type=float, default=600.0, metavar="SECONDS", help=text)
 
 
 @contextlib.contextmanager

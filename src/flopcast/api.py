@@ -5,20 +5,14 @@ Elsewhere: jobs out of words and files (jobs.py); the same without files (predic
 validation/compare.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from flopcast import prediction
-from flopcast.cost.factors import Level
-from flopcast.errors import Problem, SpecError
-from flopcast.io.constants import shipped
 from flopcast.io.curves import load_book
 from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
-from flopcast.io.runs.job import reproduce
-from flopcast.io.runs.known import judged_only
-from flopcast.io.runs.table import read_tables
+from flopcast.io.runs.judged import PublishedTables, Watched, predict_with
 from flopcast.io.suites import load_memory_suite, load_suite
 from flopcast.report.html import as_html
 from flopcast.report.report import MemoryReport, Report
@@ -28,16 +22,12 @@ from flopcast.search.question import Question
 from flopcast.search.scaled import scaled
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
-from flopcast.validation import fitting
 from flopcast.validation.compare import Comparison
 from flopcast.validation.compare import compare as compare_suite
 from flopcast.validation.decisions import Sweep
 from flopcast.validation.memory import ComparedMemory, compare_memory
-from flopcast.validation.published import JUDGED, Constants, Published, compare_runs
-from flopcast.validation.run import Run
+from flopcast.validation.published import JUDGED, Constants, Published
 from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
-
-Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
 def predict(job: Job) -> Report:
@@ -264,15 +254,7 @@ def validate_published(
         A file cannot be read, or its header is of no known kind: every such file; or a source that is to
         be left out has no run.
     """
-    tables = PublishedTables(paths, watched)
-    tables.check_sources(leave_out)
-    if leave_out:
-        return fitting.leave_out(tables.predicted, leave_out)
-    if constants == "others":
-        return fitting.leave_each_out(tables.predicted)
-    found = tables.predicted({} if constants == "none" else None)
-    fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
-    return replace(found, constants=constants, fitted_on=fitted_on)
+    return PublishedTables(paths, watched).judged(constants, leave_out)
 
 
 def validate_decisions(
@@ -296,8 +278,9 @@ def validate_decisions(
         As `validate_published`, or a suite is not known.
     """
     found: dict[Constants, tuple[Sweep, ...]] = {}
+    tables = PublishedTables(paths, watched)
     for way in ways:
-        rows = validate_published(paths, way, leave_out, watched).rows if paths else ()
+        rows = tables.judged(way, leave_out).rows if paths else ()
         found[way] = sweeps_of_runs(rows)
     if suites:
         of_suites = [sweep for name in suites for sweep in sweeps_of_suite(validate_suite(name))]
@@ -305,70 +288,6 @@ def validate_decisions(
     return found
 
 
-class PublishedTables:
-    """Published tables, read once and predicted with whatever levels of factors.
-
-    Raises
-    ------
-    SpecError
-        A file cannot be read, or its header is of no known kind: every such file.
-    """
-
-    def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
-        """Read the files."""
-        self._watched = watched
-        self._tables = [
-            replace(table, runs=tuple(_marked(run) for run in table.runs))
-            for table in read_tables([Path(path) for path in paths])
-        ]
-
-    def check_sources(self, sources: Sequence[str]) -> None:
-        """Refuse sources of no run.
-
-        Raises
-        ------
-        SpecError
-            Every such source.
-        """
-        known = {run.source for table in self._tables for run in table.runs}
-        problems = [
-            Problem(
-                field="--leave-out",
-                value=source,
-                allowed=", ".join(sorted(known)),
-                because="no run of these tables has that source",
-                fix="name one of them",
-            )
-            for source in sources
-            if source not in known
-        ]
-        if problems:
-            raise SpecError(problems)
-
-    def predicted(
-        self, levels: Mapping[str, Level] | None = None, sources: frozenset[str] = frozenset()
-    ) -> Published:
-        """Every run, or those of some sources, with these levels; without levels, with the catalogue's."""
-        broken = [problem for table in self._tables for problem in table.problems]
-        runs = [
-            self._watched([run for run in table.runs if not sources or run.source in sources])
-            for table in self._tables
-        ]
-        return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
-
-
 def predict_unfitted(job: Job) -> Report:
     """As `predict`, by kernels, collectives and data sheets alone: no constant of any published run."""
     return predict_with(job, {})
-
-
-def _marked(run: Run) -> Run:
-    """The run, with why no constant may be fitted on it, if there is a reason."""
-    because = judged_only(run)
-    return run.model_copy(update={"judged_only": because}) if because else run
-
-
-def predict_with(job: Job, levels: Mapping[str, Level] | None) -> Report:
-    """As `predict`, with other levels of factors than the catalogue's; None: with those."""
-    book = load_book(job.cluster)
-    return prediction.predict(job, book if levels is None else replace(book, levels=levels))

@@ -7,9 +7,10 @@ import sys
 import pytest
 from command_line import flopcast
 
-from flopcast.api import predict, predict_with
+from flopcast.api import predict
 from flopcast.cli.asking import with_progress
 from flopcast.io.runs.job import reproduce
+from flopcast.io.runs.judged import predict_with
 from flopcast.io.runs.table import read_table
 
 HEADER = (

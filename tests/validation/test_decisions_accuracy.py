@@ -6,26 +6,24 @@ micro-batch, for no reason that is known: plans of 8 are judged apart, too.
 
 import pytest
 
-from flopcast.api import validate_decisions
 from flopcast.validation.decisions import rank_correlation
 from flopcast.validation.decisions_summary import by_source, of_sweeps
-
-TABLE = "published_runs.csv"
+from flopcast.validation.sweeps import sweeps_of_runs
 
 
 @pytest.fixture(scope="module")
-def vtrain(shared):
+def vtrain(published_runs):
     """Its sweeps by devices, judged by constants of all other sources."""
-    table = shared / "validation" / TABLE
-    judged = validate_decisions([table], ways=("others",), leave_out=("vtrain-measured",))
-    return {sweep.fixed["devices"]: sweep for sweep in judged["others"] if sweep.free == "plan"}
+    rows = published_runs.judged("others").rows
+    sweeps = sweeps_of_runs([row for row in rows if row.run.source == "vtrain-measured"])
+    return {sweep.fixed["devices"]: sweep for sweep in sweeps if sweep.free == "plan"}
 
 
 @pytest.fixture(scope="module")
-def unfitted(shared):
+def unfitted(published_runs):
     """Statistics by what is free and source, without any constant of a run."""
-    judged = validate_decisions([shared / "validation" / TABLE], ways=("none",))
-    return {key: of_sweeps(sweeps) for key, sweeps in by_source(judged["none"]).items()}
+    sweeps = sweeps_of_runs(published_runs.judged("none").rows)
+    return {key: of_sweeps(group) for key, group in by_source(sweeps).items()}
 
 
 def test_the_recommended_plan_of_either_size_of_vtrain_is_the_fastest_to_three_percent(vtrain):

@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 from conftest import make_job
 
-from flopcast.api import predict_with
 from flopcast.cost.factors import SHARED_DERATE, Level
+from flopcast.io.runs.judged import predict_with
 from flopcast.spec.stack import Derate
 from flopcast.validation.fitting import first_pass, fit_runs, leave_each_out, leave_out
 from flopcast.validation.published import compare_runs

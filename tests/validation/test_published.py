@@ -3,17 +3,16 @@
 import math
 
 import pytest
-from conftest import SHARED, make_job
+from conftest import make_job
 from made_up_runs import JOB, judged, run
 
-from flopcast.api import predict, validate_published
+from flopcast.api import predict
 from flopcast.errors import Problem, SpecError
 from flopcast.validation.published import compare_runs, ideal_s
 from flopcast.validation.published_summary import of_rows, reasons, runs_as_json, worst
 from flopcast.validation.published_text import runs_as_text
 from flopcast.validation.run import measured_step_time_s
 
-TABLE = SHARED / "validation" / "published_runs.csv"
 PEAK = 8 * 312e12  # data sheet of the A100, fp16
 
 
@@ -223,10 +222,8 @@ def test_rates_of_the_whole_job_give_the_step_of_the_global_batch():
 
 
 @pytest.fixture(scope="module")
-def real():
-    if not TABLE.is_file():
-        pytest.skip("the published runs (../shared/validation) are not beside this checkout")
-    return validate_published([TABLE])
+def real(published_runs):
+    return published_runs.judged()
 
 
 def test_no_row_of_the_real_table_is_dropped_silently(real):

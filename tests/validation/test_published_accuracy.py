@@ -6,8 +6,6 @@ those of the other sources, without any.
 
 import statistics
 
-from flopcast.api import validate_published
-
 DESCRIBED = (
     "internevo",
     "korthikanti-2022",
@@ -24,10 +22,9 @@ DESCRIBED = (
 )
 
 
-def judged(shared, constants):
+def judged(published_runs, constants):
     """Rows of the described sources by family."""
-    found = validate_published([shared / "validation" / "published_runs.csv"], constants)
-    rows = [row for row in found.rows if row.run.source in DESCRIBED]
+    rows = [row for row in published_runs.judged(constants).rows if row.run.source in DESCRIBED]
     return {family: [row for row in rows if row.family == family] for family in ("dense", "experts")}
 
 
@@ -38,15 +35,15 @@ def mean_errors(rows):
     }
 
 
-def test_runs_are_near_though_nothing_was_fitted(shared):
-    errors = mean_errors(judged(shared, "none"))
+def test_runs_are_near_though_nothing_was_fitted(published_runs):
+    errors = mean_errors(judged(published_runs, "none"))
 
     assert errors["dense"] <= 0.08
     assert errors["experts"] <= 0.15
 
 
-def test_runs_of_sources_that_were_left_out_are_nearer_and_inside_their_intervals(shared):
-    rows = judged(shared, "others")
+def test_runs_of_sources_that_were_left_out_are_nearer_and_inside_their_intervals(published_runs):
+    rows = judged(published_runs, "others")
     errors = mean_errors(rows)
     covered = {family: statistics.mean(row.covered for row in members) for family, members in rows.items()}
 
@@ -55,8 +52,8 @@ def test_runs_of_sources_that_were_left_out_are_nearer_and_inside_their_interval
     assert {family for family, share in covered.items() if not 0.8 <= share <= 0.97} == set()
 
 
-def test_runs_that_constants_were_fitted_on_are_met_and_fit_their_devices(shared):
-    rows = judged(shared, "catalogue")
+def test_runs_that_constants_were_fitted_on_are_met_and_fit_their_devices(published_runs):
+    rows = judged(published_runs, "catalogue")
     errors = mean_errors(rows)
     all_rows = [row for members in rows.values() for row in members]
 

@@ -56,7 +56,7 @@ def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_m
 
 def _fitted(paths: tuple[str, ...]) -> "Fitted":
     """The constants that the runs of some tables ask for."""
-    from flopcast.api import PublishedTables
+    from flopcast.io.runs.judged import PublishedTables
     from flopcast.validation.fitting import fit_runs
 
     return fit_runs(PublishedTables(paths, with_progress).predicted)

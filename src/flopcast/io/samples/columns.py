@@ -11,15 +11,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.io.samples.pack_faults import bad_row
 from flopcast.io.samples.unpacked import read_unpacked
 
+Cells = tuple[str | None, ...]
+Mask = npt.NDArray[np.bool_]
 MOST_BYTES = 1_000_000_000
 TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -46,19 +51,41 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         The file cannot be read or decompressed, is too large, or has no header of columns between commas
         whose names all differ.
     """
+    names, rows = _read(path)
+    for line, cells in rows:
+        yield line, _as_row(names, cells)
+
+
+def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """The names of a file's columns, and the cells of every row that is not blank with their line."""
     try:
         text = read_unpacked(path, MOST_BYTES).decode("utf-8-sig")  # editors put a mark before the header
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError([_unreadable(path, str(error))]) from None
-    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    fault = _header_fault([name for name in reader.fieldnames or () if name])
+    rows = _rows(text, path)
+    names = next(rows, (0, []))[1]
+    fault = _header_fault([name for name in names if name])
     if fault:
         raise SpecError([_unreadable(path, fault)])
+    return names, rows
+
+
+def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Every row that is not blank, with its line."""
+    reader = csv.reader(io.StringIO(text), skipinitialspace=True)
     try:
-        for row in reader:
-            yield reader.line_num, row
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
     except csv.Error as error:  # a field longer than any number
         raise SpecError([_unreadable(path, f"line {reader.line_num}: {error}")]) from None
+
+
+def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
+    """Cells by name as `csv.DictReader` gives them: None in gaps, and under None what is in excess."""
+    row: dict[Any, Any] = dict(zip(names, cells, strict=False))
+    row |= dict.fromkeys(names[len(cells) :])
+    return row | ({None: cells[len(names) :]} if len(cells) > len(names) else {})
 
 
 def _header_fault(names: list[str]) -> str:
@@ -84,27 +111,56 @@ def read_columns(path: Path) -> Measured:
     SpecError
         As `read_rows`; never for a bad row.
     """
-    rows = list(read_rows(path))
-    words = _words(rows)
-    kept: dict[str, list[float]] = {}
-    problems: list[Problem] = []
-    for line, row in rows:
-        numbers, why = _numbers(row, words)
-        if why:
-            problems.append(bad_row(path, line, row, why))
-            continue
-        for name, value in numbers.items():
-            kept.setdefault(name, []).append(value)
-    return Measured(
-        columns={name: np.array(values) for name, values in kept.items()}, problems=tuple(problems)
-    )
+    names, numbered = _read(path)
+    lines, rows = list[int](), list[list[str]]()
+    for line, cells in numbered:
+        lines.append(line)
+        rows.append(cells)
+    table = dict(zip(names, zip_longest(*rows), strict=False))  # the cells of each column, None in gaps
+    table |= {name: (None,) * len(rows) for name in names if name not in table}
+    words = _words(table)
+    columns, good = _columns(table, words)
+    good &= np.array([len(cells) <= len(names) for cells in rows], dtype=bool)
+    problems = []
+    for number in np.flatnonzero(~good):
+        row = _as_row(names, rows[number])
+        problems.append(bad_row(path, lines[number], row, _why(row, words)))
+    kept = {name: values[good] for name, values in columns.items()} if good.any() else {}
+    return Measured(columns=kept, problems=tuple(problems))
 
 
-def _words(rows: list[tuple[int, dict[str, str]]]) -> dict[str, list[str]]:
+def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
     """Columns of words, by the first row, and the words that stand in them, sorted."""
-    first = rows[0][1].items() if rows else ()
-    names = [name for name, value in first if name and not name.endswith(TIMES) and not _is_number(value)]
-    return {name: sorted({row[name] for _, row in rows if row.get(name)}) for name in names}
+    names = [
+        name
+        for name, cells in table.items()
+        if name and cells and not name.endswith(TIMES) and not _is_number(cells[0])
+    ]
+    return {name: sorted({cell for cell in set(table[name]) if cell}) for name in names}
+
+
+def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict[str, Floats], Mask]:
+    """Columns of numbers, and which rows are good in all of them."""
+    columns: dict[str, Floats] = {}
+    good: Mask = np.ones(max(map(len, table.values()), default=0), dtype=bool)
+    for name, cells in table.items():
+        if name in words:
+            for word in words[name]:
+                columns[f"{name}={word}"] = np.array([cell == word for cell in cells], dtype=np.float64)
+            continue
+        values = columns[name] = _floats(cells)
+        good &= np.isfinite(values)
+        if name.endswith(TIMES):
+            good &= (values >= 0) if name.endswith(ON_TOP) else (values > 0)
+    return columns, good
+
+
+def _floats(cells: Cells) -> Floats:
+    """A column as numbers; what is no number is none here, either."""
+    try:
+        return np.array([float(cell) for cell in cells])  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return np.array([float(cell) if cell and _is_number(cell) else math.nan for cell in cells])
 
 
 def _is_number(text: str | None) -> bool:
@@ -116,26 +172,16 @@ def _is_number(text: str | None) -> bool:
     return True
 
 
-def _numbers(row: dict[str, str], words: dict[str, list[str]]) -> tuple[dict[str, float], str]:
-    """The row's numbers and "", or nothing and what the row should hold."""
-    numbers: dict[str, float] = {}
-    for name, text in row.items():
-        if name in words:
-            numbers |= {f"{name}={word}": float(text == word) for word in words[name]}
-        elif name is None or not _is_number(text):
-            return {}, "a number in every column"
-        else:
-            numbers[name] = float(text)
-            if not math.isfinite(numbers[name]):
-                return {}, "finite numbers"
-            if name.endswith(TIMES) and numbers[name] <= 0 and not _is_nothing_on_top(name, numbers):
-                return {}, "times above 0"
-    return numbers, ""
-
-
-def _is_nothing_on_top(name: str, numbers: dict[str, float]) -> bool:
-    """Whether a part that may be 0 is 0."""
-    return name.endswith(ON_TOP) and numbers[name] == 0
+def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
+    """What a bad row should hold."""
+    numbers = {name: text for name, text in row.items() if name not in words}
+    if not all(name is not None and _is_number(text) for name, text in numbers.items()):
+        return "a number in every column"
+    return (
+        "times above 0"
+        if all(math.isfinite(float(text)) for text in numbers.values())
+        else "finite numbers"
+    )
 
 
 def _unreadable(path: Path, why: str) -> Problem:

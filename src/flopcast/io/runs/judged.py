@@ -1,0 +1,124 @@
+"""Tables of published runs: read once, and predicted in each way of judging at most once.
+
+Answers: how far off are these runs with the catalogue's constants, without any, by those of other sources?
+Elsewhere: one row as a job (job.py), fits of constants (validation/fitting.py).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from flopcast import prediction
+from flopcast.cost.factors import Level
+from flopcast.errors import Problem, SpecError
+from flopcast.io.constants import shipped
+from flopcast.io.curves import load_book
+from flopcast.io.runs.job import reproduce
+from flopcast.io.runs.known import judged_only
+from flopcast.io.runs.table import read_tables
+from flopcast.report.report import Report
+from flopcast.spec.job import Job
+from flopcast.validation import fitting
+from flopcast.validation.published import Constants, Published, compare_runs
+from flopcast.validation.run import Run
+
+Watched = Callable[[Sequence[Run]], Iterable[Run]]
+
+
+class PublishedTables:
+    """Published tables, read once and predicted with whatever levels of factors.
+
+    The predictions of each way of judging are kept: asking for several ways repeats none of them.
+
+    Raises
+    ------
+    SpecError
+        A file cannot be read, or its header is of no known kind: every such file.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
+        """Read the files."""
+        self._watched = watched
+        self._tables = [
+            replace(table, runs=tuple(_marked(run) for run in table.runs))
+            for table in read_tables([Path(path) for path in paths])
+        ]
+
+    def check_sources(self, sources: Sequence[str]) -> None:
+        """Refuse sources of no run.
+
+        Raises
+        ------
+        SpecError
+            Every such source.
+        """
+        known = {run.source for table in self._tables for run in table.runs}
+        problems = [
+            Problem(
+                field="--leave-out",
+                value=source,
+                allowed=", ".join(sorted(known)),
+                because="no run of these tables has that source",
+                fix="name one of them",
+            )
+            for source in sources
+            if source not in known
+        ]
+        if problems:
+            raise SpecError(problems)
+
+    def judged(self, constants: Constants = "catalogue", leave_out: Sequence[str] = ()) -> Published:
+        """The runs as `validate_published` judges them.
+
+        Raises
+        ------
+        SpecError
+            A source that is to be left out has no run.
+        """
+        self.check_sources(leave_out)
+        if leave_out:
+            return fitting.leave_out(self.predicted, leave_out, self._unfitted)
+        if constants == "others":
+            return self._by_others
+        found = self._unfitted.published if constants == "none" else self._by_catalogue
+        fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
+        return replace(found, constants=constants, fitted_on=fitted_on)
+
+    @cached_property
+    def _unfitted(self) -> fitting.FirstPass:
+        """Predictions by kernels and data sheets alone."""
+        return fitting.first_pass(self.predicted)
+
+    @cached_property
+    def _by_others(self) -> Published:
+        """The runs of each source, by constants that the runs of the other sources gave."""
+        return fitting.leave_each_out(self.predicted, self._unfitted)
+
+    @cached_property
+    def _by_catalogue(self) -> Published:
+        """Predictions with the constants of the catalogue."""
+        return self.predicted()
+
+    def predicted(
+        self, levels: Mapping[str, Level] | None = None, sources: frozenset[str] = frozenset()
+    ) -> Published:
+        """Every run, or those of some sources, with these levels; without levels, with the catalogue's."""
+        broken = [problem for table in self._tables for problem in table.problems]
+        runs = [
+            self._watched([run for run in table.runs if not sources or run.source in sources])
+            for table in self._tables
+        ]
+        return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
+
+
+def _marked(run: Run) -> Run:
+    """The run, with why no constant may be fitted on it, if there is a reason."""
+    because = judged_only(run)
+    return run.model_copy(update={"judged_only": because}) if because else run
+
+
+def predict_with(job: Job, levels: Mapping[str, Level] | None) -> Report:
+    """As `predict`, with other levels of factors than the catalogue's; None: with those."""
+    book = load_book(job.cluster)
+    return prediction.predict(job, book if levels is None else replace(book, levels=levels))
