@@ -5,7 +5,6 @@ from all_cases import all_cases
 from foreign_cases import FOREIGN, faults_in, files, job_in
 
 from flopcast.api import predict
-from flopcast.io.foreign.kinds import KINDS, kind_of, parsed
 from flopcast.io.job_text import job_text
 from flopcast.io.jobs import job_of
 from flopcast.io.sources import Said, read_source
@@ -145,13 +144,6 @@ def test_every_file_is_either_planned_or_refused():
     assert sorted(PLANS | REFUSED) == files()
 
 
-@all_cases("file", files())
-def test_a_file_is_known_by_its_keys(file):
-    document = parsed((FOREIGN / file).read_bytes(), file)
-
-    assert kind_of(document) == file.split("/")[0]
-
-
 @all_cases("file", PLANS)
 def test_a_file_is_the_plan_that_its_numbers_say(file):
     plan = job_in(FOREIGN / file, **said(file)).plan
@@ -185,7 +177,3 @@ def test_a_written_job_is_the_job_of_the_file(file, tmp_path):
     again = job_of(read_yaml(job_text(data | {"cluster": cluster, "batch": length}).encode(), "job.yaml"))
 
     assert (again.model, again.plan, again.stack) == (job.model, job.plan, job.stack)
-
-
-def test_every_format_has_files():
-    assert {file.split("/")[0] for file in files()} == set(KINDS)

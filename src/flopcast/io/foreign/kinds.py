@@ -26,6 +26,7 @@ from flopcast.io.foreign import (
 from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.sheet import Asked, flattened
 from flopcast.io.foreign.toml_text import read_toml
+from flopcast.io.foreign.unread import has, refusal, unread_program
 from flopcast.io.yaml_text import Document, read_yaml
 
 FEWEST_SIGNS = 2
@@ -137,16 +138,22 @@ def kind_of(document: Document) -> str | None:
     Raises
     ------
     SpecError
-        Several formats fit equally well.
+        Several formats fit equally well, or a program made the file whose files are not read.
     """
-    fits = {name: _fit(document, name) for name in KINDS}
-    best = max(fits.values())
-    names = [name for name, fit in fits.items() if fit == best]
-    if best == NO_FIT:
-        return None
+    program = unread_program(document.data)
+    if program:
+        raise SpecError([refusal(document, program)])
+    names = _best(document)
     if len(names) > 1:
         raise SpecError([_ambiguous(document, " or ".join(names))])
-    return names[0]
+    return names[0] if names else None
+
+
+def _best(document: Document) -> list[str]:
+    """The formats that fit a file best, none where none fits."""
+    fits = {name: _fit(document, name) for name in KINDS}
+    best = max(fits.values())
+    return [name for name, fit in fits.items() if fit == best != NO_FIT]
 
 
 def _fit(document: Document, name: str) -> tuple[float, int]:
@@ -171,8 +178,8 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
         No format of these files consists of several.
     """
     several = [name for name, one in KINDS.items() if one.merged]
-    fits = [kind] if kind in several else [name for name in several if _joins(name, documents)]
-    if not fits:
+    fit = kind if kind in several else next((name for name in several if _joins(name, documents)), None)
+    if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
         problem = Problem(
@@ -184,8 +191,8 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
             fix="give one file, or KEY=VALUE",
         )
         raise SpecError([problem])
-    merged = KINDS[str(fits[0])].merged
-    return (merged(documents) if merged else documents[0]), str(fits[0])
+    merged = KINDS[fit].merged
+    return (merged(documents) if merged else documents[0]), fit
 
 
 def _joins(name: str, documents: Sequence[Document]) -> bool:
@@ -194,7 +201,7 @@ def _joins(name: str, documents: Sequence[Document]) -> bool:
     renamed = KINDS[name].renamed
     for document in map(renamed, documents) if renamed else documents:
         data |= document.data if isinstance(document.data, dict) else {}
-    return kind_of(replace(documents[0], data=data)) == name
+    return _best(replace(documents[0], data=data)) == [name]
 
 
 def helper_text(kind: str) -> str:
@@ -256,10 +263,10 @@ def _signs(data: object, signs: str) -> int:
 def _has(data: object, sign: str) -> bool:
     """Whether a key is there, with the beginning of its value where the sign has one."""
     key, _, start = sign.partition("=")
-    for part in key.split("."):
-        if not isinstance(data, dict) or part not in data:
-            return False
-        data = data[part]
+    if not has(data, key):
+        return False
+    for part in key.split(".") if start else ():
+        data = data[part] if isinstance(data, dict) else None
     return not start or str(data).startswith(start)
 
 

@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.foreign.unread import program_of_command, refusal
 from flopcast.io.megatron.flags import MODELLED, is_known
 from flopcast.io.shell.script import Command, Script
 from flopcast.io.shell.values import Word
+from flopcast.io.yaml_text import Document
 
 FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast
 TORCH = ("torchrun", "torch.distributed.launch", "torch.distributed.run")
@@ -67,6 +69,10 @@ def _no_training(script: Script) -> Problem:
     """The fault of a script that trains nothing, or leaves that to another."""
     found = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
     elsewhere = [note for note in script.notes if note.endswith("no other file is read")]
+    for command in script.commands:
+        program = program_of_command(" ".join(word.text for word in command.words))
+        if program:
+            return refusal(Document(script.name, None, {(): command.line}), program)
     return Problem(
         where=script.name,
         field="training command",

@@ -1,0 +1,124 @@
+"""Programs whose configurations are recognised and not read.
+
+Answers: which program wrote this file, and what can be done instead?
+Elsewhere: formats that are read (kinds.py). To read one of these, write its reader and move its line there.
+
+A reader that guessed would be wrong in silence: a file of one trainer has many keys of another's. So these
+are known by keys that no format has that is read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.errors import Problem
+from flopcast.io.yaml_text import Document
+
+FEWEST_SIGNS = 2
+BY_HAND = "describe the job: --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in YAML"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unread:
+    """A program: keys of its files (with dots), commands that start it, and the way out."""
+
+    signs: str
+    commands: tuple[str, ...] = ()
+    way: str = BY_HAND
+
+
+UNREAD: Mapping[str, Unread] = {
+    "torchtune": Unread(
+        signs="""model._component_ tokenizer._component_ dataset._component_ optimizer._component_
+        loss._component_ checkpointer._component_""",
+        commands=("tune run",),
+    ),
+    "LitGPT": Unread(
+        signs="""train.lr_warmup_steps train.global_batch_size logger_name checkpoint_dir data.class_path
+        lora_projection lora_mlp initial_checkpoint_dir""",
+        commands=("litgpt",),
+    ),
+    "llm-foundry": Unread(
+        signs="""train_loader.name train_loader.dataset.max_seq_len variables.max_seq_len global_seed
+        device_train_microbatch_size model.attn_config.attn_impl fsdp_config.mixed_precision max_duration
+        model.pretrained_model_name_or_path""",
+        commands=("composer",),
+    ),
+    "OLMo": Unread(
+        signs="""model.d_model model.mlp_ratio model.mlp_hidden_size model.block_type fsdp.wrapping_strategy
+        device_train_microbatch_size max_duration distributed_strategy"""
+    ),
+    "veRL": Unread(
+        signs="""actor_rollout_ref.model.path actor_rollout_ref.actor.strategy algorithm.adv_estimator
+        trainer.n_gpus_per_node trainer.nnodes trainer.total_epochs trainer.default_local_dir
+        data.train_files data.max_prompt_length model.partial_pretrain data.micro_batch_size_per_gpu
+        trainer.test_freq""",
+        commands=("verl.trainer",),
+    ),
+    "ms-swift": Unread(
+        signs="""train_type tuner_type rlhf_type freeze_vit freeze_aligner split_dataset_ratio model_author
+        load_from_cache_file swift_version sft_type""",
+        commands=("swift sft", "swift pt", "swift rlhf", "megatron sft", "megatron pt"),
+    ),
+    "OpenRLHF": Unread(
+        signs="ds.zero_stage ds.adam_offload actor.model_name_or_path vllm.num_engines",
+        commands=("openrlhf.cli",),
+    ),
+    "Primus": Unread(
+        signs="""work_group exp_name workspace modules.pre_trainer.framework modules.pre_trainer.config
+        modules.pre_trainer.model modules.post_trainer.framework modules.post_trainer.model""",
+        way="give the script or configuration that Primus makes for Megatron-LM or torchtitan",
+    ),
+    "accelerate": Unread(
+        signs="""distributed_type compute_environment num_processes num_machines machine_rank
+        mixed_precision""",
+        way="give the Trainer's file first and this one behind it: flopcast predict sft.yaml FILE",
+    ),
+}
+
+
+def unread_program(data: object) -> str | None:
+    """The program that is not read and whose file this is, None where none is known.
+
+    >>> unread_program({"model": {"_component_": "a"}, "tokenizer": {"_component_": "b"}})
+    'torchtune'
+    >>> unread_program({"model": "llama-2-7b", "plan": "dp=8"}) is None
+    True
+    """
+    counts = {name: sum(has(data, sign) for sign in one.signs.split()) for name, one in UNREAD.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] >= FEWEST_SIGNS else None
+
+
+def program_of_command(text: str) -> str | None:
+    """The program that is not read and that a command starts, None where none is known.
+
+    >>> program_of_command("deepspeed --module openrlhf.cli.train_sft --max_len 2048")
+    'OpenRLHF'
+    """
+    words = f" {text} "
+    for name, one in UNREAD.items():
+        if any(f" {start}" in words or f"/{start}" in words for start in one.commands):
+            return name
+    return None
+
+
+def refusal(document: Document, program: str) -> Problem:
+    """The error of a file that is recognised and not read."""
+    return Problem(
+        where=document.where(()),
+        field="format",
+        value=program,
+        fault=f"is a file of {program}, which is not read",
+        allowed="a format of `flopcast import`, or a job of flopcast",
+        because=f"no reader of {program} is built, and another's would be wrong",
+        fix=UNREAD[program].way,
+    )
+
+
+def has(data: object, key: str) -> bool:
+    """Return whether a dotted key is in plain data."""
+    for part in key.split("."):
+        if not isinstance(data, dict) or part not in data:
+            return False
+        data = data[part]
+    return True
