@@ -20,6 +20,7 @@ SUFFIXES = {
     "_s": ("s", "min", "h", "d"),
     "_w": ("W",),
     "_j": ("J", "Wh"),
+    "_hz": ("Hz",),
 }  # longest first: the first that ends a field's name gives the units it takes
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}

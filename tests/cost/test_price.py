@@ -87,7 +87,7 @@ def test_a_kernel_takes_its_launch_and_its_bound_over_its_efficiency():
 
 
 def test_a_product_is_bound_by_its_flop_or_by_its_bytes():
-    """A100: 312 TFLOP/s and 2.039 TB/s; the roofline bends at 153 FLOP per byte."""
+    """A100: 312 TFLOP/s, and 0.93 of 2.039 TB/s for the 134 MB that no cache holds."""
     long, thin = gemm(8192), Matmul(m=constant(1), n=constant(8192), k=constant(8192), dtype="fp16")
     book = book_of(curve_of("a100-sxm4-80gb", "gemm", efficiency=1.0))
     items = [item_of(long), item_of(thin)]
@@ -95,7 +95,7 @@ def test_a_product_is_bound_by_its_flop_or_by_its_bytes():
     priced = price_items(items, DGX, book=book)
 
     assert priced.of(items[0]).alone_s.item() == pytest.approx(2 * 8192**3 / 312e12)
-    assert priced.of(items[1]).alone_s.item() == pytest.approx(2 * (8192**2 + 2 * 8192) / 2.039e12)
+    assert priced.of(items[1]).alone_s.item() == pytest.approx(2 * (8192**2 + 2 * 8192) / (0.93 * 2.039e12))
 
 
 def test_an_operator_that_moves_nothing_takes_no_time():

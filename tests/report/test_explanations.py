@@ -105,7 +105,7 @@ def test_one_execution_is_its_own_seconds_times_its_factors(name):
                 and "max(" not in leaf.formula[:4]
             ):
                 factors = [each.number for each in leaf.inputs if each.name == "factor"]
-                bounds = [each.number for each in leaf.inputs if each.name == "bound"]
+                bounds = [each.number for each in leaf.inputs if each.name in ("bound", "least")]
                 scaled = max(number(leaf, "without factors") * prod(factors), *bounds, 0.0)
                 assert scaled == pytest.approx(number(leaf, "one"), rel=1e-9), operator
 

@@ -23,7 +23,7 @@ from flopcast.cost.host import launch_seconds
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
-from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
 from flopcast.cost.placement import Group
 from flopcast.cost.priced_once import priced_once
@@ -132,14 +132,14 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     owner = device.curves or device.name
     engine_ratio = device.engine_ratio(works[0][1].work().unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
-    shapes, bound_s, coordinates = _flatten([work for _, work in works], device)
+    shapes, bound_s, least_s, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
     names = kernel_factors(priced, found, device, state.stack, state.factors)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, priced.layout)
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     scaled_s = alone_s * scale_ratio(names, state.factors)
-    _keep([item for item, _ in works], shapes, scaled_s, bound_s, names, (doubt,), state)
+    _keep([item for item, _ in works], shapes, scaled_s, least_s, names, (doubt,), state)
 
 
 def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
@@ -164,7 +164,7 @@ def _keep(
     items: list[Item],
     shapes: list[tuple[int, ...]],
     alone_s: Floats,
-    bound_s: Floats,
+    least_s: Floats,
     names: tuple[str, ...],
     partly: tuple[_Partly, ...],
     state: _Pricing,
@@ -173,12 +173,12 @@ def _keep(
 
     It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
     large ones beside it uncertain, nor one plan of a batch another. No factor, wherever fitted, makes
-    an item faster than its physical bound.
+    an item faster than its `least_s`: what its bytes and FLOP need on this hardware.
     """
     partly = tuple(one for one in partly if one.log_sigma_factor > 0)
     held = [_split(one.rows, shapes) for one in partly]
-    wholes, bounds = _split(alone_s, shapes), _split(bound_s, shapes)
-    for item, whole, least_s, *masks in zip(items, wholes, bounds, *held, strict=True):
+    wholes, bounds = _split(alone_s, shapes), _split(least_s, shapes)
+    for item, whole, shortest_s, *masks in zip(items, wholes, bounds, *held, strict=True):
         part, only = whole, {}
         for one, mask in zip(partly, masks, strict=True):
             plans = mask.any(axis=-1, keepdims=True)
@@ -186,15 +186,15 @@ def _keep(
                 ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
                 part = np.where(plans, part * ratio, part)
                 only[one.name] = plans
-        part = np.maximum(part, least_s)
+        part = np.maximum(part, shortest_s)
         host_s = _launch_s(item, part, state)
         state.prices[id(item)] = Price(alone_s=part, host_s=host_s, wholly=names, partly=only)
 
 
 def _flatten(
     works: list[AbstractOperator], device: Device
-) -> tuple[list[tuple[int, ...]], Floats, tuple[Floats, ...]]:
-    """Shapes of the works' arrays; bounds, and each coordinate, of all of them in one flat array.
+) -> tuple[list[tuple[int, ...]], Floats, Floats, tuple[Floats, ...]]:
+    """Shapes of the works' arrays; bounds, least seconds and each coordinate, of all in one flat array.
 
     Operators of one class have different shapes, (1, 1) where nothing varies. Coordinates are held at
     1 at least: padded stage classes hold no work, and 0 has no logarithm.
@@ -202,12 +202,13 @@ def _flatten(
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
     for work in works:
-        arrays = (bound_seconds(work.work(), device), *work.coordinates())
+        need = work.work()
+        arrays = (bound_seconds(need, device), least_seconds(need, device), *work.coordinates())
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         shapes.append(shape)
         rows.append([np.broadcast_to(array, shape).ravel() for array in arrays])
-    bounds, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, bounds, tuple(np.maximum(column, 1.0) for column in columns)
+    bounds, least, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return shapes, bounds, least, tuple(np.maximum(column, 1.0) for column in columns)
 
 
 def _split(flat: np.ndarray, shapes: list[tuple[int, ...]]) -> Iterator[np.ndarray]:

@@ -16,8 +16,10 @@ import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.curve import Curve, Evidence
+from flopcast.cost.kernels.lending import Rates, lent, rates_of
 from flopcast.dtypes import Counts
-from flopcast.io.catalog import folder
+from flopcast.io.catalog import device as device_of
+from flopcast.io.catalog import folder, names
 from flopcast.io.constants import shipped_levels
 from flopcast.io.whole_files import write_whole
 from flopcast.spec.cluster import Cluster
@@ -28,13 +30,28 @@ DECIMALS = 4
 def load_book(cluster: Cluster) -> CurveBook:
     """The curves of the cluster's device, its relatives and fabrics; and what whole runs taught of factors.
 
+    Those of relatives are as this device uses them (cost/kernels/lending.py).
+
     An owner without a file has no curves; what replaces them is the book's affair, not the loader's.
     """
     device = cluster.node.device
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
-    owners = (device.curves or device.name, *device.relatives, *fabrics)
+    owners = (device.curves or device.name, *fabrics)
     curves = {key: curve for owner in owners for key, curve in load_owner(owner).items()}
+    for owner in device.relatives:
+        lent_ones = _lent(owner, rates_of(device))
+        curves |= {key: curve for key, curve in lent_ones.items() if key not in curves}
     return CurveBook(curves=curves, levels=shipped_levels())
+
+
+@lru_cache(maxsize=256)
+def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
+    """Every curve of a relative, as a device with these rates uses it."""
+    found = load_owner(owner)
+    if owner not in names("devices"):
+        return found
+    lender = rates_of(device_of(owner))
+    return {key: lent(curve, lender, borrower) for key, curve in found.items()}
 
 
 @lru_cache(maxsize=64)

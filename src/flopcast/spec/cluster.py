@@ -26,6 +26,11 @@ class Device(Noun):
         Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
     multiprocessors : int
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
+    clock_hz : float or None
+        Of the multiprocessors, the highest that they run at; None where it is not known, so that
+        memory-bound curves of other devices keep their share of bandwidth (cost/kernels/lending.py).
+    cache_bytes : float
+        Of the last cache before memory; 0 where it is not known.
     kernel_launch_s : float
         The shortest time of any kernel: what an empty one takes on the device.
     one_narrow_layout : bool
@@ -37,7 +42,8 @@ class Device(Noun):
         The most that the board may draw, without which there is no energy; and what kinds of work draw.
     curves, relatives : str, tuple of str
         Whose measured curves are used, and whose replace those that are missing, nearest first. A
-        relative's efficiency is carried over, not its seconds.
+        relative's efficiency is carried over, not its seconds; of memory-bound kernels, the rate that their
+        multiprocessors allow (cost/kernels/lending.py).
     """
 
     name: str
@@ -45,6 +51,8 @@ class Device(Noun):
     memory_bytes_per_s: float = Field(gt=0)
     peak_flop_per_s: PositiveByName = Field(description="dense, by dtype")
     multiprocessors: int = Field(ge=1)
+    clock_hz: float | None = Field(default=None, gt=0, description="the highest of multiprocessors")
+    cache_bytes: float = Field(default=0.0, ge=0, description="of the last cache before memory")
     kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
     one_narrow_layout: bool = Field(default=False, description="8-bit engines read one layout of operands")
     collective_slowdown_fraction: float = Field(

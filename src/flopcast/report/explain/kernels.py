@@ -11,7 +11,7 @@ import numpy as np
 from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
-from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
 from flopcast.cost.price import kernel_seconds
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts
@@ -84,6 +84,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         rate(f"peak, {need.unit}", device.peak(need.unit), "FLOP/s", peaks),
         rate("bandwidth", device.memory_bytes_per_s, "B/s", memory),
         lasting("bound", bound_s, f", by {limit}"),
+        lasting("least", at(least_seconds(need, device), row, column), ", at what memory sustains"),
         Input(
             name="efficiency", told=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
         ),
