@@ -77,6 +77,7 @@ KINDS: dict[str, Kind] = {
     "cross_entropy": Kind(forward=2, backward=2, reduces=True),  # logits: spec/stack.py, Memory
     # fused by a rewrite
     "fused_layernorm": Kind(forward=2, backward=3, saves=X),
+    "fused_rmsnorm": Kind(forward=2, backward=3, saves=X),
     "bias_gelu": Kind(forward=2, backward=4, saves=X),
     "softmax_dropout": Kind(forward=3, backward=3, mask_passes=1, reduces=True, saves=(("softmax", 1),)),
     "fused_cross_entropy": Kind(forward=2, backward=2, reduces=True),

@@ -19,7 +19,7 @@ from flopcast.nouns import Noun
 from flopcast.operators.formats import FORMATS
 
 Precision = Literal["fp16", "bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
-NORMS = ("layernorm", "rmsnorm", "fused_layernorm")
+NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

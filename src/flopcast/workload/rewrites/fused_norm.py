@@ -1,8 +1,14 @@
-"""Layer norm by a kernel that reads and writes each element once (Apex, Transformer Engine)."""
+"""Norms by kernels that read and write each element once (Apex, Transformer Engine, compiled chains)."""
 
 from flopcast.workload.rewrites.base import Items, change_kind
 
 
 def fused_layernorm(items: Items) -> Items:
-    """`layernorm` (PyTorch's kernel) → `fused_layernorm`: the same bytes, another curve."""
-    return change_kind(items, "layernorm", "fused_layernorm")
+    """Replace PyTorch's norms, of both kinds, by fused ones: the same bytes, another curve.
+
+    References
+    ----------
+    Transformer Engine, transformer_engine/common/normalization: LayerNorm and RMSNorm share their kernels.
+    """
+    layers = change_kind(items, "layernorm", "fused_layernorm")
+    return change_kind(layers, "rmsnorm", "fused_rmsnorm")
