@@ -41,8 +41,8 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
 PURE = [name for name in BELOW if name not in ("io", "api", "jobs", "ui", "cli", "__init__", "__main__")]
 IMPURE = {"os", "sys", "time", "random", "socket", "subprocess", "urllib", "pathlib", "tempfile", "shutil"}
 UNITS = (
-    "_s", "_bytes", "_flop", "_flop_per_s", "_bytes_per_s", "_tokens", "_sequences", "_w", "_j", "_hz", "_usd",
-    "_usd_per_hour", "_tokens_per_s", "_per_s",
+    "_s", "_bytes", "_flop", "_flop_per_s", "_bytes_per_s", "_tokens", "_sequences", "_w", "_j", "_usd",
+    "_hz", "_usd_per_hour", "_tokens_per_s", "_per_s",
     "_efficiency", "_error", "_ratio", "_fraction", "_factor", "_share",
 )  # fmt: skip
 EXPORTS = {
