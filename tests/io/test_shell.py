@@ -7,7 +7,7 @@ import pytest
 
 from flopcast.errors import SpecError
 from flopcast.io.shell.script import read_script
-from flopcast.io.shell.tokens import MAX_CHARACTERS, script_text
+from flopcast.io.shell.text import MAX_CHARACTERS, script_text
 
 
 def shown(text):

@@ -22,7 +22,7 @@ from flopcast.io.megatron.plan import read_plan
 from flopcast.io.megatron.programs import other_model
 from flopcast.io.megatron.stack import stack_of
 from flopcast.io.shell.script import read_script
-from flopcast.io.shell.tokens import script_text
+from flopcast.io.shell.text import script_text
 from flopcast.io.shell.values import Word
 from flopcast.io.yaml_text import Document
 

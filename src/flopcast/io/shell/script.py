@@ -15,8 +15,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from flopcast.io.shell.commands import READ_BY, assignments, inner_script, shell_of
+from flopcast.io.shell.given import with_values
 from flopcast.io.shell.slurm import slurm_options, slurm_variables
-from flopcast.io.shell.tokens import REDIRECTS, Token, check_text, fault, tokens_of
+from flopcast.io.shell.text import check_text, fault
+from flopcast.io.shell.tokens import HERE_DOCUMENT, REDIRECTS, Token, document_parts, tokens_of
 from flopcast.io.shell.values import (
     MAX_NESTING,
     Value,
@@ -29,11 +32,9 @@ from flopcast.io.shell.values import (
     word_of,
 )
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=")
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 _IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")
 _UNDECIDED = "a condition that only a running shell decides: all branches are read, in order"
-_TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,12 @@ class Script:
     notes: tuple[str, ...]
 
 
-def read_script(text: str, name: str) -> Script:
+def read_script(
+    text: str,
+    name: str,
+    arguments: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Script:
     """Read a script.
 
     Parameters
@@ -72,6 +78,8 @@ def read_script(text: str, name: str) -> Script:
         The whole script; at most 1 MB.
     name : str
         What faults call it, usually its path.
+    arguments, environment : mappings
+        Values that come from outside: of `$1`, by "1", and of variables by name.
 
     Raises
     ------
@@ -86,11 +94,13 @@ def read_script(text: str, name: str) -> Script:
     """
     text = text.replace("\r\n", "\n")
     check_text(text, name)
+    if arguments or environment:
+        text = with_values(text, arguments or {}, environment or {})
     directives = slurm_options(text)
-    reader = _Reader(name, Variables(name, slurm_variables(directives)))
+    reader = _Reader(name, Variables(name, slurm_variables(directives)), directives)
     reader.read(tokens_of(text, name))
     variables = {key: word_of(value, 1) for key, value in reader.variables.scalars.items()}
-    return Script(name, tuple(reader.commands), variables, directives, reader.notes())
+    return Script(name, tuple(reader.commands), variables, reader.directives, reader.notes())
 
 
 class _Reader:
@@ -100,8 +110,9 @@ class _Reader:
     `_effects` how many assignments and commands with options there were: a branch without any is not told.
     """
 
-    def __init__(self, name: str, variables: Variables) -> None:
+    def __init__(self, name: str, variables: Variables, directives: Mapping[str, Word]) -> None:
         self.variables = variables
+        self.directives = dict(directives)
         self.commands: list[Command] = []
         self._name = name
         self._tokens: tuple[Token, ...] = ()
@@ -111,6 +122,7 @@ class _Reader:
         self._effects = 0
         self._depth = 0
         self._outer: tuple[Word, ...] = ()
+        self._shell: tuple[Word, ...] = ()  # a command of the last line that runs what it reads
         self._noted: dict[str, list[int]] = {}
 
     def read(self, tokens: tuple[Token, ...]) -> None:
@@ -158,8 +170,13 @@ class _Reader:
     def _statement(self, token: Token) -> None:
         """One command or compound command that begins with `token`."""
         reserved = token.plain
+        if token.text == "newline" and self._next_is_no_document():
+            self._shell = ()
         compound = {"if": self._if, "for": self._for, "while": self._while, "until": self._while}
-        if not token.is_word or reserved in _IGNORED:
+        if token.text == HERE_DOCUMENT:
+            self._at += 1
+            self._document(token)
+        elif not token.is_word or reserved in _IGNORED:
             self._at += 1
         elif reserved in compound:
             self._at += 1
@@ -169,6 +186,27 @@ class _Reader:
             self._case(token.line)
         else:
             self._simple(self._until_operator())
+
+    def _next_is_no_document(self) -> bool:
+        """Whether no here-document follows the end of a line."""
+        after = self._at + 1
+        return after >= len(self._tokens) or self._tokens[after].text != HERE_DOCUMENT
+
+    def _document(self, token: Token) -> None:
+        """Read a here-document that a shell or sbatch runs; others are left out.
+
+        Its `#SBATCH` lines and the options of sbatch count as those of a script; the options win.
+        """
+        shell, self._shell = self._shell, ()
+        if not shell or not self._live:
+            return
+        value = self.variables.value(document_parts(token, self._name))
+        given = " ".join(word.text for word in shell[1:])
+        options = slurm_options(f"{text_of(value)}\n#SBATCH {given}\n" if given else text_of(value))
+        line = shell[0].line
+        self.directives |= {key: Word(word.text, line, word.unknown) for key, word in options.items()}
+        self.variables.scalars |= slurm_variables(self.directives)
+        self._again((value,), ())
 
     def _until(self, word: str) -> tuple[Token, ...]:
         """Tokens before a reserved word, which is taken too."""
@@ -260,7 +298,7 @@ class _Reader:
         if not self._live or not words:
             return
         declares = words[0].plain in _DECLARING
-        assigned = _assignments(words, anywhere=declares)
+        assigned = assignments(words, anywhere=declares)
         rest = words[len(assigned) :]
         if declares or not rest:
             for token, named in assigned:
@@ -285,14 +323,22 @@ class _Reader:
         elif program == "unset":
             for value in values[1:]:
                 self.variables.scalars.pop(text_of(value), None)
+        elif program == "set" and len(values) > 1 and text_of(values[1]) == "--":
+            self.variables.set_arguments(values[2:])
+        elif program == "shift" and "@" in self.variables.arrays and not self._doubtful:
+            number = text_of(values[1]) if len(values) > 1 else "1"
+            left = self.variables.arrays["@"][int(number) if number.isdecimal() else 1 :]
+            self.variables.set_arguments(left)
         elif program == "eval":
             self._again(values[1:], ())
         else:
-            inner = _inner_script(values)
+            inner = inner_script(values)
             outer = (*self._outer, *(word_of(value, line) for value in values[: inner or len(values)]))
             if inner:
-                self._again(values[inner : inner + 1], outer[: _shell_of(values)])
+                self._again(values[inner : inner + 1], outer[: shell_of(values)])
             else:
+                if program.rpartition("/")[2] in READ_BY:
+                    self._shell = tuple(word_of(value, line) for value in values)
                 self.commands.append(Command(outer, environment, line))
                 self._effects += any(word.text.startswith("--") for word in outer)
 
@@ -332,34 +378,3 @@ class _Reader:
             return
         held.scalars[name] = (*held.scalars.get(name, ()), *value) if appends else value
         held.arrays.pop(name, None)
-
-
-def _assignments(words: Sequence[Token], anywhere: bool) -> list[tuple[Token, re.Match[str]]]:
-    """The assignments before a command, or `anywhere` among the words of a declaration.
-
-    An unquoted name and an equals sign begin an assignment: they are the match.
-    """
-    found: list[tuple[Token, re.Match[str]]] = []
-    for token in words:
-        first = token.parts[0] if token.parts else None
-        named = None if first is None or first.quoted else _ASSIGNMENT.match(first.text)
-        if named:
-            found.append((token, named))
-        elif not anywhere:
-            break
-    return found
-
-
-def _shell_of(values: Sequence[Value]) -> int:
-    """Where a `bash` or `sh` stands among the words of a command; -1 where there is none."""
-    names = [text_of(value).rpartition("/")[2] for value in values]
-    return next((at for at, name in enumerate(names) if name in ("bash", "sh")), -1)
-
-
-def _inner_script(values: Sequence[Value]) -> int:
-    """Where the text that `bash -c` runs stands among the words of a command; 0 where there is none."""
-    shell = _shell_of(values)
-    for at in range(shell + 1, min(shell + 4, len(values) - 1)) if shell >= 0 else ():
-        if _TAKES_A_SCRIPT.fullmatch(text_of(values[at])):
-            return at + 1
-    return 0

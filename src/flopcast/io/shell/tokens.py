@@ -4,7 +4,7 @@ Answers: where do words begin and end, which of their parts are quoted, which re
 Elsewhere: what variables hold (values.py), which branches are taken and which commands there are
 (script.py). Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
 
-Nothing is executed. A command substitution is kept as the text that it is; a here-document is left out.
+Nothing is executed. A command substitution is kept as the text that it is, a here-document too.
 """
 
 import re
@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError
+from flopcast.io.shell.text import fault
 
-MAX_CHARACTERS = 1_000_000
 MAX_TOKENS = 100_000
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
 _INSIDE_QUOTES = re.compile(r"[^\\\"$`\n]+|\n")
@@ -26,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|>>|>&|>\||<&|<>|<<<|[;&|()<>\n]")
 _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>|&;\n]*[^\s<>|&;])?>(?=\s|$)")
+HERE_DOCUMENT = "here-document"  # the `text` of a token that stands behind the line that announced it
 REDIRECTS = ("&>>", "&>", ">>", ">&", ">|", "<&", "<>", "<<<", "<", ">")
 
 
@@ -70,50 +70,6 @@ class Token:
         return ""
 
 
-def script_text(raw: bytes, name: str) -> str:
-    """A script's bytes as text; letters that are not UTF-8, in comments mostly, become U+FFFD.
-
-    Raises
-    ------
-    SpecError
-        Too large, or no text at all.
-    """
-    if len(raw) > MAX_CHARACTERS:
-        raise fault(name, 1, "size", f"at least {len(raw)} bytes", f"at most {MAX_CHARACTERS} bytes")
-    text = raw.decode("utf-8-sig", errors="replace")
-    check_text(text, name)
-    return text
-
-
-def check_text(text: str, name: str) -> None:
-    """Refuse what is no script: too long, or with characters that no text has.
-
-    Raises
-    ------
-    SpecError
-        With the line of the first such character.
-    """
-    if len(text) > MAX_CHARACTERS:
-        raise fault(name, 1, "size", f"{len(text)} characters", f"at most {MAX_CHARACTERS} characters")
-    bad = _CONTROL.search(text)
-    if bad:
-        line = text.count("\n", 0, bad.start()) + 1
-        raise fault(name, line, "character", bad.group(), "a shell script, which is text", "binary file?")
-
-
-def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
-    """One fault of the script's own text: what follows it cannot be trusted."""
-    problem = Problem(
-        where=f"{name}:{line}",
-        field=field,
-        value=value,
-        allowed=allowed,
-        because="a launch script is read as the shell would read it",
-        fix=fix or "give a smaller script",
-    )
-    return SpecError([problem])
-
-
 def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tuple[Token, ...]:
     """Every token of a text.
 
@@ -150,6 +106,23 @@ def quoted_parts(text: str, name: str, line: int) -> tuple[Part, ...]:
     return lexer.quoted_until("")
 
 
+def document_parts(token: Token, name: str) -> tuple[Part, ...]:
+    """Return the parts of a here-document, each on its line; only letters where its delimiter is quoted.
+
+    Raises
+    ------
+    SpecError
+        An expansion in it is not closed.
+    """
+    (whole,) = token.parts
+    starts = [0, *(found.end() for found in re.finditer("\n", whole.text))]
+    lines = [(start, whole.line + number) for number, start in enumerate(starts)]
+    if whole.quoted:
+        texts = whole.text.splitlines(keepends=True)
+        return tuple(Part("text", text, whole.line + i, quoted=True) for i, text in enumerate(texts))
+    return _Lexer(whole.text, name, lines).quoted_until("", keeps_quotes=True)
+
+
 class _Lexer:
     """Reads one token after the other; `_at` is the offset of the next character."""
 
@@ -158,7 +131,8 @@ class _Lexer:
         self._name = name
         self._at = 0
         self._in_array = False
-        self._heredocs: list[tuple[str, bool]] = []
+        self._heredocs: list[tuple[str, bool, bool]] = []
+        self._documents: list[Token] = []  # here-documents of the line that was read last
         starts = [0, *(found.end() for found in re.finditer("\n", text))]
         pairs = lines or [(start, number) for number, start in enumerate(starts, 1)]
         self._offsets = [offset for offset, _ in pairs]
@@ -166,6 +140,8 @@ class _Lexer:
 
     def token(self) -> Token | None:
         """The next token, None at the end."""
+        if self._documents:
+            return self._documents.pop(0)
         while self._at < len(self._text):
             blank = _BLANK.match(self._text, self._at)
             if blank:
@@ -183,13 +159,19 @@ class _Lexer:
                     return token
         return None
 
-    def quoted_until(self, end: str) -> tuple[Part, ...]:
-        """Parts up to the closing quote, or, where `end` is empty, to the end of the text."""
+    def quoted_until(self, end: str, keeps_quotes: bool = False) -> tuple[Part, ...]:
+        """Parts up to the closing quote, or, where `end` is empty, to the end of the text.
+
+        Quotes are letters in a here-document.
+        """
         parts: list[Part] = []
         opened = self._at - 1
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char == '"':
+            if char == '"' and keeps_quotes:
+                parts.append(self._literal(char))
+                self._at += 1
+            elif char == '"':
                 self._at += 1
                 if end and len(parts) == 1 and parts[0].text.endswith("[@]"):
                     return tuple(parts)  # an array without elements is no word, not an empty one
@@ -231,8 +213,7 @@ class _Lexer:
         token = Token(self._line(self._at), text="newline" if text == "\n" else text)
         self._at += len(text)
         if text == "\n":
-            for delimiter, tabs in self._heredocs:
-                self._skip_heredoc(delimiter, tabs)
+            self._documents = [self._here_document(*heredoc) for heredoc in self._heredocs]
             self._heredocs = []
         return token
 
@@ -243,16 +224,22 @@ class _Lexer:
         found = re.compile(r"-?[ \t]*(['\"]?)([^\s'\";&|()<>]+)\1").match(self._text, self._at)
         if found:
             self._at = found.end()
-            self._heredocs.append((found.group(2).lstrip("\\"), tabs))
+            quoted = bool(found.group(1)) or found.group(2).startswith("\\")
+            self._heredocs.append((found.group(2).lstrip("\\"), tabs, quoted))
 
-    def _skip_heredoc(self, delimiter: str, tabs: bool) -> None:
-        """Leave a here-document out, up to the line that is its delimiter."""
+    def _here_document(self, delimiter: str, tabs: bool, quoted: bool) -> Token:
+        """A here-document up to the line that is its delimiter: its text as it is, not expanded."""
+        start, kept = self._line(self._at), list[str]()
         while self._at < len(self._text):
             end = self._end_of_line()
             line = self._text[self._at : end]
+            line = line.lstrip("\t") if tabs else line
             self._at = min(end + 1, len(self._text))
-            if (line.lstrip("\t") if tabs else line) == delimiter:
-                return
+            if line == delimiter:
+                break
+            kept.append(line)
+        text = "".join(f"{line}\n" for line in kept)
+        return Token(start, text=HERE_DOCUMENT, parts=(Part("text", text, start, quoted),))
 
     def _process(self) -> Token:
         """A process substitution, `<(…)`, or what a reader is asked to fill in, `<your path>`."""

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from flopcast.io.shell.tokens import Part, Token, fault, quoted_parts
+from flopcast.io.shell.text import fault
+from flopcast.io.shell.tokens import Part, Token, quoted_parts
 
 MAX_EXPANDED = 4_000_000  # characters of all values that a script makes
 MAX_NESTING = 20
@@ -104,6 +105,13 @@ class Variables:
         self._spent = 0
         self._depth = 0
 
+    def set_arguments(self, values: Sequence[Value]) -> None:
+        """Set the arguments of the script: `$1`, `$2`, … and all of them, `$@`."""
+        for name in [name for name in self.scalars if name.isdecimal()]:
+            del self.scalars[name]
+        self.scalars |= {f"{place}": value for place, value in enumerate(values, 1)}
+        self.arrays["@"] = tuple(values)
+
     def fields(self, token: Token) -> list[Value]:
         """The arguments that a word becomes: none, one, or several where it holds unquoted lists.
 
@@ -153,9 +161,11 @@ class Variables:
     def _array(self, part: Part) -> tuple[Value, ...] | None:
         """The elements of `${NAME[@]}`; None for any other part."""
         found = _PARAMETER.fullmatch(part.text) if part.kind == "variable" else None
-        if found is None or found["index"] not in ("@", "*") or found["how"] or found["word"]:
+        if found is None or found["how"] or found["word"]:
             return None
-        return self.arrays.get(found["name"])
+        if found["name"] in ("@", "*"):
+            return self.arrays.get("@")
+        return self.arrays.get(found["name"]) if found["index"] in ("@", "*") else None
 
     def _value(self, part: Part) -> Value:
         """A part with its variables filled in, on the line of whoever wrote the letters."""

@@ -1,0 +1,109 @@
+"""Values that a launch script takes from outside: its arguments `$1`, `$2`, …, and the environment.
+
+Answers: what is a script with these values, as if its first command set them?
+Elsewhere: what the shell makes of them (script.py).
+
+The values are written into the text before its first command, on the same line: lines of faults stay
+those of the file. A value that the script does not use is an error, since it would be accepted and ignored.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from flopcast.errors import Problem, SpecError
+
+NAME = re.compile(r"[A-Za-z_]\w*")
+OUTSIDE = ("WORLD_SIZE",)  # variables that count though no script names them
+MOST_ARGUMENTS = 99
+MOST_LENGTH = 10_000
+
+
+def parsed_values(words: Sequence[str], option: str) -> dict[str, str]:
+    """Return values by name, out of "NAME=VALUE".
+
+    Raises
+    ------
+    SpecError
+        A word is none, its name is none that a script can use, or it is given twice.
+
+    Examples
+    --------
+    >>> parsed_values(["1=8", "2=a b"], "--arg"), parsed_values(["NNODES=4"], "--env")
+    ({'1': '8', '2': 'a b'}, {'NNODES': '4'})
+    """
+    values: dict[str, str] = {}
+    problems = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        number = name.isdecimal() and 0 < int(name[:3]) <= MOST_ARGUMENTS
+        right = number if option == "--arg" else bool(NAME.fullmatch(name))
+        if not equals or not right or name in values or len(value) > MOST_LENGTH or not value.isprintable():
+            allowed = "1=VALUE, 2=VALUE, …" if option == "--arg" else "NAME=VALUE"
+            because = "each value of a script is given once, by its place or by its name"
+            problems.append(_problem(option, word, allowed, because, f"write {option} {allowed}"))
+        values[name] = value
+    if problems:
+        raise SpecError(problems)
+    return values
+
+
+def with_values(text: str, arguments: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return the script with its arguments and variables set before its first command.
+
+    Raises
+    ------
+    SpecError
+        An argument before another one is missing, or the script does not use a value.
+
+    Examples
+    --------
+    >>> with_values("#!/bin/bash\\nrun --tp $1\\n", {"1": "8"}, {})
+    '#!/bin/bash\\nset -- 8; run --tp $1\\n'
+    """
+    _check_used(text, arguments, environment)
+    prefix = ""
+    if arguments:
+        count = max(map(int, arguments))
+        prefix += (
+            f"set -- {' '.join(shlex.quote(arguments[str(place)]) for place in range(1, count + 1))}; "
+        )
+    if environment:
+        prefix += "".join(f"export {name}={shlex.quote(value)}; " for name, value in environment.items())
+    lines = text.split("\n")
+    first = next(
+        (i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), -1
+    )
+    lines[first] = prefix + lines[first]
+    return "\n".join(lines)
+
+
+def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Check that a script reads every value, and that no argument before another is missing."""
+    problems = []
+    count = max(map(int, arguments), default=0)
+    for place in range(1, count + 1):
+        if str(place) not in arguments:
+            because = f"the script is given argument {count}, which stands behind it"
+            fix = f"add --arg {place}=VALUE"
+            problems.append(
+                _problem("--arg", str(place), "every argument before it", because, fix, "is missing")
+            )
+        elif not re.search(rf"\$(?:{place}(?![0-9])|\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
+            problems.append(_unused("--arg", f"{place}={arguments[str(place)]}", f"${place}"))
+    for name, value in environment.items():
+        if name not in OUTSIDE and not re.search(rf"(?<!\w){name}(?!\w)", text):
+            problems.append(_unused("--env", f"{name}={value}", f"${name}"))
+    if problems:
+        raise SpecError(problems)
+
+
+def _unused(option: str, word: str, variable: str) -> Problem:
+    """The problem of a value that a script does not read."""
+    because = f"the script does not use {variable}"
+    return _problem(option, word, "a value that the script uses", because, f"remove {option} {word}")
+
+
+def _problem(option: str, value: str, allowed: str, because: str, fix: str, fault: str = "") -> Problem:
+    """One problem of a value."""
+    return Problem(field=option, value=value, allowed=allowed, because=because, fix=fix, fault=fault)
