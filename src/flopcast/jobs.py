@@ -30,6 +30,8 @@ def job(
     site: str | Path | None = None,
     price: str | None = None,
     kind: str | None = None,
+    arg: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
     changes: Sequence[str] = (),
 ) -> Job:
     """A job from the words of the command line; what is left out is chosen, and told in `job.assumptions`.
@@ -50,6 +52,8 @@ def job(
     site : path of what this machine sustains
     price : of a device: "2.10 USD/h", or a name of the catalogue
     kind : the format of the file, where its keys do not tell it
+    arg, env : mappings
+        What a launch script takes from outside: its arguments, {"1": "8"} for `$1`, and variables by name.
     changes : "KEY=VALUE" by the names of a job file, applied in order
 
     Raises
@@ -68,6 +72,10 @@ def job(
     named: dict[str, object] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "file_kind": kind}
     named |= {"site": None if site is None else Path(site)}
+    named |= {
+        name: [f"{key}={value}" for key, value in (given or {}).items()]
+        for name, given in (("arg", arg), ("env", env))
+    }
     try:
         return job_from(None if file is None else str(file), tuple(changes), **named)
     except SpecError as error:

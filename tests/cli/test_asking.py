@@ -143,3 +143,19 @@ def test_a_folder_with_a_config_is_a_model(tmp_path):
     found = small(model=str(tmp_path))
 
     assert (found.model.hidden, found.batch.sequence_length) == (64, 32)
+
+
+def test_a_script_takes_its_arguments_and_its_environment_from_options(script):
+    path = script(nodes="$1")
+    path.write_text(path.read_text(encoding="utf-8").replace("--fp16", "--$TYPE"), encoding="utf-8")
+    values = ("--arg", "1=2", "--env", "TYPE=fp16", "--cluster", "dgx-a100")
+
+    given = flopcast("predict", str(path), *values, "--json")
+    plain = flopcast("predict", str(script("plain.sh")), "--cluster", "dgx-a100", "--json")
+
+    assert given.code == 0, given.err
+    one, other = (json.loads(result.out) for result in (given, plain))
+    assert one["step_time_s"] == other["step_time_s"]
+    searched = flopcast("search", str(path), *values, "--arg", "2=4")
+    assert searched.code == 1
+    assert "--arg" in searched.err

@@ -311,3 +311,79 @@ def test_letters_of_other_encodings_do_not_stop_a_script():
 def test_a_file_that_is_too_large_is_refused():
     with pytest.raises(SpecError, match="at most 1000000 bytes"):
         script_text(b"a" * (MAX_CHARACTERS + 1), "run.sh")
+
+
+def words_of(script):
+    """The words of the command with the most of them."""
+    return max(([word.text for word in command.words] for command in script.commands), key=len)
+
+
+def test_a_here_document_that_sbatch_or_a_shell_reads_is_a_script():
+    body = (
+        "#SBATCH --nodes=$NODES\n#SBATCH --gpus-per-node=8\nsrun --nodes=\\$SLURM_NNODES train.py --tp $TP"
+    )
+    for reader in ("sbatch <<EOF", "bash <<EOF", "cat <<EOF | sbatch", "sbatch --parsable <<-EOF && echo"):
+        script = read_script(f"NODES=4; TP=8\n{reader}\n{body}\nEOF\n", "run.sh")
+
+        assert words_of(script) == ["srun", "--nodes=4", "train.py", "--tp", "8"], reader
+        assert script.directives["nodes"].text == "4"
+        assert {word.line for command in script.commands for word in command.words if word.text == "8"} == {
+            1
+        }
+
+
+def test_a_quoted_delimiter_keeps_a_here_document_as_it_is():
+    text = "TP=8\nsbatch --nodes=2 <<'EOF'\nTP=4\ntrain.py --tp $TP --n $SLURM_NNODES \"a b\"\nEOF\n"
+
+    script = read_script(text, "run.sh")
+
+    assert words_of(script) == ["train.py", "--tp", "4", "--n", "2", "a b"]
+    assert script.directives["nodes"].text == "2"
+
+
+def test_a_here_document_that_nothing_runs_is_left_out():
+    text = 'cat <<EOF > config.json\n{"it\'s": `unclosed\nEOF\npython train.py --tp 8\n'
+
+    script = read_script(text, "run.sh")
+
+    assert words_of(script) == ["python", "train.py", "--tp", "8"]
+
+
+def test_arguments_and_variables_come_from_outside():
+    text = (
+        '#!/bin/bash\n#SBATCH --nodes=1\nTP=$1\nrun --tp $TP --pp ${2:-4} --dp ${DP:-1} "$@" --n $NNODES\n'
+    )
+
+    script = read_script(text, "run.sh", {"1": "8", "2": "a b"}, {"NNODES": "16", "DP": "2"})
+
+    assert words_of(script) == [
+        *["run", "--tp", "8", "--pp", "a", "b", "--dp", "2", "8"],
+        "a b",
+        "--n",
+        "16",
+    ]
+    assert script.commands[0].words[0].line == 4
+    assert words_of(read_script(text, "run.sh", {"1": "8"}, {}))[4] == "4"
+
+
+def test_a_script_sets_and_shifts_its_own_arguments():
+    script = read_script('set -- 8 4 2\nTP=$1; shift\nrun --tp $TP --pp $1 "$@"\n', "run.sh")
+
+    assert words_of(script) == ["run", "--tp", "8", "--pp", "4", "4", "2"]
+
+
+def test_values_that_a_script_does_not_use_are_told():
+    cases = [
+        ({"1": "8", "2": "4"}, {}, ["--arg"]),
+        ({"2": "4"}, {}, ["--arg", "--arg"]),
+        ({"1": "8"}, {"DP": "2"}, ["--env"]),
+        ({"1": "8"}, {"WORLD_SIZE": "64"}, []),
+    ]
+    for arguments, environment, fields in cases:
+        try:
+            read_script("run --tp $1 $10 ${DPS}\n", "run.sh", arguments, environment)
+            found = []
+        except SpecError as error:
+            found = [problem.field for problem in error.problems]
+
+        assert found == fields, (arguments, environment)

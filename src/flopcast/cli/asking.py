@@ -30,6 +30,10 @@ OPTIONS = (
         shell_complete=names_of("models", or_files=True),
     ),
     click.option("--kind", "file_kind", help="The format of the file, where its keys do not tell it."),
+    click.option("--arg", multiple=True, metavar="N=VALUE", help="A launch script's argument: 1=8 for $1."),
+    click.option(
+        "--env", multiple=True, metavar="NAME=VALUE", help="A variable that a launch script reads."
+    ),
     click.option(
         "--cluster",
         help="A cluster of the catalogue; NAME:NODES for a part of it.",

@@ -49,10 +49,20 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
             click.Option(["--model"], help="In place of the file's: a name, a config.json, YAML."),
             click.Option(["--cluster"], help="A cluster of the catalogue; NAME:NODES for a part of it."),
             click.Option(["--gpus"], type=click.IntRange(min=1), help="Devices of the job."),
+            *(_values_of_scripts() if kind == SCRIPT else []),
             click.Option(["-o", "--out", "--output", "out"], type=PATH, help="Write here."),
             *([helper] if has_helper else []),
         ],
     )
+
+
+def _values_of_scripts() -> list[click.Option]:
+    """The options that give a launch script what it takes from outside."""
+    arguments, environment = "A launch script's argument: 1=8 for $1.", "A variable that a script reads."
+    return [
+        click.Option(["--arg"], multiple=True, metavar="N=VALUE", help=arguments),
+        click.Option(["--env"], multiple=True, metavar="NAME=VALUE", help=environment),
+    ]
 
 
 def _import(kind: str, files: tuple[str, ...], out: Path | None, named: dict[str, object]) -> None:

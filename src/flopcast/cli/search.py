@@ -14,6 +14,8 @@ from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML.")
 @click.option("--kind", "file_kind", help="The format of the file, where its keys do not tell it.")
+@click.option("--arg", multiple=True, metavar="N=VALUE", help="A launch script's argument: 1=8 for $1.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable that a script reads.")
 @click.option("--cluster", "clusters", multiple=True, help="A cluster; several are compared.")
 @click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".')
 @click.option("--plan", help='What is settled, or allowed: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".')

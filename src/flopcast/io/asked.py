@@ -17,7 +17,7 @@ from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import edited_document, long_names, merged, placed
 from flopcast.io.jobs import COMMAND_LINE, USUAL, job_of, read_file
-from flopcast.io.sources import Said, assuming, exists, is_path, read_source, with_model
+from flopcast.io.sources import Said, assuming, exists, is_path, read_source, refuse_values, with_model
 from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -58,6 +58,8 @@ def read_from(
     if job is not None and "=" in job and not exists(job):  # no file: it is the first change
         changes, job = (job, *changes), None
     document, stated = Document(COMMAND_LINE, {}, {}), None
+    if not job:
+        refuse_values(said_of(named, changes))
     if job:
         further = tuple(change for change in changes if "=" not in change and exists(change))
         changes = tuple(change for change in changes if change not in further)
@@ -200,7 +202,14 @@ def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
         whole=whole,
         model=model if isinstance(model, str) else None,
         kind=kind if isinstance(kind, str) else None,
+        arguments=_several(named.get("arg")),
+        environment=_several(named.get("env")),
     )
+
+
+def _several(words: object) -> tuple[str, ...]:
+    """The values of an option that may be given several times; none where it was not given."""
+    return tuple(map(str, words)) if isinstance(words, (tuple, list)) else ()
 
 
 def _with_defaults(document: Document) -> Document:

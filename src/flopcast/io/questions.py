@@ -64,7 +64,7 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     words: dict[str, object] = faults.of(lambda: plan_words(text, "--plan"), {})
     own = {name: value for name, value in words.items() if name not in Space.model_fields}
     options = {key: named[key] for key in ("model", "seq", "site", "price")}
-    options |= {"file_kind": named.get("file_kind")}
+    options |= {name: named.get(name) for name in ("file_kind", "arg", "env")}
     options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
     opened = [
         faults.of(partial(read, changes, **options, cluster=cluster, stack=stack), None)

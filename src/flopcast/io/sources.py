@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flopcast.errors import Problem, SpecError
 from flopcast.io.edits import placed
 from flopcast.io.jobs import COMMAND_LINE, PIPED, read_file
 from flopcast.io.yaml_text import Document, read_yaml
@@ -49,13 +50,16 @@ def exists(text: str) -> bool:
 class Said:
     """What the command line says beside a file: devices, the model in place of its own, its format.
 
-    `whole` are the devices of a cluster that is named without a number of them.
+    `whole` are the devices of a cluster that is named without a number of them. `arguments` ("1=8") and
+    `environment` ("NNODES=4") are values that a launch script takes from outside.
     """
 
     devices: int | None = None
     whole: int | None = None
     model: str | None = None
     kind: str | None = None
+    arguments: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -104,17 +108,44 @@ def read_source(path: str, said: Said, further: Sequence[str] = ()) -> Source:
     return source_of(read_file(place), str(place), said)
 
 
+def is_script(raw: bytes, name: str) -> bool:
+    """Whether a file is a launch script: by its ending, or by its first line."""
+    return Path(name).suffix in SCRIPTS or raw.startswith(b"#!")
+
+
+def refuse_values(said: Said) -> None:
+    """Check that no values for a launch script are given where none is read.
+
+    Raises
+    ------
+    SpecError
+        There are: they would be ignored.
+    """
+    given = [("--arg", word) for word in said.arguments] + [("--env", word) for word in said.environment]
+    if given:
+        allowed, because = "only with a launch script", "nothing else takes arguments or an environment"
+        raise SpecError(
+            [
+                Problem(
+                    field=name, value=word, allowed=allowed, because=because, fix=f"remove {name} {word}"
+                )
+                for name, word in given
+            ]
+        )
+
+
 def source_of(raw: bytes, name: str, said: Said) -> Source:
     """As `read_source`, of a file's bytes; its name tells the ending, and is told in faults.
 
     No file is opened, unless `said.model` is a path.
     """
     ending = Path(name).suffix
-    if said.kind == SCRIPT or (not said.kind and (ending in SCRIPTS or raw.startswith(b"#!"))):
+    if said.kind == SCRIPT or (not said.kind and is_script(raw, name)):
         from flopcast.io.megatron.document import launch_document, ranks_of
 
-        script = launch_document(raw, name, said.devices)
+        script = launch_document(raw, name, said.devices, said.arguments, said.environment)
         return Source(document=script, devices=ranks_of(script))
+    refuse_values(said)
     if said.kind or ending == ".toml":
         return _foreign(raw, name, said)
     document = read_yaml(raw, name)

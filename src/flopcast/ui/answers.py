@@ -115,9 +115,12 @@ def log_page(words: Words, _: Told) -> Made:
     return JSON, json.dumps({"html": html, "fields": {}})
 
 
+UPLOADED = ("name", "text", "cluster", "gpus", "arg", "env")
+
+
 def upload_page(words: Words, _: Told) -> Made:
     """Return the words that stand for an uploaded file, on the machine that its form names."""
-    given = {name: str(words.get(name, "")) for name in ("name", "text", "cluster", "gpus")}
+    given = {name: str(words.get(name, "")) for name in UPLOADED}
     brought = brought_from(**given)
     return JSON, json.dumps({"html": "", "fields": brought})
 

@@ -116,6 +116,16 @@ def pending(words: Fields) -> str:
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
 
+def _script_values(given: Fields) -> str:
+    """Return the fields of what a launch script takes from outside."""
+    fields = (("arg", "Arguments", "1=8 2=4"), ("env", "Environment", "NNODES=4"))
+    return "".join(
+        f'<p class="field"><label for="{name}">{label}</label>'
+        f'<input id="{name}" name="{name}" value="{escape(given.get(name, ""))}" placeholder="{hint}"></p>'
+        for name, label, hint in fields
+    )
+
+
 def upload_page(given: Fields, said: str = "") -> str:
     """Return the page that takes a file: a config, a job, a launch script.
 
@@ -140,6 +150,7 @@ def upload_page(given: Fields, said: str = "") -> str:
         '<p><label for="text">Contents</label>'
         '<textarea id="text" name="text" rows="16" required spellcheck="false">'
         f"\n{escape(given.get('text', ''))}</textarea></p>"
+        f"<fieldset><legend>Values of a launch script</legend>{_script_values(given)}</fieldset>"
         f"<fieldset><legend>Machine</legend>{machine}"
         f'<p class="field wide soft">Leave these empty to use what the file says. A file without a cluster'
         f" is predicted on {USUAL_CLUSTER}.</p></fieldset>"

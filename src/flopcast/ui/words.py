@@ -21,7 +21,8 @@ from flopcast.io.asked import read_words, said_of
 from flopcast.io.edits import plan_words
 from flopcast.io.jobs import OpenJob, job_of, open_job_of
 from flopcast.io.questions import question_of
-from flopcast.io.sources import Said, Source, source_of
+from flopcast.io.shell.given import parsed_values, with_values
+from flopcast.io.sources import Said, Source, is_script, refuse_values, source_of
 from flopcast.io.yaml_text import Document
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
@@ -85,7 +86,9 @@ def question_from(words: Words) -> Question:
     return question_of(read, _changes(words), **named)
 
 
-def brought_from(name: str, text: str, cluster: str = "", gpus: str = "") -> dict[str, str]:
+def brought_from(
+    name: str, text: str, cluster: str = "", gpus: str = "", arg: str = "", env: str = ""
+) -> dict[str, str]:
     """Return the words that stand for an uploaded file and the machine that it runs on.
 
     Parameters
@@ -96,6 +99,8 @@ def brought_from(name: str, text: str, cluster: str = "", gpus: str = "") -> dic
         A cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none.
     gpus : str
         How many devices; "" for as many as the file starts, or one node if the file does not say.
+    arg, env : str
+        What a launch script takes from outside, "1=8 2=4" and "NNODES=4": written into its text.
 
     Raises
     ------
@@ -114,11 +119,27 @@ def brought_from(name: str, text: str, cluster: str = "", gpus: str = "") -> dic
     machine = cluster or USUAL_CLUSTER
     node = catalog.cluster(machine).node.devices
     given = _count({"gpus": gpus}, "gpus")
+    text = _with_values(text, name, arg.split(), env.split())
     source = _read_upload(text, name, given, node)
     words = {"job": packed(f"{name}\n{text}")}
     if cluster or gpus or "cluster" not in _keys(source.document):
         words |= {"cluster": machine, "gpus": str(given or source.devices or node)}
     return words
+
+
+def _with_values(text: str, name: str, arguments: list[str], environment: list[str]) -> str:
+    """Return an uploaded script with the values that it takes from outside; any other file as it is.
+
+    Raises
+    ------
+    SpecError
+        A value is none, the script does not use it, or the file is no script.
+    """
+    if not is_script(text.encode(), name):
+        refuse_values(Said(arguments=tuple(arguments), environment=tuple(environment)))
+        return text
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    return with_values(text.replace("\r\n", "\n"), *values) if any(values) else text
 
 
 def _read_upload(text: str, name: str, given: int | None, node: int) -> Source:

@@ -28,6 +28,7 @@ from flopcast.io.unknown_keys import judged
 
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
+OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)\})")
 SHORTEST = 9  # of a name that is told from a slip: "--fp16" and "--bf16" differ by one letter
 
 
@@ -253,10 +254,21 @@ class Arguments:
             self.fault(flag, None, allowed, "the flag needs a value", f"write {flag} VALUE", "has no value")
         elif words[0].unknown:
             because = f"only the shell that runs the script knows {words[0].unknown}"
-            self.fault(
-                flag, words[0].text, allowed, because, f"write the value of {words[0].unknown} instead"
-            )
+            self.fault(flag, words[0].text, allowed, because, from_outside(words[0].unknown))
         return bool(words) and not words[0].unknown
+
+
+def from_outside(unknown: str) -> str:
+    """Return how to give what a script does not say itself.
+
+    >>> from_outside("$1"), from_outside("${NNODES}"), from_outside("$(hostname)")
+    ('add --arg 1=VALUE', 'add --env NNODES=VALUE', 'write the value of $(hostname) instead')
+    """
+    found = OUTSIDE.fullmatch(unknown)
+    if found is None:
+        return f"write the value of {unknown} instead"
+    name = found[1] or found[2]
+    return f"add --{'arg' if name.isdecimal() else 'env'} {name}=VALUE"
 
 
 def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:

@@ -21,6 +21,7 @@ from flopcast.io.megatron.model import read_model
 from flopcast.io.megatron.plan import read_plan
 from flopcast.io.megatron.programs import other_model
 from flopcast.io.megatron.stack import stack_of
+from flopcast.io.shell.given import parsed_values
 from flopcast.io.shell.script import read_script
 from flopcast.io.shell.text import script_text
 from flopcast.io.shell.values import Word
@@ -29,7 +30,13 @@ from flopcast.io.yaml_text import Document
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 
 
-def launch_document(text: str | bytes, name: str, devices: int | None = None) -> Document:
+def launch_document(
+    text: str | bytes,
+    name: str,
+    devices: int | None = None,
+    arguments: Sequence[str] = (),
+    environment: Sequence[str] = (),
+) -> Document:
     """The job that a launch script trains, without its cluster.
 
     Parameters
@@ -40,6 +47,8 @@ def launch_document(text: str | bytes, name: str, devices: int | None = None) ->
         What faults call it, usually its path; its last part names the model.
     devices : int or None
         Ranks to count with; None for as many as the script starts.
+    arguments, environment : sequences of str
+        What a caller of the script gives it: "1=8" for `$1`, "NNODES=4" for a variable.
 
     Returns
     -------
@@ -60,29 +69,32 @@ def launch_document(text: str | bytes, name: str, devices: int | None = None) ->
     >>> ranks_of(document), document.data["stack"], document.data["batch"]
     (8, 'megatron-core', {'sequence_length': 2048})
     """
-    script = read_script(text if isinstance(text, str) else script_text(text, name), name)
+    script = read_script(
+        text if isinstance(text, str) else script_text(text, name),
+        name,
+        parsed_values(arguments, "--arg"),
+        parsed_values(environment, "--env"),
+    )
     training = training_command(script)
     line = training.command.line
     _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
-    arguments = Arguments(name, training.arguments, line)
+    flags = Arguments(name, training.arguments, line)
     if training.others:
         others = ", ".join(map(str, training.others))
-        arguments.assume(
-            f"of several commands that train, that of {name}:{line} is read, not of line {others}"
-        )
+        flags.assume(f"of several commands that train, that of {name}:{line} is read, not of line {others}")
     said = world_size(script, training)
     if devices is not None and said not in (None, devices):
-        arguments.assume(f"{devices} devices as asked for; the script starts {said} ranks")
+        flags.assume(f"{devices} devices as asked for; the script starts {said} ranks")
     ranks = said if devices is None else devices
     if ranks is None:
-        arguments.problems.append(_unknown_ranks(f"{name}:{line}"))
-    draft = Draft(name, line, arguments)
+        flags.problems.append(_unknown_ranks(f"{name}:{line}"))
+    draft = Draft(name, line, flags)
     read_model(draft)
     read_plan(draft, ranks)
-    draft.put(("stack",), stack_of(arguments))
-    if arguments.problems:
-        raise SpecError(sorted(arguments.problems, key=_line))
-    draft.data["assumptions"] = [*arguments.assumptions, *script.notes]
+    draft.put(("stack",), stack_of(flags))
+    if flags.problems:
+        raise SpecError(sorted(flags.problems, key=_line))
+    draft.data["assumptions"] = [*flags.assumptions, *script.notes]
     return Document(name, draft.data, draft.lines)
 
 
