@@ -72,14 +72,16 @@ def job(
     named: dict[str, object] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
     named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "file_kind": kind}
     named |= {"site": None if site is None else Path(site)}
-    named |= {
-        name: [f"{key}={value}" for key, value in (given or {}).items()]
-        for name, given in (("arg", arg), ("env", env))
-    }
+    named |= {"arg": _as_options(arg), "env": _as_options(env)}
     try:
         return job_from(None if file is None else str(file), tuple(changes), **named)
     except SpecError as error:
         raise SpecError(map(without_options, error.problems)) from None
+
+
+def _as_options(values: Mapping[str, str] | None) -> list[str]:
+    """Values by name as the command line has them: NAME=VALUE."""
+    return [f"{name}={value}" for name, value in (values or {}).items()]
 
 
 def load_job(path: str | Path) -> Job:

@@ -16,7 +16,7 @@ from math import prod
 from flopcast.errors import Problem, SpecError
 from flopcast.io.megatron.arguments import Arguments
 from flopcast.io.megatron.draft import Draft
-from flopcast.io.megatron.launch import training_command, world_size
+from flopcast.io.megatron.launch import Training, training_command, world_size
 from flopcast.io.megatron.model import read_model
 from flopcast.io.megatron.plan import read_plan
 from flopcast.io.megatron.programs import other_model
@@ -69,19 +69,12 @@ def launch_document(
     >>> ranks_of(document), document.data["stack"], document.data["batch"]
     (8, 'megatron-core', {'sequence_length': 2048})
     """
-    script = read_script(
-        text if isinstance(text, str) else script_text(text, name),
-        name,
-        parsed_values(arguments, "--arg"),
-        parsed_values(environment, "--env"),
-    )
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    script = read_script(text if isinstance(text, str) else script_text(text, name), name, *values)
     training = training_command(script)
     line = training.command.line
     _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
-    flags = Arguments(name, training.arguments, line)
-    if training.others:
-        others = ", ".join(map(str, training.others))
-        flags.assume(f"of several commands that train, that of {name}:{line} is read, not of line {others}")
+    flags = _flags(training, name)
     said = world_size(script, training)
     if devices is not None and said not in (None, devices):
         flags.assume(f"{devices} devices as asked for; the script starts {said} ranks")
@@ -96,6 +89,16 @@ def launch_document(
         raise SpecError(sorted(flags.problems, key=_line))
     draft.data["assumptions"] = [*flags.assumptions, *script.notes]
     return Document(name, draft.data, draft.lines)
+
+
+def _flags(training: Training, name: str) -> Arguments:
+    """The flags of the training command; further commands that train are told."""
+    line = training.command.line
+    flags = Arguments(name, training.arguments, line)
+    if training.others:
+        others = ", ".join(map(str, training.others))
+        flags.assume(f"of several commands that train, that of {name}:{line} is read, not of line {others}")
+    return flags
 
 
 def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
