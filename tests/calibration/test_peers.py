@@ -41,6 +41,8 @@ from flopcast.io import catalog
 from flopcast.io.curves import load_book, load_owner, write_owner
 from flopcast.io.samples.columns import read_columns
 
+GRADIENTS = ("input_gradient", "weight_gradient")
+LAYOUTS_OF = ("TN", "NN", "NT")  # forward, input gradient, weight gradient
 GEMM_TABLE = "aiconfigurator/gemm_bf16.csv.gz"
 GEMM = next(file for file in PEER_FILES if file.path == GEMM_TABLE)
 SMALL = (
@@ -270,22 +272,40 @@ def test_a_refit_of_a_small_owner_gives_the_committed_bytes(shared, tmp_path, na
 
 def test_layouts_of_b200_are_the_ratios_of_its_training_table():
     """MooreThreads/SimuMax: gradients within 5 % of the forward, on a table of their own."""
-    ratios = load_owner("b200-sxm-180gb")["b200-sxm-180gb", "gemm"].layout_ratio
+    curve = load_owner("b200-sxm-180gb")["b200-sxm-180gb", "gemm"]
 
-    assert set(ratios) == {"input_gradient", "weight_gradient"}
-    assert all(0.95 < ratio < 1.05 for ratio in ratios.values())
+    assert all(0.95 < curve.ratio_of(layout, "bf16") < 1.05 for layout in GRADIENTS)
 
 
-def test_a_curve_without_gradients_takes_the_ratios_of_the_first_relative_that_has_some():
-    owners = {
-        name: load_owner(name)[name, "gemm"] for name in ("h100-sxm5-80gb", "gh200-96gb", "a100-sxm4-80gb")
+def test_a_curve_takes_each_ratio_that_it_lacks_from_the_first_relative_that_has_it():
+    plain = load_owner("gh200-96gb")["gh200-96gb", "gemm"]
+    bare, fp16, bf16 = (
+        replace(plain, layout_ratio=ratios)
+        for ratios in ({}, {"input_gradient.fp16": 0.9}, {"input_gradient.bf16": 1.0})
+    )
+    both = {"input_gradient.fp16": 0.9, "input_gradient.bf16": 1.0}
+
+    assert borrowed_layouts(bare, (fp16, bf16)).layout_ratio == both
+    assert borrowed_layouts(fp16, (replace(bf16, layout_ratio=dict.fromkeys(both, 2.0)),)).layout_ratio == {
+        "input_gradient.fp16": 0.9,
+        "input_gradient.bf16": 2.0,
     }
-    bare, measured, other = owners.values()
-    bare = replace(bare, layout_ratio={})
-
-    assert borrowed_layouts(bare, (measured, other)).layout_ratio == measured.layout_ratio
-    assert borrowed_layouts(other, (measured,)).layout_ratio == other.layout_ratio
     assert borrowed_layouts(bare, ()).layout_ratio == {}
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb"])
+def test_gradients_in_bf16_have_the_ratios_that_a_table_of_training_in_bf16_shows(shared, name):
+    """MooreThreads/SimuMax times all three products of a layer on A100: 61 shapes of each."""
+    rows = read_columns(shared / "data" / "peers" / "simumax" / "gemm_efficiency.csv").columns
+    here = rows["system=a100_pcie"] == 1
+    median = {
+        kind: np.median(rows["efficiency"][here & (rows[f"layout={kind}"] == 1)]) for kind in LAYOUTS_OF
+    }
+
+    curve = load_owner(name)[name, "gemm"]
+
+    for layout, kind in zip(GRADIENTS, ("NN", "NT"), strict=True):
+        assert curve.ratio_of(layout, "bf16") == pytest.approx(median["TN"] / median[kind], rel=0.04)
 
 
 def test_narrow_products_say_that_they_are_of_serving_kernels():

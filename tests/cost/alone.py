@@ -88,11 +88,11 @@ def programs_of(items, plans, stack="megatron-2022"):
     )
 
 
-def price_items(items, cluster, plans=None, site=None, stack="megatron-2022", book=None):
+def price_items(items, cluster, plans=None, site=None, stack="megatron-2022", book=None, levels=None):
     """Items priced with nothing beside them; by default with the catalogue's curves and no site."""
     plans = one_plan(Plan(global_batch=1)) if plans is None else plans
     book = load_book(cluster) if book is None else book
-    return price(programs_of(items, plans, stack), cluster, book, FactorBook(site or Site()))
+    return price(programs_of(items, plans, stack), cluster, book, FactorBook(site or Site(), levels or {}))
 
 
 def seconds_of(work, cluster):

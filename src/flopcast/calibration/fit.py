@@ -33,6 +33,7 @@ MOST_PADDED_ROWS = 0.15  # of one padding of m, for the same reason
 STEPPED = ("wave", "padding_m")  # terms that rise inside a wave or a tile
 MOST_STEPPED = 0.65  # of all of them together
 SMALLEST_COEFFICIENT = 1e-3  # below it a term is left out of the curve
+FP16_GRADIENTS = ("input_gradient.fp16", "weight_gradient.fp16")  # the dtype of data/operators
 SOURCE = "data/operators/{system} (arXiv:2509.22832)"
 FitTable = Callable[[Rows, tuple[int, ...]], Table]
 
@@ -199,7 +200,7 @@ def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) ->
     if not ratios:  # no file holds the sum: qkv's has a bias in it
         return curve
     ratio = round(float(np.median(np.concatenate(ratios))), 4)
-    return replace(curve, layout_ratio={"input_gradient": ratio, "weight_gradient": ratio})
+    return replace(curve, layout_ratio=dict.fromkeys(FP16_GRADIENTS, ratio))
 
 
 def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:

@@ -290,7 +290,10 @@ def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Count
 
 
 def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], device: Device) -> Curve:
-    """Ratios of gradient products to forward ones of the same source, both against the curve (medians)."""
+    """Ratios of gradient products to forward ones of the same source, both against the curve (medians).
+
+    The tables of peers that time gradients apart are of bf16.
+    """
     ratios = {}
     for layout in ("input_gradient", "weight_gradient"):
         for source, samples in found.get(f"{curve.name}.{layout}", {}).items():
@@ -298,18 +301,20 @@ def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], devic
                 continue
             forward = found[curve.name][source]
             ratio = _slowness(curve, samples, device) / _slowness(curve, forward, device)
-            ratios[layout] = round(ratio, 4)
+            ratios[f"{layout}.bf16"] = round(ratio, 4)
     return replace(curve, layout_ratio=ratios)
 
 
 def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
-    """The curve with the layout ratios of the first relative that has any, where it has none of its own.
+    """The curve with the layout ratios that it lacks, each from the first relative that has it.
 
-    Serving sweeps hold forward products only; a gradient's ratio is a matter of the kernels' layouts, which
-    relatives share.
+    Serving sweeps hold forward products only, and each table of training holds one dtype. A gradient's
+    ratio is a matter of the kernels' layouts, which relatives share.
     """
-    ratios = (other.layout_ratio for other in (curve, *relatives) if other.layout_ratio)
-    return replace(curve, layout_ratio=next(ratios, {}))
+    ratios = dict(curve.layout_ratio)
+    for other in relatives:
+        ratios = {**other.layout_ratio, **ratios}
+    return replace(curve, layout_ratio=dict(sorted(ratios.items())))
 
 
 def _slowness(curve: Curve, samples: Samples, device: Device) -> float:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
-from flopcast.calibration.fit import predicted_s
+from flopcast.calibration.fit import FP16_GRADIENTS, predicted_s
 from flopcast.calibration.peer_fit import disagreement
 from flopcast.calibration.samples import Samples
 from flopcast.calibration.splits import (
@@ -175,7 +175,7 @@ def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
     """A curve of products with the one ratio of gradients to forwards that these samples show."""
     plain = replace(products, layout_ratio={})
     ratio = float(np.exp(-np.median(log_errors(subject, samples, plain))))
-    return replace(products, layout_ratio={"input_gradient": ratio, "weight_gradient": ratio})
+    return replace(products, layout_ratio=dict.fromkeys(FP16_GRADIENTS, ratio))
 
 
 def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
@@ -186,7 +186,8 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
         for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):
             shape = tuple(axis.ravel() for axis in part.coordinates())
             bound_s = bound_seconds(part.work(), subject.device).ravel()
-            total_s = total_s + kernel_seconds(bound_s, shape, curve, multiprocessors, layout)
+            ratio = curve.ratio_of(layout, "fp16")
+            total_s = total_s + kernel_seconds(bound_s, shape, curve, multiprocessors, ratio)
     else:
         total_s = predicted_s(curve, samples, multiprocessors)
     return np.asarray(np.log(total_s / samples.measured_s))

@@ -22,6 +22,7 @@ from flopcast.cost.kernels.classes import LAYOUTS_SHARE_A_CURVE
 from flopcast.cost.kernels.curve import Curve
 from flopcast.io import catalog
 
+LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)  # gradients timed apart, in bf16: fitted before who borrows them
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
 
@@ -58,7 +59,9 @@ def fit_all(data: Path, out: Path, say: Say) -> None:
         return found
 
     own = {SYSTEMS[system]: system for system in published.systems}
-    for name in dict.fromkeys((*own, *peer_devices(published.peers))):
+    peers = peer_devices(published.peers)
+    first = [name for name in LENDERS_OF_LAYOUTS if name in peers]
+    for name in dict.fromkeys((*first, *own, *peers)):
         fitted[name] = finish(name, partial(_fit_device, published, name, own.get(name), fitted, say))
     for fabric, files in published.fabrics.items():
         finish(fabric, partial(_fit_fabric, files))
@@ -90,12 +93,12 @@ def _fit_peers(
     found = fit_peers(device, published.peers, frozenset((*samples, *own)))
     for line in (*compared_with_own(samples, device, published.peers), *found.told):
         say(line)
-    curves = dict(found.curves)
+    curves = {**found.curves, **own}
     for layouts in LAYOUTS_SHARE_A_CURVE:
         if layouts in curves:
             lenders = (fitted.get(relative, {}).get(layouts) for relative in device.relatives)
             curves[layouts] = borrowed_layouts(curves[layouts], filter(None, lenders))
-    return curves | own
+    return curves
 
 
 def _fit_fabric(files: Measured) -> Curves:

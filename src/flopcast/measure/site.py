@@ -108,7 +108,8 @@ def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook) -> 
     curve = book.find(owner, kind.curve, device.kernel_launch_s, device.relatives, engine_ratio).curve
     bound_s = bound_seconds(operator.work(), device)
     coordinates = tuple(np.broadcast_to(c, bound_s.shape).ravel() for c in operator.coordinates())
-    return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, kind.layout)
+    ratio = curve.ratio_of(kind.layout, operator.work().unit)
+    return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, ratio)
 
 
 def launch_s(samples: Iterable[Sample]) -> float | None:

@@ -13,6 +13,18 @@ from flopcast.spec.model import Source
 from flopcast.spec.operations import Facility, Power, Price, Reliability
 
 
+class Sustained(Noun):
+    """Time of a product on a device that is kept busy, over the time that its curve gives.
+
+    Tables of kernels time each product for milliseconds, before the limit of power lowers the clock. A
+    training step keeps the device busy for seconds (cost/kernels/sustained.py). `log_sigma_factor` is the
+    doubt of the ratio.
+    """
+
+    ratio: float = Field(default=1.0, ge=1)
+    log_sigma_factor: float = Field(default=0.0, ge=0)
+
+
 class Device(Noun):
     """An accelerator, from its data sheet.
 
@@ -24,6 +36,9 @@ class Device(Noun):
         Peak bandwidth between memory and compute units; what kernels attain is their curve's.
     peak_flop_per_s : mapping of float
         Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
+    generation : str
+        The architecture that the device belongs to, "hopper": what whole runs taught of one generation is
+        less sure on another (calibration/carried.py).
     multiprocessors : int
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
     clock_hz : float or None
@@ -37,7 +52,12 @@ class Device(Noun):
         Whether 8-bit engines multiply operands in one layout only, both along the sum: then a tensor that
         is used along both of its dimensions needs a transposed copy (Hopper, Ada).
     collective_slowdown_fraction : float
-        Of the time that a collective's kernels run beside compute, what compute loses to them.
+        Of the time that a collective's kernels run beside compute, what compute loses to them. The default
+        lies between the multiprocessors that NCCL's 24 blocks hold (24 of 132 on H100, 0.18; of 108 on
+        A100, 0.22) and what a product of one whole wave loses on H100 (0.41: 80 % of the peak alone, 47 %
+        beside an all-gather; forums.developer.nvidia.com, topic 337991).
+    sustained : Sustained
+        How much longer than its curve says a product takes on a device that is kept busy.
     board_power_w, power : float or None, Power
         The most that the board may draw, without which there is no energy; and what kinds of work draw.
     curves, relatives : str, tuple of str
@@ -47,6 +67,7 @@ class Device(Noun):
     """
 
     name: str
+    generation: str = Field(default="", description="architecture, such as hopper")
     memory_bytes: float = Field(gt=0)
     memory_bytes_per_s: float = Field(gt=0)
     peak_flop_per_s: PositiveByName = Field(description="dense, by dtype")
@@ -56,8 +77,9 @@ class Device(Noun):
     kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
     one_narrow_layout: bool = Field(default=False, description="8-bit engines read one layout of operands")
     collective_slowdown_fraction: float = Field(
-        default=0.3, ge=0, le=1, description="compute lost beside collectives; default: as A100"
+        default=0.3, ge=0, le=1, description="compute lost beside collectives"
     )
+    sustained: Sustained = Sustained()
     board_power_w: float | None = Field(default=None, gt=0, description="the data sheet's; for energy")
     power: Power = Power()
     curves: str = Field(default="", description="whose curves are used; default: its own")

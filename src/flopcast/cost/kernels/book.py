@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flopcast.cost.factors import Level
+from flopcast.cost.carried import Level
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, Evidence
 from flopcast.cost.kernels.relatives import RELATIVES, Relative

@@ -83,6 +83,11 @@ class KernelClass:
         return self.kind.family != "memory_level" and not self.is_fused_attention
 
     @property
+    def is_sustained(self) -> bool:
+        """Whether a busy device runs it at a lower clock than the table of its curve did: products."""
+        return self.kind.family == "gemm_level"
+
+    @property
     def is_fused_attention(self) -> bool:
         """Whether it is attention that never writes its scores, of any generation, in either pass."""
         return self.curve.startswith(FUSED_ATTENTION)

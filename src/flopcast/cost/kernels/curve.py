@@ -48,7 +48,8 @@ class Curve:
     1, and a curve can be lent to another device whose peaks differ.
 
     `terms` are the coefficients of the view's terms, those that are not zero. `layout_ratio` scales the
-    whole time of a gradient product.
+    whole time of a gradient product; its keys are a layout, or a layout and the dtype that it was measured
+    in: "input_gradient.bf16".
     """
 
     name: str  # kernel class or collective
@@ -59,6 +60,21 @@ class Curve:
     evidence: Evidence
     layout_ratio: Mapping[str, float] = field(default_factory=dict)  # time against "forward"
     terms: Mapping[str, float] = field(default_factory=dict)
+
+    def ratio_of(self, layout: str, dtype: str) -> float:
+        """Time of a product over that of a forward one: of this dtype, or else of one that was measured.
+
+        >>> ratios = {"input_gradient.fp16": 0.9, "input_gradient.bf16": 1.0}
+        >>> curve = Curve(name="gemm", owner="x", axes=(), table=np.zeros(()), launch_s=0.0,
+        ...               evidence=Evidence(source="x", rows=1, rejected=0, relative_error=0.1),
+        ...               layout_ratio=ratios)
+        >>> [curve.ratio_of(*case) for case in (("input_gradient", "fp16"), ("input_gradient", "fp8"))]
+        [0.9, 1.0]
+        >>> curve.ratio_of("forward", "fp16")
+        1.0
+        """
+        names = (f"{layout}.{dtype}", layout, f"{layout}.bf16", f"{layout}.fp16")
+        return next((self.layout_ratio[name] for name in names if name in self.layout_ratio), 1.0)
 
 
 def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessors: int = 1) -> Logs:

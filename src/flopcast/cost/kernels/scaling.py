@@ -4,6 +4,8 @@ Answers: which factors does the price of a kernel class rest on?
 Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost/price.py).
 """
 
+import math
+
 import numpy as np
 
 from flopcast.cost.factors import FactorBook
@@ -23,7 +25,10 @@ def kernel_factors(
     another generation of the kernel than the stack runs; and the stack's derate for products.
     """
     generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)
-    made = [(f"{priced.kind.family}[{device.name}]", found.curve.evidence.log_sigma_factor, 1.0)]
+    level_log_sigma = found.curve.evidence.log_sigma_factor
+    if priced.is_sustained:
+        level_log_sigma = math.hypot(level_log_sigma, device.sustained.log_sigma_factor)
+    made = [(f"{priced.kind.family}[{device.name}]", level_log_sigma, 1.0)]
     if found.class_log_sigma_factor > 0:
         made.append((f"borrowed[{priced.curve}]", found.class_log_sigma_factor, 1.0))
     if found.device_log_sigma_factor > 0:

@@ -12,6 +12,8 @@ from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
+from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.kernels.sustained import sustained_ratio
 from flopcast.cost.price import kernel_seconds
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts
@@ -66,13 +68,16 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     flop, size = at(need.flop, row, column), at(need.moved_bytes, row, column)
     bound_s = at(bound_seconds(need, device), row, column)
     places = _coordinates(work, row, column)
-    own_s = kernel_seconds(np.array([bound_s]), places, curve, device.multiprocessors, layout)
+    ratio = curve.ratio_of(layout, need.unit)
+    own_s = kernel_seconds(np.array([bound_s]), places, curve, device.multiprocessors, ratio)
+    sustained = class_of(work.kernel).is_sustained and device.sustained.ratio > 1.0
+    loaded = sustained_ratio(own_s, device.sustained.ratio) if sustained else np.ones(1)
+    own_s = own_s * loaded
     compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
     efficiency, beyond = _efficiency(curve, places, device.multiprocessors)
-    ratio = curve.layout_ratio.get(layout, 1.0)
     by_layout = (
         [Input(name="layout's ratio", told=f"× {ratio:.4g}, {layout}", number=ratio)] if layout else []
     )
@@ -90,8 +95,14 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         ),
         lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
         *by_layout,
+        *([_busy(float(loaded[0]), source_of(device.source, "sustained"))] if sustained else []),
         lasting("without factors", float(own_s[0])),
     )
+
+
+def _busy(ratio: float, source: str) -> Input:
+    """What a product takes on a busy device, over its curve."""
+    return Input(name="busy device", told=f"× {ratio:.4g}", number=ratio, source=source)
 
 
 def rate(name: str, amount: float | int, unit: str, source: str = "") -> Input:

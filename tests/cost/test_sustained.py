@@ -1,0 +1,84 @@
+"""Products on a busy device, against tables that time equal shapes for milliseconds and for a second."""
+
+import csv
+import gzip
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from flopcast.cost.kernels.sustained import NODES_S, SHARES, sustained_ratio
+from flopcast.io import catalog
+
+TABLES = {"h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm"}
+LEAST = {"h200-sxm-141gb": (1, 1), "b200-sxm-180gb": (2048, 1024)}  # rows; columns and length of the sum
+
+
+def rows_of(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        yield from csv.DictReader(file)
+
+
+@pytest.fixture(scope="module")
+def cold_s(shared):
+    """Seconds of products timed for milliseconds, by device and shape."""
+    found = {}
+    for row in rows_of(shared / "data" / "peers" / "aiconfigurator" / "gemm_bf16.csv.gz"):
+        found[row["system"], row["m"], row["n"], row["k"]] = float(row["latency_ms"]) / 1e3
+    return found
+
+
+def pairs(shared, cold_s, device):
+    """Cold seconds of equal shapes, and their ratio when timed for a second; (shapes,) each."""
+    name, (rows, sides) = TABLES[device], LEAST[device]
+    path = shared / "data" / "power" / f"kernel_power_{name}_gemm.csv.gz"
+    found = [
+        (cold_s[name, row["m"], row["n"], row["k"]], float(row["latency_ms"]) / 1e3)
+        for row in rows_of(path)
+        if row["gemm_dtype"] == "bfloat16"
+        and (name, row["m"], row["n"], row["k"]) in cold_s
+        and int(row["m"]) >= rows
+        and min(int(row["n"]), int(row["k"])) >= sides
+    ]
+    cold, busy = np.array(found).T
+    return cold, busy / cold
+
+
+def test_the_ratio_of_a_measured_device_is_the_median_of_its_table(shared, cold_s):
+    wrong = {}
+    for device in TABLES:
+        cold, ratio = pairs(shared, cold_s, device)
+        found = float(np.median(ratio[(cold > NODES_S[1]) & (cold <= NODES_S[2])]))
+        sustained = catalog.device(device).sustained
+        if abs(found / sustained.ratio - 1.0) > 0.01:
+            wrong[device] = found
+
+    assert wrong == {}
+
+
+def test_busy_products_take_what_the_table_of_seconds_says_by_how_long_they_last(shared, cold_s):
+    edges_s = (0, 15e-6, 40e-6, 0.2e-3, 0.7e-3, 2e-3, 1.0)
+    wrong = {}
+    for device in TABLES:
+        cold, ratio = pairs(shared, cold_s, device)
+        told = sustained_ratio(cold, catalog.device(device).sustained.ratio)
+        for low, high in pairwise(edges_s):
+            here = (cold > low) & (cold <= high)
+            error = float(np.median(told[here] / ratio[here])) - 1.0
+            if here.sum() >= 20 and abs(error) > 0.07:
+                wrong[device, high] = error
+
+    assert wrong == {}
+
+
+def test_a_longer_product_is_never_done_earlier_because_its_ratio_is_lower():
+    alone_s = np.geomspace(1e-7, 1.0, 2000)
+
+    busy_s = alone_s * sustained_ratio(alone_s, 1.3)
+
+    assert (np.diff(busy_s) > 0).all()
+    assert len(NODES_S) == len(SHARES)
+
+
+def test_devices_without_the_ratio_keep_their_curves():
+    assert sustained_ratio(np.array([1e-6, 1e-4, 1e-2]), 1.0).tolist() == [1.0, 1.0, 1.0]
