@@ -4,7 +4,7 @@ import json
 
 from all_cases import all_cases
 
-from flopcast.calibration.constants import MEANINGS, Constant, Fitted
+from flopcast.calibration.fitted import MEANINGS, Constant, Fitted
 from flopcast.io.constants import read, shipped, shipped_levels, write
 
 TWO = Fitted(

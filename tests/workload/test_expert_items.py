@@ -1,5 +1,7 @@
 """What a stack makes of items of experts: who carries tokens, waiting, routers, overlap, graphs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_job
@@ -147,9 +149,11 @@ def test_one_expert_s_products_are_launched_one_by_one():
         dtype="bf16", separate=True,
     )  # fmt: skip
     item = kernel("experts.up", work, component="experts")
-    stack = stack_with(experts={"product_host_s": 1e-4}, host={"forward_item_s": 3e-5})
+    stack = stack_with(host={"forward_item_s": 3e-5})
+    narrow = replace(item, work=replace(work, narrow="fp8"))
 
-    assert launch_seconds(item, constant(1.0), stack).item() == pytest.approx(16e-4)
+    assert launch_seconds(item, constant(1.0), stack).item() == pytest.approx(16 * 3e-5)
+    assert launch_seconds(narrow, constant(1.0), stack).item() == pytest.approx(2 * 16 * 3e-5)  # and a cast
     assert launch_seconds(item, constant(0.0), stack).item() == 0
     graphs = stack_with(host={"graphs": ("iteration",)})
     assert launch_seconds(item, constant(1.0), graphs).item() == 0

@@ -7,6 +7,7 @@ Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a prog
 
 import numpy as np
 
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, constant
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
@@ -18,20 +19,40 @@ ROUTER = ("router", "scores", "pick", "loss", "selection_bias", "group_limit")  
 def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     """On a host of speed 1, (1, 1) or as the item's own arrays; nothing is launched for nothing.
 
-    Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework. Of
-    separate products of experts every one is launched, with its casts and its bookkeeping.
+    Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework. Separate
+    products of experts are a kernel for each expert, and under a narrow format a cast for each as well.
     """
     if graphed(item, stack.host.graphs):
         return constant(0.0)
     forward = item.phase in ("forward", "recompute")
     launch_s: Floats = constant(stack.host.forward_item_s if forward else stack.host.backward_item_s)
     work = item.work
-    if isinstance(work, GroupedMatmul) and work.separate:
-        launch_s = np.maximum(launch_s, stack.experts.product_host_s * work.groups)
+    if launches_experts(item) and isinstance(work, GroupedMatmul):
+        launch_s = launch_s * work.groups * (2.0 if work.narrow else 1.0)
     if np.all(alone_s > 0):
         return launch_s
     where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
     return where_s
+
+
+def launches_experts(item: Item) -> bool:
+    """Whether an item is a kernel for each expert, all of which the host launches."""
+    return isinstance(item.work, GroupedMatmul) and item.work.separate
+
+
+def expert_launch_fraction(priced: Priced) -> float:
+    """Of all that the host spends on launches in the passes of a step, the part of separate experts.
+
+    Of the mean stage and plan, as the play counts launches together.
+    """
+    whole_s, experts_s = 0.0, 0.0
+    for segment in (one for each in priced.programs.passes for one in each):
+        for item in segment.items:
+            launch_s = float((priced.of(item).host_s * np.minimum(item.count, 1.0)).mean())
+            launch_s *= float(segment.repeat.mean())
+            whole_s += launch_s
+            experts_s += launch_s if launches_experts(item) else 0.0
+    return experts_s / whole_s if whole_s > 0.0 else 0.0
 
 
 def graphed(item: Item, graphs: tuple[str, ...]) -> bool:

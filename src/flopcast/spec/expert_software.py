@@ -1,7 +1,6 @@
-"""What a stack does around experts: how tokens reach them, what runs meanwhile, what its host spends.
+"""What a stack does around experts: how tokens reach them, and what runs meanwhile.
 
-Answers: which library exchanges tokens, what do exchanges run beside, what does launching one expert's
-products cost?
+Answers: which library exchanges tokens, and what do exchanges run beside?
 Elsewhere: the layer (layers/experts.py), what is made of its items (workload/expert_items.py,
 workload/exchange_overlap.py), how fast libraries are (cost/collectives, tiers of clusters).
 """
@@ -32,9 +31,6 @@ class ExpertSoftware(Noun):
         must where no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
     router_in_16_bits : bool
         Whether the product of a router whose scores are fp32 has 16-bit operands.
-    product_host_s : float
-        Of the host, for launching one expert's part of one product, casts and their bookkeeping included,
-        where products are separate kernels.
     """
 
     dispatcher: Library = Field(default="all_to_all", description="what carries tokens to experts")
@@ -43,6 +39,3 @@ class ExpertSoftware(Noun):
     )
     waits_for_counts: bool = Field(default=False, description="the host stops before each exchange")
     router_in_16_bits: bool = Field(default=False, description="operands of a router with fp32 scores")
-    product_host_s: float = Field(
-        default=0.0, ge=0, description="host time of one expert's part of a separate product"
-    )

@@ -27,12 +27,14 @@ class Source(Noun):
     """Where numbers come from.
 
     `covers` names the fields or aspects that this source stands for ("all" by default), `title` a paper
-    with its table, a data sheet, or the command that measured it.
+    with its table, a data sheet, or the command that measured it. `fitted_on` names the sources of whole
+    runs that gave the numbers; it is empty for numbers of kernels, data sheets and documentation.
     """
 
     covers: str = "all"
     title: str
     url: str = ""
+    fitted_on: tuple[str, ...] = Field(default=(), description="whole runs that gave the numbers")
 
 
 class Model(Noun):
@@ -140,6 +142,11 @@ class Model(Noun):
         if self.adapters and self.mtp:
             raise ValueError(f"mtp 0, where there are adapters, not {self.mtp}")
         return self
+
+    @property
+    def family(self) -> str:
+        """ "experts" where any block routes its tokens, else "dense"."""
+        return "experts" if any(block.feed_forward.kind == "experts" for block in self.blocks) else "dense"
 
     @property
     def num_blocks(self) -> int:

@@ -158,18 +158,16 @@ class Memory(Noun):
 class Derate(Noun):
     """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
 
-    Clocks fall under a full load, caches are cold, other streams share the memory. `own` is false for
-    stacks whose ratio is a prior that fitted stacks share: their level scales it, and their sigma takes the
-    place of its own (catalog/constants/runs.json). Software that nobody named shares nothing with them.
-    `fitted_on` tells the stack's reader which runs it was fitted on, or that it is a prior; nothing is
-    computed from it. What a table of errors says of its rows is the suite's own `fitted`
-    (validation/suite.py).
+    Caches are cold and other streams share the memory. The ratio is 1 for every stack, because nothing but
+    whole runs shows it: what runs ask for is a constant (catalog/constants/runs.json). Stacks share the
+    mean of these constants, unless `own` says that their kernels were measured inside the software itself.
+    `log_sigma_factor` is the prior: two sources that timed products of one device differ by 0.1
+    (docs/accuracy/kernels.md).
     """
 
-    ratio: float = Field(default=1.15, gt=0)
-    own: bool = Field(default=False, description="the ratio is this stack's, not what fitted ones share")
-    log_sigma_factor: float = Field(default=0.08, ge=0)
-    fitted_on: str = "prior"
+    ratio: float = Field(default=1.0, gt=0)
+    own: bool = Field(default=False, description="does not share what constants of other stacks say")
+    log_sigma_factor: float = Field(default=0.1, ge=0)
 
 
 class Stack(Noun):
@@ -210,8 +208,8 @@ class Stack(Noun):
     Examples
     --------
     >>> stack = Stack(name="mine")
-    >>> stack.attention_kernel, stack.pipeline.partition, stack.derate.fitted_on
-    ('flash', 'even', 'prior')
+    >>> stack.attention_kernel, stack.pipeline.partition, stack.derate.ratio
+    ('flash', 'even', 1.0)
     """
 
     name: str

@@ -253,7 +253,6 @@ def canonical_stack(job: Job) -> dict[str, Any]:
     narrow = job.plan.precision in RECIPES
     idle = {"experts": has_experts(job.model), "narrow": narrow}
     data = job.stack.model_dump(exclude=told | {name for name, used in idle.items() if not used})
-    data["derate"].pop("fitted_on")
     return data
 
 
