@@ -76,6 +76,12 @@ def published_runs(shared):
 
 
 @pytest.fixture(scope="session")
+def development_runs(published_runs):
+    """The runs that were used to mend the tool; `judged` as of the published ones, by the same worker."""
+    return PublishedTables([REPOSITORY / "tests" / "validation" / "held_out_runs.csv"])
+
+
+@pytest.fixture(scope="session")
 def selene_book():
     """The curves of A100 and of Selene's fabrics."""
     return load_book(catalog.cluster("selene", 16))

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from flopcast import prediction
+from flopcast.errors import Problem, SpecError
+from flopcast.io.constants import shipped
 from flopcast.io.curves import load_book
 from flopcast.io.megatron.functional_tests import functional_rows, is_of_functional_tests, read_runs
 from flopcast.io.runs.judged import PublishedTables, Watched, predict_with
@@ -26,7 +28,8 @@ from flopcast.validation.compare import Comparison
 from flopcast.validation.compare import compare as compare_suite
 from flopcast.validation.decisions import Sweep
 from flopcast.validation.memory import ComparedMemory, compare_memory
-from flopcast.validation.published import JUDGED, Constants, Published
+from flopcast.validation.published import WAYS, Constants, Published
+from flopcast.validation.suite import Suite
 from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 
 
@@ -167,15 +170,19 @@ def answer(question: Question, told: Told | None = None) -> Found:
     return find(question, cache(load_book), told)
 
 
-def validate_suite(name: str) -> Comparison:
+def validate_suite(name: str, constants: Constants = "none") -> Comparison:
     """Predict a suite of measured runs: "paper", "sc21", "korthikanti" or "headlines".
 
-    Without the constants that published runs gave: a suite says itself what was fitted on it.
+    Parameters
+    ----------
+    constants : str
+        "none": kernels and data sheets alone, and what the suite's protocol says; "others": with the
+        constants of the catalogue as well, none of which the suite's runs gave.
 
     Raises
     ------
     SpecError
-        No suite of that name.
+        No suite of that name, or constants were fitted on its runs.
 
     Examples
     --------
@@ -183,7 +190,24 @@ def validate_suite(name: str) -> Comparison:
     >>> max(abs(row.predicted_step_time_s / row.measured_step_time_s - 1) for row in rows) < 0.06
     True
     """
-    return compare_suite(load_suite(name), predict_unfitted)
+    suite = load_suite(name)
+    if constants == "none":
+        return compare_suite(suite, predict_unfitted)
+    fitted_on = {source for constant in shipped().constants for source in constant.sources}
+    if suite.published_as in fitted_on:
+        raise SpecError([_fitted_on(suite)])
+    return compare_suite(suite, predict)
+
+
+def _fitted_on(suite: Suite) -> Problem:
+    """Why a suite cannot be judged as left out."""
+    return Problem(
+        field="--leave-one-source-out",
+        value=suite.name,
+        allowed="a suite that no constant was fitted on",
+        because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
+        fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
+    )
 
 
 def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
@@ -244,7 +268,8 @@ def validate_published(
     ----------
     constants : str
         "catalogue": those that every prediction uses; "others": each source by constants that the runs of
-        the other sources gave; "none": kernels and data sheets alone.
+        the other sources gave; "generations": each generation of devices by constants of the others;
+        "none": kernels and data sheets alone.
     leave_out : sources that alone are judged, by constants of all others
     watched : gives the runs of a table one by one, and may tell how far it is
 
@@ -260,7 +285,7 @@ def validate_published(
 def validate_decisions(
     paths: Sequence[str | Path],
     suites: Sequence[str] = (),
-    ways: Sequence[Constants] = tuple(JUDGED),
+    ways: Sequence[Constants] = WAYS,
     leave_out: Sequence[str] = (),
     watched: Watched = iter,
 ) -> dict[Constants, tuple[Sweep, ...]]:

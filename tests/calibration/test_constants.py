@@ -10,7 +10,8 @@ import math
 import numpy as np
 import pytest
 
-from flopcast.calibration.constants import MEANINGS, Observed, Prior, fit
+from flopcast.calibration.constants import fit
+from flopcast.calibration.fitted import MEANINGS, Observed, Prior
 from flopcast.cost.factors import SHARED_DERATE, Level
 
 PRODUCTS, FABRIC, HOST = "gemm_level[a100]", "fabric[ib]", "host"
@@ -30,7 +31,7 @@ def runs(levels, rows=40, source="one", noise=0.01, seed=0, family="dense"):
                 id=f"{source}-{number}",
                 source=source,
                 configuration=(source, number),
-                family=family,
+                context={"family": family},
                 log_gap_factor=gap + random.normal(0.0, noise),
                 shares=shares,
             )
@@ -58,7 +59,7 @@ def test_a_fit_does_not_depend_on_the_levels_that_runs_were_predicted_with(at):
         one
         if not at
         else Observed(
-            **{name: getattr(one, name) for name in ("id", "source", "configuration", "family", "shares")},
+            **{name: getattr(one, name) for name in ("id", "source", "configuration", "context", "shares")},
             log_gap_factor=one.log_gap_factor - one.shares[PRODUCTS] * math.log(at[PRODUCTS].ratio),
         )
         for one in runs(truth)
@@ -82,7 +83,7 @@ def test_without_noise_one_factor_moves_as_a_conjugate_normal_would():
             id=str(n),
             source="one",
             configuration=n,
-            family="dense",
+            context={"family": "dense"},
             log_gap_factor=0.1,
             shares={PRODUCTS: 1.0},
         )
@@ -102,7 +103,7 @@ def test_one_wrong_run_does_not_bend_a_level():
         id="wrong",
         source="one",
         configuration="wrong",
-        family="dense",
+        context={"family": "dense"},
         log_gap_factor=1.5,
         shares={PRODUCTS: 0.8},
     )
@@ -128,7 +129,7 @@ def derated(stack, level, rows=10):
             id=f"{stack}-{n}",
             source=stack,
             configuration=(stack, n),
-            family="dense",
+            context={"family": "dense"},
             log_gap_factor=0.7 * math.log(level),
             shares={name: 0.7},
         )
@@ -176,7 +177,7 @@ def test_factors_without_a_prior_are_no_constants():
             id=str(n),
             source="a",
             configuration=n,
-            family="dense",
+            context={"family": "dense"},
             log_gap_factor=0.2,
             shares={"jitter": 1.0},
         )

@@ -33,7 +33,7 @@ def run(number, gap, shares, source="one", family="dense"):
         id=f"{source}-{number}",
         source=source,
         configuration=(source, number),
-        family=family,
+        context={"family": family},
         log_gap_factor=gap,
         shares=shares,
     )

@@ -196,7 +196,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "an unknown entry": (("catalog", "devices", "a100"), "a100-sxm4-80gb"),
     "too many words": (("catalog", "devices", "a100-sxm4-80gb", "x"), "unexpected"),
     "an unknown suite": (("validate", "--suite", "mlperf"), "mlperf"),
-    "an unknown suite to fit on": (("calibrate", "derate", "--suite", "mlperf"), "sc21"),
+    "an unknown suite to fit on": (("calibrate", "jitter", "--suite", "mlperf"), "sc21"),
     "no data to fit": (("calibrate", "fit", "--data", "nowhere", "--out", "out"), "operators/"),
     "data without its option": (("calibrate", "fit"), "--data"),
     "a demo into a file": (("demo", "--out", "job.yaml"), "--out"),

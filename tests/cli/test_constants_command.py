@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 import pytest
 from command_line import flopcast
 
-from flopcast.calibration.constants import MEANINGS, Constant, Fitted
+from flopcast.calibration.fitted import MEANINGS, Constant, Fitted
 from flopcast.cli.constants import as_json, as_markdown, as_text, constants
 from flopcast.io.constants import read, shipped, write
 

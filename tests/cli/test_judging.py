@@ -7,7 +7,8 @@ from flopcast.errors import SpecError
 
 
 def judging(**changes):
-    return Judging(**({"left_out": None, "each_out": False, "bare": False, "report": None} | changes))
+    nothing = {"left_out": None, "each_out": False, "generations": False, "bare": False, "report": None}
+    return Judging(**(nothing | changes))
 
 
 @pytest.mark.parametrize(
@@ -16,9 +17,10 @@ def judging(**changes):
         ({}, ("catalogue", "others", "none"), "catalogue"),
         ({"each_out": True}, ("others",), "others"),
         ({"left_out": "some-source"}, ("others",), "catalogue"),
+        ({"generations": True}, ("generations",), "generations"),
         ({"bare": True}, ("none",), "none"),
     ],
-    ids=["none named", "each", "one source", "bare"],
+    ids=["none named", "each", "one source", "generations", "bare"],
 )
 def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(named, ways, constants):
     asked = judging(**named)
@@ -34,6 +36,7 @@ def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(
         {"each_out": True, "bare": True},
         {"each_out": True, "left_out": "a"},
         {"bare": True, "left_out": "a"},
+        {"generations": True, "each_out": True},
         {"each_out": True, "bare": True, "left_out": "a"},
     ],
     ids=" and ".join,
@@ -48,13 +51,21 @@ def test_two_ways_at_once_are_refused(named):
 
 def test_without_a_table_every_option_that_needs_one_is_refused_at_once():
     with pytest.raises(SpecError) as refused:
-        judging(left_out="a", each_out=True, bare=True).refuse()
+        judging(left_out="a", each_out=True, generations=True, bare=True).refuse()
 
     assert {problem.field for problem in refused.value.problems} == {
         "--leave-out",
         "--leave-one-source-out",
+        "--leave-one-generation-out",
         "--no-constants",
     }
+
+
+def test_suites_are_judged_without_constants_and_as_left_out():
+    judging(each_out=True).refuse(of_suites=True)
+    judging(bare=True).refuse(of_suites=True)
+    with pytest.raises(SpecError):
+        judging(generations=True).refuse(of_suites=True)
 
 
 def test_without_a_table_and_without_options_nothing_is_refused():

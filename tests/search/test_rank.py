@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_plans import JOB, factor, played
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.search.find import ranked
 from flopcast.search.question import Question
 from flopcast.search.rank import simplicity
-from flopcast.timeline.uncertainty import TIED_RATIO
 
 QUESTION = Question(jobs=(JOB,))
 KERNELS = factor("gemm_level[a100]", 0.3)  # wide, but common to all plans

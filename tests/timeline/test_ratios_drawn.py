@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.timeline.uncertainty import (
-    OWN_LOG_SIGMA_FACTOR,
-    OWN_SHARE,
-    Sensitivity,
-    difference,
-    interval,
-    log_sigma,
-    own_log_sigma_factor,
-)
+from flopcast.cost.between_plans import OWN_LOG_SIGMA_FACTOR, OWN_SHARE
+from flopcast.timeline.uncertainty import Sensitivity, difference, interval, log_sigma, own_log_sigma_factor
 
 FEW = settings(max_examples=40)
 NAMES = ("gemm", "fabric", "host", "memory")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flopcast.timeline.uncertainty import TIED_RATIO, Sensitivity, difference
+from flopcast.cost.between_plans import TIED_RATIO
+from flopcast.timeline.uncertainty import Sensitivity, difference
 from flopcast.validation.decisions import Choice, Sweep, rank_correlation
 
 TIMES = st.lists(st.floats(0.1, 100.0), min_size=2, max_size=9)

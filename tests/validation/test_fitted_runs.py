@@ -12,7 +12,7 @@ from conftest import make_job
 from flopcast.cost.factors import SHARED_DERATE, Level
 from flopcast.io.runs.judged import predict_with
 from flopcast.spec.stack import Derate
-from flopcast.validation.fitting import first_pass, fit_runs, leave_each_out, leave_out
+from flopcast.validation.fitting import first_pass, fit_runs, leave_each_out, leave_out, source_of
 from flopcast.validation.published import compare_runs
 from flopcast.validation.run import Observed, Run
 
@@ -57,9 +57,10 @@ def measured_s(source, number):
     return predict_with(job, {derate_of(job): level}).step_time_s
 
 
-def runs_of(spoilt=None):
+def runs_of(spoilt=None, sources=()):
     """Reader of runs; all of the spoilt source took three times as long as they did."""
-    named = {f"{source}-{n}": (source, n) for source in jobs() for n in range(len(BATCHES))}
+    kept = sources or tuple(jobs())
+    named = {f"{source}-{n}": (source, n) for source in kept for n in range(len(BATCHES))}
     runs = [
         Run(
             id=name,
@@ -70,8 +71,8 @@ def runs_of(spoilt=None):
         for name, (source, n) in named.items()
     ]
 
-    def predict_runs(levels, sources):
-        wanted = [run for run in runs if not sources or run.source in sources]
+    def predict_runs(levels, ids):
+        wanted = [run for run in runs if not ids or run.id in ids]
         return compare_runs(
             [wanted],
             lambda run: jobs()[named[run.id][0]][named[run.id][1]],
@@ -120,7 +121,27 @@ def test_leaving_each_out_judges_every_run_once_as_leaving_out_its_source_does()
 
 
 def test_a_stack_without_runs_gets_what_others_share():
-    levels = first_pass(runs_of()).without(("first",)).levels()
+    known = first_pass(runs_of())
+    levels = known.without(known.ids(source_of)["first"]).levels()
 
     assert derate_of(jobs()["first"][0]) not in levels
     assert 1.0 < levels[SHARED_DERATE].ratio < LEVELS[1]
+
+
+def test_a_table_of_one_source_says_that_nothing_is_left_to_fit_on():
+    alone = leave_each_out(runs_of(sources=("first",)))
+    whole = leave_each_out(runs_of())
+
+    assert "as --no-constants does" in alone.told
+    assert "--no-constants" not in whole.told
+
+
+def test_a_generation_of_devices_is_left_out_as_a_whole():
+    """All runs are on A100, so that no constant is left."""
+    found = leave_each_out(runs_of(), by_generation=True)
+    bare = runs_of()({}, frozenset())
+
+    assert "one generation" in found.told
+    assert [row.predicted_step_time_s for row in found.rows] == [
+        row.predicted_step_time_s for row in bare.rows
+    ]

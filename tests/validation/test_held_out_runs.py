@@ -13,14 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from flopcast.api import validate_published
-
 TABLE = Path(__file__).with_name("held_out_runs.csv")
 
 
 @pytest.fixture(scope="module")
-def found():
-    return validate_published([TABLE])
+def found(development_runs):
+    return development_runs.judged()
 
 
 def of(found, family):

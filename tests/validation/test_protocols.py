@@ -10,7 +10,6 @@ from flopcast.io.suites import load_suite
 from flopcast.validation.compare import compare
 from flopcast.validation.components import COMPONENTS, component_seconds, sums_in_layer
 from flopcast.validation.conventions import step_time_of_rate
-from flopcast.validation.derate import fit_derate, with_derate
 from flopcast.validation.suite import Measured, MeasuredComponent, Suite, SuiteRow
 
 GPT = {
@@ -64,46 +63,23 @@ def test_a_rate_with_its_formula_is_compared_as_the_time_that_was_measured():
     assert job.model.vocabulary == pytest.approx(vocabulary, rel=0.02)
 
 
-def made_suite(truth, **protocol):
-    """A suite whose measurements are flopcast's own predictions under a known derate."""
+def made_suite(**protocol):
+    """A suite whose measurements are flopcast's own predictions."""
     jobs = [
         make_job(plan=f"dp=8 mbs={size} gbs={8 * size} precision=fp16", stack="megatron-2021")
         for size in (1, 2, 4)
     ]
-    rows = [SuiteRow(id=str(i), system="dgx", job=j, measured=Measured()) for i, j in enumerate(jobs)]
-    suite = Suite(name="made", source="flopcast itself", fitted="nothing", rows=tuple(rows), **protocol)
-    known = with_derate(suite, truth)
-    return suite.model_copy(
-        update={
-            "rows": tuple(
-                row.model_copy(update={"measured": Measured(step_time_s=predict(other.job).step_time_s)})
-                for row, other in zip(suite.rows, known.rows, strict=True)
-            )
-        }
+    rows = tuple(
+        SuiteRow(
+            id=str(number), system="dgx", job=job, measured=Measured(step_time_s=predict(job).step_time_s)
+        )
+        for number, job in enumerate(jobs)
     )
-
-
-@pytest.mark.parametrize("truth", [1.0, 1.17, 1.3])
-def test_a_derate_is_found_again_in_steps_that_it_made(truth):
-    found = fit_derate(made_suite(truth), predict)
-
-    assert found.ratio == pytest.approx(truth, abs=0.005)
-    assert found.mean_error < 1e-3
-
-
-def test_the_catalogues_derate_is_the_one_that_sc21_asks_for():
-    suite = load_suite("sc21")
-
-    found = fit_derate(suite, predict)
-
-    assert found.ratio == pytest.approx(suite.rows[-1].job.stack.derate.ratio, abs=0.011)
+    return Suite(name="made", source="flopcast itself", fitted="nothing", rows=rows, **protocol)
 
 
 def test_a_perfect_prediction_is_inside_its_interval_with_no_error():
-    comparison = compare(made_suite(1.0), predict)
-    perfect = with_derate(comparison.suite, 1.0)
-
-    rows = compare(perfect, predict).rows
+    rows = compare(made_suite(), predict).rows
 
     assert all(abs(row.relative_error) < 1e-9 for row in rows)
     assert all(row.covered for row in rows)

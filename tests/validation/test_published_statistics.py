@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_up_runs import JOB, judged, run
 
 from flopcast.errors import Problem, SpecError
-from flopcast.validation.published import UNREADABLE, LeftOut
+from flopcast.validation.published import UNREADABLE, LeftOut, with_baseline
 from flopcast.validation.published_summary import (
     WORST,
     by_source,
@@ -85,21 +85,21 @@ def test_the_coverage_is_the_part_of_rows_whose_measured_time_lies_in_its_interv
 
 
 @LAWS
-@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8))
-def test_one_efficiency_for_all_rows_is_the_geometric_mean_of_theirs(times):
-    """Ideal over measured; its own error is of the ideal over that efficiency."""
+@given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=8))
+def test_the_baseline_gives_each_run_the_efficiency_of_the_others_like_it(times):
+    """All on one device, in one precision: the geometric mean of the others' ideal over measured."""
     rows = [replace(row(f"r{n}"), measured_step_time_s=each, ideal_s=0.3) for n, each in enumerate(times)]
 
-    found = of_rows(rows)
+    found = of_rows(with_baseline(rows))
 
     own = 0.3 / np.array(times)
-    efficiency = np.exp(np.log(own).mean())
-    assert found["trivial_efficiency"] == pytest.approx(efficiency, rel=1e-6)
-    assert found["trivial_mape"] == pytest.approx(np.abs(own / efficiency - 1).mean(), rel=1e-6, abs=1e-8)
+    others = np.exp((np.log(own).sum() - np.log(own)) / (len(own) - 1))
+    assert found["trivial_efficiency"] == pytest.approx(np.exp(np.log(own).mean()), rel=1e-6)
+    assert found["trivial_mape"] == pytest.approx(np.abs(own / others - 1).mean(), rel=1e-6, abs=1e-8)
 
 
-def test_a_yardstick_of_one_row_is_never_off():
-    assert of_rows([row("a", 3.0)])["trivial_mape"] == 0.0
+def test_a_run_without_companions_has_no_baseline():
+    assert "trivial_mape" not in of_rows(with_baseline([row("a", 3.0)]))
 
 
 def test_rows_that_print_memory_are_counted_and_judged_apart():

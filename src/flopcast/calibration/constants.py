@@ -15,19 +15,26 @@ Noise has a sigma for each family of models, estimated on the way, and Student's
 degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
 Robust statistical modeling using the t distribution, 1989). Repeats of a configuration count once together.
 Shares hold for small changes, so predictions are made again with the levels found, and fitted again.
+
+A constant knows the contexts of its runs. How much less sure it is in another context follows from how much
+constants differ between contexts (components.py).
 """
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, Level, unexplained
+from flopcast.calibration.components import Gaps, component_log_sigmas
+from flopcast.calibration.fitted import Constant, Fitted, Observed, Prior
+from flopcast.calibration.pairs import between_plans
+from flopcast.cost.carried import DISTANCES, GENERATION, Level, carried
+from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.dtypes import Counts, Flags, Logs
 
-SHARED_LOG_SIGMA = 0.1  # prior of what all derates share: 1.15, between 1 and 1.3
+SHARED_LOG_SIGMA = 0.1  # prior of what all derates share, as of each of them (spec/stack.py)
 DEGREES_OF_FREEDOM = 4.0
 EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
 ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
@@ -35,97 +42,17 @@ FOLDS = 5  # by configuration, for what nothing explains
 FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
 SURER, TOLD_APART = 0.9, 1.5  # over its prior at most; sigmas from 1 at least
-OWNED = ("gemm_level", "attention_level", "memory_level", "in_training_derate", "fabric", "uncalibrated")
+OWNED = (
+    "gemm_level",
+    "attention_level",
+    "memory_level",
+    "in_training_derate",
+    "fabric",
+    "uncalibrated",
+    "expert_launch",
+)
+OF_DEVICE = ("gemm_level", "attention_level", "memory_level", "uncalibrated", "fabric")
 INSIDE = 0.9
-
-MEANINGS: Mapping[str, str] = {
-    "gemm_level": "matrix products of a device in training, over those that its curves were measured on",
-    "attention_level": "attention kernels of a device, likewise",
-    "memory_level": "memory-bound kernels of a device, likewise",
-    "in_training_derate": "products of a stack, unfused attention too: clocks, cold caches, its kernels",
-    "fabric": "collectives on a fabric: what a job attains over what was measured, or the data sheet",
-    "borrowed": "a kernel or collective without a curve, over the one whose curve it borrows",
-    "uncalibrated": "kernels of a kind on a device without measurements, over a relative's or a data sheet",
-    "extrapolated": "kernels or messages outside of their measured range",
-    "attention_generation": "an earlier attention kernel, over the papers' ratio to the measured one",
-    "exchange": "the exchange of experts' tokens",
-    "unexplained": "by how much whole steps differ that no factor tells apart: widens the interval only",
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observed:
-    """One measured step beside its prediction.
-
-    Attributes
-    ----------
-    configuration : Hashable
-        Equal for repeats of one configuration.
-    family : str
-        "dense" or "experts".
-    log_gap_factor : float
-        log(measured / predicted).
-    shares : mapping of str to float
-        d log(step) / d log(factor), by factor.
-    """
-
-    id: str
-    source: str
-    configuration: Hashable
-    family: str
-    log_gap_factor: float
-    shares: Mapping[str, float]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prior:
-    """What is known of a factor before any run: its sigma, and whether it is a derate of no stack's own."""
-
-    log_sigma_factor: float
-    shared: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
-    """One free constant.
-
-    `rows` and `sources` are those in which it scales at least two per cent of the step. With a single
-    source it is that machine's or that software's own and no claim rests on it.
-    """
-
-    name: str
-    ratio: float
-    log_sigma_factor: float
-    prior_log_sigma_factor: float
-    rows: int
-    sources: tuple[str, ...]
-
-    @property
-    def meaning(self) -> str:
-        """What a constant of this name stands for."""
-        return MEANINGS.get(self.name.partition("[")[0], "")
-
-    @property
-    def of_one_source(self) -> bool:
-        """Whether it is a site's factor."""
-        return len(self.sources) < 2
-
-    @property
-    def level(self) -> Level:
-        """As a prediction uses it."""
-        return Level(ratio=self.ratio, log_sigma_factor=self.log_sigma_factor)
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """All constants, those that moved furthest first; noise by family, as sigma of a logarithm."""
-
-    constants: tuple[Constant, ...]
-    noise_log_sigmas: Mapping[str, float]
-
-    def levels(self) -> dict[str, Level]:
-        """By name, as a book of factors takes them."""
-        return {constant.name: constant.level for constant in self.constants}
 
 
 def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[str, Level]) -> Fitted:
@@ -163,6 +90,9 @@ def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[s
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
         common = float(logs[-1]), float(sigmas[-1])
         kept.insert(0, _constant(SHARED_DERATE, common, SHARED_LOG_SIGMA, observed, rows))
+    kept += _carried(design, observed, noise)
+    bare = [replace(one, log_gap_factor=one.log_gap_factor + _moved(one, priors, at)) for one in observed]
+    kept += between_plans(bare, priors, {one.name: one.level for one in kept})
     unexplained_sigmas = _unexplained(design)
     kept += [
         Constant(
@@ -288,6 +218,15 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     return logs, covariance, {name: float(noise[rows][0]) for name, rows in members.items() if rows.any()}
 
 
+def _trust(design: _Design) -> Counts:
+    """How much each row weighs after the fit, (rows,): little where it is far off."""
+    logs, _, noise = _solve(design, np.ones(len(design.gaps)))
+    left = design.gaps - design.shares @ logs
+    each = np.array([noise[name] for name in design.families])
+    found: Counts = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / each) ** 2)
+    return found
+
+
 def _mixed(design: _Design, covariance: Logs) -> Logs:
     """Sigmas of the factors' own logarithms."""
     found: Logs = np.sqrt(np.einsum("ij,jk,ik->i", design.mix, covariance, design.mix))
@@ -313,6 +252,41 @@ def _unexplained(design: _Design) -> dict[str, float]:
     return found
 
 
+def _moved(one: Observed, priors: Mapping[str, Prior], at: Mapping[str, Level]) -> float:
+    """By how much the levels of its prediction moved the logarithm of a run's step."""
+    return sum(
+        share * _stands(name, priors[name], at) for name, share in one.shares.items() if name in priors
+    )
+
+
+def _carried(design: _Design, observed: Sequence[Observed], noise: Mapping[str, float]) -> list[Constant]:
+    """By how much constants differ between contexts: one for each distance that runs span."""
+    if any(distance not in one.context for one in observed for distance in DISTANCES):
+        return []
+    shares, sigmas = design.told, design.prior_log_sigmas[: design.told.shape[1]]
+    if design.shared.any():
+        shares = np.hstack([shares, design.shares[:, -1:]])
+        sigmas = design.prior_log_sigmas
+    runs = Gaps(
+        gaps=design.gaps,
+        shares=shares,
+        prior_log_sigmas=sigmas,
+        noise=np.array([noise[name] ** 2 for name in design.families]) / design.weights / _trust(design),
+        contexts={distance: [one.context[distance] for one in observed] for distance in DISTANCES},
+    )
+    return [
+        Constant(
+            name=carried(distance),
+            ratio=1.0,
+            log_sigma_factor=_three_digits(sigma),
+            prior_log_sigma_factor=0.0,
+            rows=len(observed),
+            sources=tuple(sorted({one.source for one in observed})),
+        )
+        for distance, sigma in component_log_sigmas(runs).items()
+    ]
+
+
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
     """The sigma that, beside `own`, lets 90 % of the gaps lie inside: by halving, to a ten-thousandth."""
     low, high = 0.0, 2.0
@@ -334,6 +308,11 @@ def _constant(
 ) -> Constant:
     """A constant and the runs that support it."""
     behind = [one for one, holds in zip(observed, rows, strict=True) if holds]
+    seen = {
+        distance: tuple(sorted({one.context[distance] for one in behind if distance in one.context}))
+        for distance in DISTANCES
+        if not (distance == GENERATION and name.startswith(OF_DEVICE))
+    }
     return Constant(
         name=name,
         ratio=_three_digits(math.exp(found[0])),
@@ -341,6 +320,7 @@ def _constant(
         prior_log_sigma_factor=_three_digits(prior_factor),
         rows=len(behind),
         sources=tuple(sorted({one.source for one in behind})),
+        seen={distance: contexts for distance, contexts in seen.items() if contexts},
     )
 
 

@@ -14,8 +14,7 @@ def command() -> None:
     """Make curves out of measurements.
 
     Kernels and collectives are measured alone and become curves (fit). What only a whole training run
-    shows becomes the level of a factor (constants), one constant of a stack (derate) or of a cluster
-    (jitter), with its spread.
+    shows becomes the level of a factor (constants), or the jitter of a cluster, with its spread.
 
     \b
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
@@ -50,26 +49,6 @@ def fit(data: Path, out: Path, device: str | None) -> None:
         fit_own(data, out, device, click.echo)
     else:
         fit_all(data, out, click.echo)
-
-
-@command.command("derate")
-@click.option("--suite", required=True, help="Measured runs to fit on.")
-def derate(suite: str) -> None:
-    """Fit the in-training derate of a suite's stack: the one constant that kernels do not show.
-
-    A suite that was fitted on says nothing about accuracy any more: the stack's file names it.
-
-    \b
-    flopcast calibrate derate --suite sc21
-    """
-    from flopcast.api import predict_unfitted
-    from flopcast.io.suites import load_suite
-    from flopcast.validation.derate import fit_derate
-
-    found = fit_derate(load_suite(suite), predict_unfitted)
-    click.echo(
-        f"derate {found.ratio:.2f}: mean absolute error {found.mean_error:.1%} on {suite}, fitted on it"
-    )
 
 
 @command.command("jitter")

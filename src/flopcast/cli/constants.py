@@ -13,7 +13,7 @@ import click
 from flopcast.cli.asking import check_writable, print_json, with_progress
 
 if TYPE_CHECKING:
-    from flopcast.calibration.constants import Constant, Fitted
+    from flopcast.calibration.fitted import Constant, Fitted
 
 NAME_WIDTH = 58
 

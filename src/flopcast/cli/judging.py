@@ -14,25 +14,30 @@ if TYPE_CHECKING:
 class Judging:
     """How published runs are judged: without constants, or by such as never saw what they judge.
 
-    `left_out` names one source, `each_out` takes each in turn; `bare` is without any. One of them at most.
+    `left_out` names one source, `each_out` takes each in turn, `generations` each generation of devices;
+    `bare` is without any. One of them at most.
     """
 
     left_out: str | None
     each_out: bool
+    generations: bool
     bare: bool
     report: Path | None
 
     @property
     def ways(self) -> "tuple[Constants, ...]":
         """The ways of judging that were asked for; all of them where none was."""
-        named = self.left_out or self.each_out or self.bare
-        judged: tuple[Constants, ...] = ("catalogue", "others", "none")
-        return judged if not named else ("others",) if self.left_out else (self.constants,)
+        from flopcast.validation.published import WAYS
+
+        named = self.left_out or self.each_out or self.generations or self.bare
+        return WAYS if not named else ("others",) if self.left_out else (self.constants,)
 
     @property
     def constants(self) -> "Constants":
         """Which constants judge, in the words of the API."""
-        return "others" if self.each_out else "none" if self.bare else "catalogue"
+        if self.each_out or self.generations:
+            return "others" if self.each_out else "generations"
+        return "none" if self.bare else "catalogue"
 
     def check(self) -> None:
         """Refuse two protocols at once.
@@ -42,18 +47,19 @@ class Judging:
         SpecError
             More than one was asked for.
         """
-        if sum((bool(self.left_out), self.each_out, self.bare)) > 1:
+        if sum((bool(self.left_out), self.each_out, self.generations, self.bare)) > 1:
             told = Problem(
                 field="--runs",
                 value="judged in two ways",
-                allowed="one of --leave-out, --leave-one-source-out, --no-constants",
+                allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out and"
+                " --no-constants",
                 because="each says by which constants all runs are judged",
                 fix="keep one of them",
             )
             raise SpecError([told])
 
-    def refuse(self) -> None:
-        """Refuse every option that needs published runs.
+    def refuse(self, of_suites: bool = False) -> None:
+        """Refuse every option that needs published runs; suites can be judged with constants or without.
 
         Raises
         ------
@@ -63,8 +69,9 @@ class Judging:
         given = {
             "--report": self.report,
             "--leave-out": self.left_out,
-            "--leave-one-source-out": self.each_out or None,
-            "--no-constants": self.bare or None,
+            "--leave-one-source-out": (self.each_out and not of_suites) or None,
+            "--leave-one-generation-out": self.generations or None,
+            "--no-constants": (self.bare and not of_suites) or None,
         }
         problems = [
             Problem(

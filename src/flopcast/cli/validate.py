@@ -37,6 +37,12 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 @click.option(
     "--leave-one-source-out", "each_out", is_flag=True, help="Judge each source by constants of the others."
 )
+@click.option(
+    "--leave-one-generation-out",
+    "generations",
+    is_flag=True,
+    help="Judge each generation of devices by constants of the others.",
+)
 @click.option("--no-constants", "bare", is_flag=True, help="Judge by kernels alone: what was never fitted.")
 @click.option("--decisions", "decides", is_flag=True, help="Say how well plans were chosen; see below.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
@@ -47,6 +53,7 @@ def command(
     report: Path | None,
     left_out: str | None,
     each_out: bool,
+    generations: bool,
     bare: bool,
     decides: bool,
     wants_json: bool,
@@ -64,8 +71,10 @@ def command(
     --runs takes CSV tables of published runs, told apart by their headers: one row a run with model,
     hardware, mapping, software and step time, of which a job is made; measured steps of vTrain and of
     SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step.
-    Predictions use the constants of the catalogue, some of them fitted on published runs (flopcast
-    calibrate constants). --leave-out and --leave-one-source-out fit them again without what is judged.
+    Suites are judged without constants of published runs, or, with --leave-one-source-out, with those of
+    the catalogue, of which no run of a suite has a say. Predictions of tables use the constants of the
+    catalogue, which published runs gave (flopcast calibrate constants). --leave-out,
+    --leave-one-source-out and --leave-one-generation-out fit them again without what is judged.
 
     --decisions groups runs that are plans for one model on one machine, of --runs and of any --suite: how
     well are plans ordered, and what would it have cost to take the recommended one? It judges in all three
@@ -76,7 +85,9 @@ def command(
     from flopcast.validation.summary import as_json, as_markdown, as_text
 
     check_writable("--report", report)
-    judging = Judging(left_out=left_out, each_out=each_out, bare=bare, report=report)
+    judging = Judging(
+        left_out=left_out, each_out=each_out, generations=generations, bare=bare, report=report
+    )
     if decides:
         print_decisions(suites or (() if runs else SUITES), runs, judging, wants_json, wants_markdown)
         return
@@ -86,14 +97,14 @@ def command(
     tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
     if not published:
-        judging.refuse()
+        judging.refuse(of_suites=bool(suites))
     told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
     if not wants_markdown and not wants_json:
         for name, compared_memory in tables.items():
             click.echo(memory_as_text(name, *compared_memory) + "\n")
     compared = []
     for name in (name for name in asked if name in SUITES):
-        compared.append(validate_suite(name))
+        compared.append(validate_suite(name, "others" if judging.each_out else "none"))
         if not wants_json and not wants_markdown:
             click.echo(as_text(compared[-1]) + "\n")
     if wants_markdown:

@@ -12,11 +12,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from flopcast.cost.between_plans import BETWEEN_PLANS
+from flopcast.cost.carried import Context, Level, grown_log_sigma
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
+EXPERT_LAUNCH = "expert_launch"  # of the products of one expert after another, over one launch each
 FAMILIES = ("dense", "experts")  # of models
 NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
@@ -44,20 +47,11 @@ class Factor:
     log_sigma_factor: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Level:
-    """What whole runs taught of one factor: a ratio on top of its own, and how sure that is.
-
-    `log_sigma_factor` takes the place of the sigma that kernels alone leave.
-    """
-
-    ratio: float
-    log_sigma_factor: float
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:
     """Factors of one prediction by name: what runs taught of them (`levels`), then the site's own values.
+
+    `context` is that of the job: levels are less sure the further they are carried (carried.py).
 
     The one value of the core that grows while it is used: pricing asks for factors as it meets them,
     and only those that were asked for are reported.
@@ -74,6 +68,7 @@ class FactorBook:
     site: Site
     levels: Mapping[str, Level] = field(default_factory=dict)
     found: dict[str, Factor] = field(default_factory=dict)
+    context: Context = field(default_factory=dict)
 
     def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
         """The factor `name`, made on first use with this sigma and ratio.
@@ -84,7 +79,7 @@ class FactorBook:
         """
         level = self.levels.get(name)
         if level is not None:
-            ratio, log_sigma_factor = ratio * level.ratio, level.log_sigma_factor
+            ratio, log_sigma_factor = ratio * level.ratio, self._sigma_of(level)
         made = self._made(name, log_sigma_factor, ratio)
         before = self.found.setdefault(name, made)
         if made.log_sigma_factor > before.log_sigma_factor:
@@ -100,6 +95,10 @@ class FactorBook:
                 return Factor(name=name, ratio=ratio * factor.ratio, log_sigma_factor=sigma)
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
 
+    def _sigma_of(self, level: Level) -> float:
+        """How sure a level is in the context of the job."""
+        return grown_log_sigma(level, self.levels, self.context)
+
     def derate(self, stack: Stack) -> Factor:
         """How much slower than alone matrix products are in this stack's training.
 
@@ -109,7 +108,7 @@ class FactorBook:
         common = None if own.own or name in self.levels else self.levels.get(SHARED_DERATE)
         if common is None:
             return self.get(name, own.log_sigma_factor, own.ratio)
-        doubt = math.hypot(own.log_sigma_factor, common.log_sigma_factor)
+        doubt = math.hypot(own.log_sigma_factor, self._sigma_of(common))
         return self.get(name, doubt, own.ratio * common.ratio)
 
     def ask_unexplained(self, stack: Stack, cluster: Cluster) -> None:
@@ -119,6 +118,11 @@ class FactorBook:
             if shared in self.levels:
                 sigma = self.levels[shared].log_sigma_factor
                 self.get(unexplained_on(family, stack, cluster), sigma)
+
+    def ask_between_plans(self) -> None:
+        """Make the factor of what two plans differ by, where runs have shown how much that is."""
+        if BETWEEN_PLANS in self.levels:
+            self.get(BETWEEN_PLANS, self.levels[BETWEEN_PLANS].log_sigma_factor)
 
     def all(self) -> Mapping[str, Factor]:
         """Every factor that was used, in the order of first use; a copy."""

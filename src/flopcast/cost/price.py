@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flopcast.cost.carried import context_of
 from flopcast.cost.collectives.network import MessageCost, message_seconds
-from flopcast.cost.factors import FactorBook
-from flopcast.cost.host import launch_seconds
+from flopcast.cost.factors import EXPERT_LAUNCH, FactorBook
+from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
+from flopcast.cost.kernels.sustained import sustained_ratio
 from flopcast.cost.placement import Group
 from flopcast.cost.priced_once import priced_once
 from flopcast.cost.prices import LinkUse, Price, Priced, Used
@@ -42,6 +44,7 @@ UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
 EXCHANGE_LOG_SIGMA = 0.15  # kernels alone against calls of the library: docs/README_Hybrid-EP.md of DeepEP
 HOST_LOG_SIGMA = 0.3
+EXPERT_LAUNCH_LOG_SIGMA = 0.7  # from C++ a launch costs a fifth of one from Python: either may hold
 MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.33  # docs/accuracy/kernels.md: what the 30 % largest messages need
 
 LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
@@ -89,6 +92,8 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     KeyError
         The device has no peak for the precision of the plan (spec/checks.py refuses it before).
     """
+    precision = programs.plans.structure.precision
+    factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
     state = _Pricing(cluster, programs.stack, book, factors, {}, {})
     by_kernel: dict[str, list[tuple[Item, AbstractOperator]]] = defaultdict(list)
     by_message: dict[tuple[str, str, bool], list[tuple[Item, AbstractMessage]]] = defaultdict(list)
@@ -113,6 +118,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
     for single in singles:
         state.prices[id(single.item)] = _of_one_or_several(single, state.prices)
     factors.ask_unexplained(programs.stack, cluster)
+    factors.ask_between_plans()
     used = tuple(state.used.values())
     return Priced(
         programs=programs,
@@ -130,12 +136,16 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     device = state.cluster.node.device
     priced = class_of(kernel)
     owner = device.curves or device.name
-    engine_ratio = device.engine_ratio(works[0][1].work().unit)
+    unit = works[0][1].work().unit
+    engine_ratio = device.engine_ratio(unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
     shapes, bound_s, least_s, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
     names = kernel_factors(priced, found, device, state.stack, state.factors)
-    alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, priced.layout)
+    layout_ratio = found.curve.ratio_of(priced.layout, unit)
+    alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout_ratio)
+    if priced.is_sustained:
+        alone_s = alone_s * sustained_ratio(alone_s, device.sustained.ratio)
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     scaled_s = alone_s * scale_ratio(names, state.factors)
@@ -225,17 +235,17 @@ def kernel_seconds(
     coordinates: tuple[Floats, ...],
     curve: Curve,
     multiprocessors: int,
-    layout: str = "forward",
+    layout_ratio: float = 1.0,
 ) -> Floats:
     """Launch, plus bound over efficiency; nothing for an operator that moves nothing.
 
-    A gradient product takes its layout's ratio of that, but never less than its bound. All arrays have
-    the shape (rows,).
+    A gradient product takes its layout's ratio of that (`Curve.ratio_of`), but never less than its bound.
+    All arrays have the shape (rows,).
     """
     efficiency = np.exp(curve.table)
     if curve.axes:
         efficiency = np.exp(log_efficiency(curve, coordinates, multiprocessors))
-    seconds = (curve.launch_s + bound_s / efficiency) * curve.layout_ratio.get(layout, 1.0)
+    seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
     bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
     return bounded_s
 
@@ -308,6 +318,8 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
     """What the host of this cluster spends on one launch."""
     ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
+    if launches_experts(item):
+        ratio *= state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA).ratio
     launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio
     return launch_s
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from flopcast.calibration.constants import Constant, Fitted
-from flopcast.cost.factors import Level
+from flopcast.calibration.fitted import Constant, Fitted
+from flopcast.cost.carried import Level
 from flopcast.io.catalog import folder
 from flopcast.io.whole_files import write_whole
 
@@ -35,7 +35,16 @@ def read(text: str) -> Fitted:
     """The constants of a file's text."""
     data = json.loads(text)
     constants = tuple(
-        Constant(**(entry | {"sources": tuple(entry["sources"])})) for entry in data["constants"]
+        Constant(
+            **(
+                entry
+                | {
+                    "sources": tuple(entry["sources"]),
+                    "seen": {kind: tuple(contexts) for kind, contexts in entry.get("seen", {}).items()},
+                }
+            )
+        )
+        for entry in data["constants"]
     )
     return Fitted(constants=constants, noise_log_sigmas=data["noise_log_sigmas"])
 
@@ -50,6 +59,7 @@ def write(path: Path, fitted: Fitted) -> None:
             "prior_log_sigma_factor": constant.prior_log_sigma_factor,
             "rows": constant.rows,
             "sources": list(constant.sources),
+            "seen": {kind: list(contexts) for kind, contexts in constant.seen.items()},
         }
         for constant in sorted(fitted.constants, key=lambda constant: constant.name)
     ]

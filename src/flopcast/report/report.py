@@ -11,18 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
-from flopcast.layers.experts import Experts
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, fits, seen_bytes
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.page.table import Cell, rate, seconds, share, size, table
 from flopcast.spec.job import Job
-from flopcast.spec.model import Model
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
 from flopcast.units import show, show_seconds
@@ -196,13 +195,10 @@ def whole_step(job: Job, priced: Priced) -> dict[str, Factor]:
     """What scales the whole step: jitter, and by how much runs differ that nothing else tells apart."""
     known = job.cluster.jitter
     jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
-    name = unexplained_on(family_of(job.model), job.stack, job.cluster)
-    return {JITTER: jitter} | ({name: priced.factors[name]} if name in priced.factors else {})
-
-
-def family_of(model: Model) -> str:
-    """ "experts" where any block routes its tokens, else "dense"."""
-    return "experts" if any(isinstance(block.feed_forward, Experts) for block in model.blocks) else "dense"
+    name = unexplained_on(job.model.family, job.stack, job.cluster)
+    return {JITTER: jitter} | {
+        each: priced.factors[each] for each in (name, BETWEEN_PLANS) if each in priced.factors
+    }
 
 
 def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:

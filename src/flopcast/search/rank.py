@@ -13,11 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.search.exact import Exact
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
 from flopcast.spec.plan import Plan
-from flopcast.timeline.uncertainty import TIED_RATIO, difference, holds_one
+from flopcast.timeline.uncertainty import difference, holds_one
 from flopcast.units import Number
 
 SIXTEEN_BITS = ("bf16", "fp16")

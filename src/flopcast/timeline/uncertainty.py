@@ -11,16 +11,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flopcast.cost.factors import NINETY_PERCENT, Factor
+from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
+from flopcast.cost.factors import EXPERT_LAUNCH, NINETY_PERCENT, Factor
+from flopcast.cost.host import expert_launch_fraction
 from flopcast.cost.prices import Priced
 from flopcast.timeline.step import Timeline
 
-# Of each of two plans beside what they share, where at least this share of their factors differs: from the
-# sweeps of InternEvo, of Megatron-LM's figures and of arXiv:2509.22832 (docs/accuracy/decisions.md).
-OWN_LOG_SIGMA_FACTOR, OWN_SHARE = 0.05, 0.2
-# Repeats inside one release differ from their mean by 0.94 % (26 runs that InternEvo and NeMo print twice):
-# a sigma of 1.2 %, and 1.7 % between two of them. Plans that are no further apart are measured as equal.
-TIED_RATIO = 1.02
 FASTER_RATIO = 1.1  # of a factor, where it is asked what limits a step
 NO_LEVER = (
     "jitter",
@@ -57,7 +53,7 @@ def sensitivities(
     priced : Priced
         Names the factors of every item; an item's time is proportional to each of them.
     whole : mapping of str to Factor
-        What scales the whole step, by name: shares of 1.
+        What scales the whole step, by name: shares of 1; of what two plans differ by, none.
     plan : int or None
         Which plan of the batch was played; None where there is one (its rows are kinds of micro-batches).
 
@@ -73,12 +69,17 @@ def sensitivities(
         names = priced.of(share.item).names(plan) if share.item is not None else ("host",)
         for name in names:
             shares[name] += share.path_s / timeline.step_time_s
+    if shares.get("host") and EXPERT_LAUNCH in priced.factors:
+        launched_s = sum(share.path_s for share in timeline.shares if share.item is None)
+        shares[EXPERT_LAUNCH] += launched_s / timeline.step_time_s * expert_launch_fraction(priced)
     found = [
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()
     ]
     found += [
-        Sensitivity(name=name, log_sigma_factor=factor.log_sigma_factor, share=1.0)
+        Sensitivity(
+            name=name, log_sigma_factor=factor.log_sigma_factor, share=0.0 if name == BETWEEN_PLANS else 1.0
+        )
         for name, factor in whole.items()
     ]
     return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
@@ -159,7 +160,7 @@ def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivi
 
     A curve is off by another amount at every shape, a message by another at every size, and a factor gives
     all of them one level: where two plans run the same kernels that cancels, and nowhere else. Each step
-    has a quarter of the share that moved for a sigma of its own, at most 5 %.
+    has a sigma of its own in proportion to the share that moved, at most the constant `between_plans`.
 
     >>> alone = Sensitivity(name="gemm_level", log_sigma_factor=0.03, share=0.9)
     >>> cut = Sensitivity(name="fabric", log_sigma_factor=0.1, share=0.9)
@@ -169,7 +170,8 @@ def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivi
     ours, theirs = ({s.name: s for s in side} for side in (first, second))
     names = sorted(ours.keys() | theirs.keys())
     moved = sum(abs(_gap(ours, theirs, name)) for name in names) / 2.0
-    return math.sqrt(2.0) * OWN_LOG_SIGMA_FACTOR * min(1.0, moved / OWN_SHARE)
+    known = [side[BETWEEN_PLANS].log_sigma_factor for side in (ours, theirs) if BETWEEN_PLANS in side]
+    return math.sqrt(2.0) * max(known, default=OWN_LOG_SIGMA_FACTOR) * own_share(moved)
 
 
 def _gap(ours: Mapping[str, Sensitivity], theirs: Mapping[str, Sensitivity], name: str) -> float:

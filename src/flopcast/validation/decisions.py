@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.report.as_json import nine_digits
-from flopcast.timeline.uncertainty import TIED_RATIO, Sensitivity, difference, holds_one
+from flopcast.timeline.uncertainty import Sensitivity, difference, holds_one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

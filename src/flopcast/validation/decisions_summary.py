@@ -9,8 +9,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.report.as_json import nine_digits
-from flopcast.timeline.uncertainty import TIED_RATIO
 from flopcast.validation.decisions import Choice, Sweep
 from flopcast.validation.published import Constants
 

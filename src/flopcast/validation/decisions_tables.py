@@ -7,7 +7,7 @@ Elsewhere: the statistics (decisions_summary.py), tables of Markdown (published_
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from flopcast.timeline.uncertainty import TIED_RATIO
+from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.validation.decisions import Sweep
 from flopcast.validation.decisions_summary import LARGEST, Judged, by_source, gained, of_sweeps, wrong
 from flopcast.validation.published import JUDGED, Constants

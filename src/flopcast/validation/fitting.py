@@ -6,27 +6,32 @@ Elsewhere: the fit of observations (calibration/constants.py), predictions of ru
 A fit predicts every run, fits, and predicts again with the levels found, since what is hidden under what
 moves with them. To leave a source out is to fit without its runs and to predict them with what the others
 say: a stack that only this source ran gets what all stacks share, a device that only it used keeps what its
-kernels say. Such a fit starts from predictions without any level, so that a source that is left out cannot
-even have moved the point at which shares were taken.
+kernels say. A generation of devices is left out in the same way: no constant of its devices is left, and
+what stacks showed on other generations is carried over. Such fits start from predictions without any level,
+so that a source that is left out cannot even have moved the point at which shares were taken.
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flopcast.calibration.constants import Fitted, Observed, Prior, fit
-from flopcast.cost.factors import SHARED_DERATE, Level
+from flopcast.calibration.constants import fit
+from flopcast.calibration.fitted import Fitted, Observed, Prior
+from flopcast.cost.between_plans import BETWEEN_PLANS
+from flopcast.cost.carried import GENERATION, Level
+from flopcast.cost.factors import SHARED_DERATE
 from flopcast.report.report import JITTER
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity
-from flopcast.validation.published import ComparedRun, Published
-from flopcast.validation.repeats import configuration
+from flopcast.validation.published import ComparedRun, Constants, Published, with_baseline
+from flopcast.validation.repeats import configuration, sweep_of
 
 Levels = Mapping[str, Level]
 PredictRuns = Callable[[Levels, frozenset[str]], Published]
+GroupOfRun = Callable[[ComparedRun], str]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
 # The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
-NOT_FITTED = ("host", "host_step", JITTER, "unexplained")
+NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,14 +42,20 @@ class FirstPass:
     observed: tuple[Observed, ...]
     priors: Mapping[str, Prior]
 
-    def without(self, sources: Collection[str]) -> Fitted:
-        """The constants that all other sources ask for."""
-        others = [one for one in self.observed if one.source not in sources]
-        return fit(others, self.priors, {})
+    def without(self, ids: Collection[str]) -> Fitted:
+        """The constants that all runs but these ask for."""
+        return fit([one for one in self.observed if one.id not in ids], self.priors, {})
+
+    def ids(self, group: GroupOfRun) -> dict[str, frozenset[str]]:
+        """Ids of the predicted runs of each group, in the order of its first run."""
+        found: dict[str, set[str]] = {}
+        for row in self.published.rows:
+            found.setdefault(group(row), set()).add(row.run.id)
+        return {name: frozenset(members) for name, members in found.items()}
 
 
 def first_pass(predict_runs: PredictRuns) -> FirstPass:
-    """The runs predicted once, by kernels alone: all that a fit without some source needs."""
+    """The runs predicted once, by kernels alone: all that a fit without some runs needs."""
     published = predict_runs({}, frozenset())
     return FirstPass(published=published, observed=_seen(published), priors=_priors(published.rows))
 
@@ -55,7 +66,7 @@ def fit_runs(predict_runs: PredictRuns) -> Fitted:
     Parameters
     ----------
     predict_runs : callable
-        Levels, and the sources that are asked for (none: all) → the runs with their predictions.
+        Levels, and the ids of the runs that are wanted (none: all) → the runs with their predictions.
     """
     first = first_pass(predict_runs)
     fitted = first.without(())
@@ -63,6 +74,16 @@ def fit_runs(predict_runs: PredictRuns) -> Fitted:
         levels = fitted.levels()
         fitted = fit(_seen(predict_runs(levels, frozenset())), first.priors, levels)
     return fitted
+
+
+def source_of(row: ComparedRun) -> str:
+    """The source that printed a run."""
+    return row.run.source
+
+
+def generation_of(row: ComparedRun) -> str:
+    """The generation of the devices that a run was on."""
+    return row.context[GENERATION]
 
 
 def leave_out(
@@ -80,18 +101,31 @@ def leave_out(
         The runs of these sources alone.
     """
     found = known or first_pass(predict_runs)
-    judged = predict_runs(found.without(sources).levels(), frozenset(sources))
-    return replace(judged, constants="others")
-
-
-def leave_each_out(predict_runs: PredictRuns, known: FirstPass | None = None) -> Published:
-    """Every source's runs, each predicted with constants that all other sources gave."""
-    found = known or first_pass(predict_runs)
-    sources = list(dict.fromkeys(row.run.source for row in found.published.rows))
-    parts = [leave_out(predict_runs, (source,), found) for source in sources]
+    ids = frozenset(row.run.id for row in found.published.rows if row.run.source in sources)
     return replace(
-        found.published, rows=tuple(row for part in parts for row in part.rows), constants="others"
+        found.published,
+        rows=_judged(predict_runs, found, ids),
+        left_out=tuple(row for row in found.published.left_out if row.source in sources),
+        twice=(),
+        constants="others",
+        groups=len(found.ids(source_of)),
     )
+
+
+def leave_each_out(
+    predict_runs: PredictRuns, known: FirstPass | None = None, by_generation: bool = False
+) -> Published:
+    """Every run, predicted with constants that the other sources or generations of devices gave."""
+    found = known or first_pass(predict_runs)
+    groups = found.ids(generation_of if by_generation else source_of)
+    rows = [row for ids in groups.values() for row in _judged(predict_runs, found, ids)]
+    constants: Constants = "generations" if by_generation else "others"
+    return replace(found.published, rows=with_baseline(rows), constants=constants, groups=len(groups))
+
+
+def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) -> tuple[ComparedRun, ...]:
+    """Runs predicted with constants that all others gave."""
+    return predict_runs(known.without(ids).levels(), ids).rows if ids else ()
 
 
 def _seen(published: Published) -> tuple[Observed, ...]:
@@ -105,9 +139,10 @@ def _observed(row: ComparedRun) -> Observed:
         id=row.run.id,
         source=row.run.source,
         configuration=configuration(row),
-        family=row.family,
         log_gap_factor=-math.log1p(row.relative_error),
         shares={factor.name: factor.share for factor in row.factors if _fitted(factor)},
+        context=row.context,
+        sweep=sweep_of(row),
     )
 
 

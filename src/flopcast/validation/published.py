@@ -3,32 +3,44 @@
 Answers: how far off is every run, which are not predicted and why, which are said not to fit?
 Elsewhere: what a row says (run.py), the job of a row (io/runs), statistics (published_summary.py).
 
-The yardstick beside each prediction is the trivial model: the FLOP of a step, recomputed ones included, at
-the peak of the plan's precision, stretched by the pipeline's bubble, over one efficiency that is fitted on
-the very source that it is judged on. Nothing of a prediction is fitted here.
+Beside each prediction stands a baseline: the FLOP of a step, recomputed ones included, at the peak of the
+plan's precision, stretched by the pipeline's bubble, over the efficiency of the other rows with the same
+device, precision and family (baseline.py). Nothing of a prediction is fitted here.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from flopcast.cost.carried import Context, context_of
 from flopcast.errors import Problem, SpecError
 from flopcast.report.recomputed import recomputed_flop
-from flopcast.report.report import MemoryReport, Report, family_of
+from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
 from flopcast.timeline.uncertainty import Sensitivity
+from flopcast.validation.baseline import baseline_errors
 from flopcast.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.validation.likely import Likely, likely
 from flopcast.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
 
-Constants = Literal["catalogue", "others", "none"]
+Constants = Literal["catalogue", "others", "generations", "none"]
+WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: constants are those of the catalogue, which runs gave, these among them.",
     "others": "Left out: each source is judged by constants that the runs of all other sources gave.",
+    "generations": "Left out: each generation of devices is judged by constants of runs on the others.",
     "none": "Never fitted: kernels, collectives and data sheets alone, no constant of any run.",
 }
 UNSEEN = "Fitted: constants are those of the catalogue, which runs of other sources gave, none of these."
+ALONE: Mapping[Constants, str] = {
+    "others": "Left out: all runs are of one source, so that no constant is left: as --no-constants does.",
+    "generations": "Left out: all runs are on one generation of devices, so that no constant is left: as"
+    " --no-constants does.",
+}
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
@@ -61,6 +73,8 @@ class ComparedRun:
         What the error hangs on.
     audit : FlopAudit or None
         Of the FLOP that the row prints, where it prints a rate of tokens or a step too.
+    baseline_error : float or None
+        Of the baseline, which has no model of the step (baseline.py); None of a row without companions.
     """
 
     run: Run
@@ -79,6 +93,7 @@ class ComparedRun:
     assumptions: tuple[str, ...]
     likely: Likely
     audit: FlopAudit | None
+    baseline_error: float | None = None
 
     @property
     def relative_error(self) -> float:
@@ -105,7 +120,17 @@ class ComparedRun:
     @property
     def family(self) -> str:
         """ "experts" or "dense"."""
-        return family_of(self.job.model)
+        return self.job.model.family
+
+    @property
+    def half_width_ratio(self) -> float:
+        """Half of the 90 % interval: how far its upper end lies above the prediction."""
+        return self.high_s / self.predicted_step_time_s - 1.0
+
+    @property
+    def context(self) -> Context:
+        """Generation, precision, family and scale."""
+        return context_of(self.job.model, self.job.cluster, self.job.plan.precision)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +148,9 @@ class Published:
     """All rows of some tables: predicted, left out, seen twice (their ids).
 
     `constants`: "catalogue", those of every prediction; "others", fitted again without the source that is
-    judged; "none". `fitted_on`: sources that gave constants of the catalogue.
+    judged; "generations", without the generation of its devices; "none". `fitted_on`: sources that gave
+    constants of the catalogue. `groups`: how many sources or generations were left out, one after the
+    other; 1 means that no run was left to fit on.
     """
 
     rows: tuple[ComparedRun, ...]
@@ -131,13 +158,20 @@ class Published:
     twice: tuple[str, ...]
     constants: Constants = "catalogue"
     fitted_on: frozenset[str] | None = None
+    groups: int = 0
 
     @property
     def told(self) -> str:
         """What a reader must know of the constants before the first number."""
         if self.constants == "catalogue" and self.fitted_on is not None:
             return JUDGED["catalogue"] if self.fitted_on & {row.run.source for row in self.rows} else UNSEEN
-        return JUDGED[self.constants]
+        alone = self.groups == 1 and self.constants in ALONE
+        return ALONE[self.constants] if alone else JUDGED[self.constants]
+
+    @property
+    def unfitted(self) -> tuple[ComparedRun, ...]:
+        """Rows that are scored but that no constant was fitted on."""
+        return tuple(row for row in self.rows if row.run.judged_only)
 
 
 def compare_runs(
@@ -172,7 +206,20 @@ def compare_runs(
                 twice.append(run.id)
             else:
                 rows.append(row)
-    return Published(rows=tuple(rows), left_out=tuple(left_out), twice=tuple(twice))
+    return Published(rows=with_baseline(rows), left_out=tuple(left_out), twice=tuple(twice))
+
+
+def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
+    """The rows, each with the error of the baseline whose efficiencies the others give."""
+    logs = np.array([math.log(row.ideal_s / row.measured_step_time_s) for row in rows])
+    found = baseline_errors([_likeness(row) for row in rows], logs)
+    return tuple(replace(row, baseline_error=error) for row, error in zip(rows, found, strict=True))
+
+
+def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
+    """Groups of rows that share an efficiency, the nearest first."""
+    device = row.job.cluster.node.device.name
+    return (device, row.job.plan.precision, row.family), (device,), ()
 
 
 def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:

@@ -37,26 +37,29 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
     -------
     dict
         As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
-        (rows), `memory_rows`, `memory_median` and `memory_mape` where rows print memory, `trivial_mape`,
-        and `trivial_efficiency`, the one efficiency, fitted on these rows: the geometric mean.
+        (rows), `half_width_median` of the intervals, `memory_rows`, `memory_median` and `memory_mape` where
+        rows print memory, `trivial_efficiency`, the geometric mean of what these rows reach, `trivial_mape`
+        and `trivial_median` of the baseline (baseline.py).
         `configurations`, and `clustered_median`, `_mape` and `_p90` where each of them counts once.
         `noise_within_rows`, `noise_across_rows`: measurements of one configuration that one release, and
         that several releases have; `noise_within_mape`, `noise_across_mape`: what a perfect prediction of
         them would be off by, where there are any.
     """
     found = errors(row.relative_error for row in rows)
-    log_ratios = [math.log(row.ideal_s / row.measured_step_time_s) for row in rows]
-    efficiency = math.exp(statistics.mean(log_ratios))
-    trivial = [abs(math.exp(value) / efficiency - 1.0) for value in log_ratios]
+    efficiency = math.exp(statistics.mean(math.log(row.ideal_s / row.measured_step_time_s) for row in rows))
+    trivial = [abs(row.baseline_error) for row in rows if row.baseline_error is not None]
     memory = [abs(row.memory_error) for row in rows if row.memory_error is not None]
     found |= {
         "fully_specified": sum(row.run.fully_specified for row in rows),
         "coverage": nine_digits(statistics.mean(row.covered for row in rows)),
         "do_not_fit": sum(not row.fits for row in rows),
         "memory_rows": len(memory),
-        "trivial_mape": nine_digits(statistics.mean(trivial)),
+        "half_width_median": nine_digits(statistics.median(row.half_width_ratio for row in rows)),
         "trivial_efficiency": nine_digits(efficiency),
     }
+    if trivial:
+        found["trivial_mape"] = nine_digits(statistics.mean(trivial))
+        found["trivial_median"] = nine_digits(statistics.median(trivial))
     clustered = clustered_errors(rows)
     found["configurations"] = clustered["rows"]
     found |= {f"clustered_{key}": clustered[key] for key in ("median", "mape", "p90")}

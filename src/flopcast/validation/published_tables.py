@@ -23,14 +23,16 @@ from flopcast.validation.published_summary import (
 )
 from flopcast.validation.published_text import HEADINGS, cells, plan_words
 
-OF_FAMILY = ("rows", "median", "mean", "p90", "bias", "in 90 %", "once")  # headings of each family
+OF_FAMILY = ("rows", "median", "mean", "p90", "bias", "in 90 %", "width", "once")  # headings of each family
 LEGEND = {  # heading → what it holds
     "full": "rows that say all",
     "median, mean, p90": "of absolute errors of the step time, predicted over measured less one",
+    "width": "median half-width of the 90 % intervals",
     "once": "the mean where repeats of a configuration count once",
     "repeat, release": "the noise floor, what a perfect prediction would be off by, from repeats inside one"
     " release and from release to release",
-    "trivial": "mean error of FLOP × bubble over one efficiency, fitted on the same rows",
+    "trivial": "mean error of FLOP × bubble over the efficiency of the other rows with the same device,"
+    " precision and family",
     "memory": "median error of peaks, where they are printed",
 }
 
@@ -59,6 +61,7 @@ def tables(published: Published) -> Iterator[Table]:
             lines = tuple((kind, cells(of_rows(found))) for kind, found in kinds)
             yield Table(first=name, headings=HEADINGS, lines=lines)
         yield _worst(published)
+        yield _unfitted(published)
         yield _not_fitting(published)
         yield Table(
             title="FLOP as printed",
@@ -119,6 +122,15 @@ def _worst(published: Published) -> Table:
     )
     headings = ("model", "measured", "predicted", "error", "likely", "plan")
     return Table(title="Worst rows", first="run", headings=headings, lines=lines)
+
+
+def _unfitted(published: Published) -> Table:
+    """Runs that are scored like all others, though no constant is ever fitted on them."""
+    lines = tuple(
+        (row.run.id, [f"{row.relative_error:+.1%}", row.run.judged_only]) for row in published.unfitted
+    )
+    title = f"Scored, but never fitted on: {len(lines)} of {len(published.rows)}"
+    return Table(title=title, first="run", headings=("error", "because"), lines=lines)
 
 
 def _not_fitting(published: Published) -> Table:

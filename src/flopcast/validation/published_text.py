@@ -19,8 +19,8 @@ from flopcast.validation.published_summary import (
 )
 
 HEADINGS = (
-    "rows", "full", "median", "mean", "p90", "bias", "in 90 %", "once", "repeat", "release", "trivial",
-    "memory",
+    "rows", "full", "median", "mean", "p90", "bias", "in 90 %", "width", "once", "repeat", "release",
+    "trivial", "memory",
 )  # fmt: skip
 NAME_WIDTH = 31
 REASON_WIDTH = 150  # characters of the reasons of one kind of rows
@@ -37,7 +37,8 @@ def _lines(published: Published) -> Iterator[str]:
     if rows:
         yield published.told
         yield "steps, predicted over measured less one; full: rows that say all; trivial: FLOP × bubble"
-        yield "over one efficiency fitted on the same rows; memory: median error of peaks, where printed"
+        yield "over the efficiency of the other rows with the same device, precision and family; width:"
+        yield "median half-width of the 90 % intervals; memory: median error of peaks, where printed;"
         yield "once: mean where repeats of a configuration count once; repeat, release: the noise floor,"
         yield "what a perfect prediction is off by, inside one release and from release to release"
         yield f"{'':{NAME_WIDTH}}" + " ".join(f"{heading:>7}" for heading in HEADINGS)
@@ -53,6 +54,7 @@ def _lines(published: Published) -> Iterator[str]:
                 yield _line(f"  {value}", of_rows(members))
         yield from _audited(published)
         yield from _worst(published)
+        yield from _unfitted(published)
         yield from _not_fitting(published)
     yield from _left_out(published)
 
@@ -70,9 +72,10 @@ def cells(found: dict[str, float]) -> list[str]:
         *(f"{found[key]:.1%}" for key in ("median", "mape", "p90")),
         f"{found['bias']:+.1%}",
         f"{found['coverage']:.0%}",
+        f"±{found['half_width_median']:.0%}",
         f"{found['clustered_mape']:.1%}",
         *(_percent(found, key) for key in ("noise_within_mape", "noise_across_mape")),
-        f"{found['trivial_mape']:.1%}",
+        _percent(found, "trivial_mape"),
         _percent(found, "memory_median"),
     ]
 
@@ -98,6 +101,14 @@ def _worst(published: Published) -> Iterator[str]:
             f" {show_seconds(predicted):>9} predicted  {row.run.model}, {plan_words(row)}"
         )
         yield f"  {'':26} {row.likely.phrase()}"
+
+
+def _unfitted(published: Published) -> Iterator[str]:
+    """Rows that are scored though no constant is fitted on them, and why."""
+    rows = published.unfitted
+    yield f"scored, but never fitted on: {len(rows)} of {len(published.rows)}"
+    for row in rows:
+        yield f"  {row.run.id:26} {row.relative_error:+7.1%}  {row.run.judged_only}"
 
 
 def plan_words(row: ComparedRun) -> str:

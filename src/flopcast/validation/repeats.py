@@ -81,6 +81,13 @@ def configuration(row: ComparedRun) -> Hashable:
     return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
 
 
+def sweep_of(row: ComparedRun) -> Hashable:
+    """What runs have in common whose plans are compared: source, release, model, batch and machine."""
+    job, software = row.job, row.run.software
+    machine = job.cluster.name, job.cluster.node.device.name
+    return row.run.source, software.framework, software.version, job.model, job.batch, machine
+
+
 def _version(row: ComparedRun) -> Hashable:
     """The release as the row names it."""
     return row.run.software.version

@@ -69,6 +69,7 @@ class Suite(Noun):
 
     `cross_fit_host`: the host's cost on one system is fitted on the rows of the others.
     `leave_out_jitter`: the jitter of a row's cluster is the mean over the other rows of that cluster.
+    `published_as`: the source under which a table of published runs holds the same rows, if one does.
     `fitted` says what was fitted on these very rows, `peers` what other models reach on them, `remarks` why
     some of them are far off.
     """
@@ -76,6 +77,7 @@ class Suite(Noun):
     name: str
     source: str
     fitted: str
+    published_as: str = ""
     peers: str = ""
     remarks: tuple[str, ...] = ()
     cross_fit_host: bool = False

@@ -1,7 +1,9 @@
-"""Tables of published runs: read once, and predicted in each way of judging at most once.
+"""Tables of published runs, predicted under every way of judging, each way once.
 
-Answers: how far off are these runs with the catalogue's constants, without any, by those of other sources?
-Elsewhere: one row as a job (job.py), fits of constants (validation/fitting.py).
+Answers: what does each run of these tables take, by the constants of the catalogue, by those that other
+runs gave, or by none?
+Elsewhere: what a row says (table.py, job.py), the fit (validation/fitting.py), statistics
+(validation/published_summary.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from flopcast import prediction
-from flopcast.cost.factors import Level
+from flopcast.cost.carried import Level
 from flopcast.errors import Problem, SpecError
 from flopcast.io.constants import shipped
 from flopcast.io.curves import load_book
@@ -79,8 +81,8 @@ class PublishedTables:
         self.check_sources(leave_out)
         if leave_out:
             return fitting.leave_out(self.predicted, leave_out, self._unfitted)
-        if constants == "others":
-            return self._by_others
+        if constants in ("others", "generations"):
+            return self._by_generations if constants == "generations" else self._by_others
         found = self._unfitted.published if constants == "none" else self._by_catalogue
         fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
         return replace(found, constants=constants, fitted_on=fitted_on)
@@ -96,18 +98,22 @@ class PublishedTables:
         return fitting.leave_each_out(self.predicted, self._unfitted)
 
     @cached_property
+    def _by_generations(self) -> Published:
+        """The runs of each generation of devices, by constants that runs on the others gave."""
+        return fitting.leave_each_out(self.predicted, self._unfitted, by_generation=True)
+
+    @cached_property
     def _by_catalogue(self) -> Published:
         """Predictions with the constants of the catalogue."""
         return self.predicted()
 
     def predicted(
-        self, levels: Mapping[str, Level] | None = None, sources: frozenset[str] = frozenset()
+        self, levels: Mapping[str, Level] | None = None, ids: frozenset[str] = frozenset()
     ) -> Published:
-        """Every run, or those of some sources, with these levels; without levels, with the catalogue's."""
+        """Every run, or those of some ids, with these levels; without levels, with the catalogue's."""
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
-            self._watched([run for run in table.runs if not sources or run.source in sources])
-            for table in self._tables
+            self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
         return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
 

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from math import prod
 
-from flopcast.cost.factors import SHARED_DERATE
+from flopcast.cost.factors import EXPERT_LAUNCH, SHARED_DERATE
+from flopcast.cost.host import expert_launch_fraction
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.prices import Priced
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -28,6 +29,7 @@ STANDS_FOR = {
     "borrowed": "one kernel class runs on another's curve, or one collective on another's",
     "uncalibrated": "another device's curves, or a data sheet, stand in",
     "extrapolated": "its shape lies outside of what was measured",
+    "expert_launch": "prior: a launch from C++ costs a fifth of one from Python",
     "host": "prior: hosts differ by so much",
     "host_step": "prior: hosts differ by so much",
     "attention_generation": "ratios of the kernels' papers",
@@ -247,7 +249,8 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
         return sources[name]
     if kind == SHARED_DERATE:
         shared = f"; in common with other stacks: {sources[kind]}" if kind in sources else ""
-        return f"the stack: {job.stack.derate.fitted_on}{shared}"
+        own = source_of(job.stack.source, "derate") or "no measurement: 1"
+        return f"the stack: {own}{shared}"
     if kind == JITTER:
         return source_of(job.cluster.jitter.source, "ratio") or "no measurement: 1"
     return STANDS_FOR.get(kind, "the error of its curves")
@@ -263,6 +266,8 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
         names = report.priced.of(share.item).names() if share.item is not None else (LAUNCH,)
         if name in names or name in whole:
             scaled[share.item.component if share.item is not None else LAUNCH] += share.path_s
+        elif share.item is None and name == EXPERT_LAUNCH:
+            scaled[LAUNCH] += share.path_s * expert_launch_fraction(report.priced)
     return Explanation(
         name=name,
         amount=known.share * report.clean_step_time_s,

@@ -1,0 +1,96 @@
+"""Variance components: how much constants differ between the contexts that they are carried over.
+
+Answers: by how much does a constant of one device generation, precision, model family or scale differ from
+the same constant in another?
+Elsewhere: the constants (constants.py), what a context is and how a sigma grows (cost/carried.py).
+
+The model is that of constants.py with one more term: in a context x a constant has the logarithm u + v(x),
+where v is normal with a variance s² that all constants share, one s for each kind of context. Then gaps of
+runs are normal with the covariance
+
+    K = Σ over constants of prior² · share · shareᵀ + Σ over kinds of s² · G ∘ same context + noise²,
+
+where G holds the products of two runs' shares, summed over constants. The likelihood of the gaps under K is
+evaluated on a grid of s. What is used is the root mean square of s under the likelihood alone: where runs
+hardly tell, it is as wide as they leave open.
+
+References
+----------
+Searle, Casella, McCulloch, Variance Components, 1992, chapter 6 (maximum likelihood) and 9 (Bayes).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.carried import DISTANCES
+from flopcast.dtypes import Counts, Logs
+
+GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # of s: beyond it a constant would explain nothing
+START = 0.02
+ROUNDS = 1  # over the kinds of context, each given the others
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Gaps:
+    """Runs as the components see them.
+
+    Attributes
+    ----------
+    gaps : array (runs,)
+        log(measured / predicted) where all levels are 1.
+    shares : array (runs, constants)
+        d log(step) / d log(constant), what stacks share included.
+    prior_log_sigmas : array (constants,)
+    noise : array (runs,)
+        Variance of each gap beyond constants.
+    contexts : mapping of str to sequence of str
+        By kind of context, that of each run.
+    """
+
+    gaps: Logs
+    shares: Counts
+    prior_log_sigmas: Logs
+    noise: Counts
+    contexts: Mapping[str, Sequence[str]]
+
+
+def component_log_sigmas(runs: Gaps) -> dict[str, float]:
+    """The sigma of constants between contexts, by kind of context; kinds that all runs share have none."""
+    together = runs.shares @ runs.shares.T
+    fixed = (runs.shares * runs.prior_log_sigmas**2) @ runs.shares.T + np.diag(runs.noise)
+    kinds = [kind for kind in DISTANCES if len(set(runs.contexts[kind])) > 1]
+    spread = {}
+    for kind in kinds:
+        label = np.unique(np.array(runs.contexts[kind]), return_inverse=True)[1]
+        spread[kind] = together * (label[:, None] == label[None, :])
+    found = dict.fromkeys(kinds, START)
+    for _ in range(ROUNDS):
+        for kind in kinds:
+            others = fixed + sum(
+                (found[name] ** 2 * spread[name] for name in kinds if name != kind), np.zeros_like(fixed)
+            )
+            logs = [_log_likelihood(others + sigma**2 * spread[kind], runs.gaps) for sigma in GRID]
+            found[kind] = _root_mean_square(np.array(logs))
+    return found
+
+
+def _log_likelihood(covariance: Counts, gaps: Logs) -> float:
+    """Of gaps that are normal around 0, but for a constant."""
+    root = np.linalg.cholesky(covariance)
+    whitened = np.linalg.solve(root, gaps)
+    return -float(whitened @ whitened) / 2.0 - float(np.log(np.diag(root)).sum())
+
+
+def _root_mean_square(log_likelihoods: Logs) -> float:
+    """Of the sigmas of the grid, each as likely as the runs make it.
+
+    >>> round(_root_mean_square(np.array([0.0] + [-np.inf] * 6)), 3)
+    0.0
+    """
+    grid = np.array(GRID)
+    edges = np.concatenate([[0.0], (grid[1:] + grid[:-1]) / 2.0, grid[-1:]])
+    weights = np.exp(log_likelihoods - log_likelihoods.max()) * np.diff(edges)
+    return math.sqrt(float(weights @ grid**2 / weights.sum()))

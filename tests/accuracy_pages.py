@@ -1,0 +1,329 @@
+"""Every accuracy number of the README and the documentation, out of predictions.
+
+`python tests/accuracy_pages.py` predicts all measured runs again, writes the pages of docs/accuracy that a
+command prints, and fills in the numbers between `<!--=NAME-->` and `<!--/=-->` wherever a text has them.
+tests/validation/test_accuracy_pages.py compares all of it.
+"""
+
+import re
+import statistics
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from flopcast.api import (
+    PublishedTables,
+    holds_functional_tests,
+    validate_memory,
+    validate_runs,
+    validate_suite,
+)
+from flopcast.cli.constants import as_markdown as constants_as_markdown
+from flopcast.io.constants import shipped
+from flopcast.validation.decisions_summary import by_source as by_question
+from flopcast.validation.decisions_summary import of_sweeps
+from flopcast.validation.decisions_tables import decisions_as_markdown
+from flopcast.validation.memory import memory_as_markdown
+from flopcast.validation.published_page import runs_as_markdown
+from flopcast.validation.published_summary import of_rows
+from flopcast.validation.summary import as_markdown as suites_as_markdown
+from flopcast.validation.summary import by_source
+from flopcast.validation.sweeps import sweeps_of_runs, sweeps_of_suite
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+PUBLISHED = SHARED / "validation" / "published_runs.csv"
+FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
+DEVELOPMENT = ROOT / "tests" / "validation" / "held_out_runs.csv"
+SUITES = ("paper", "sc21", "korthikanti", "headlines")
+WAYS = {  # how runs are judged → the command's option and the words of the README
+    "none": ("never fitted: kernels and data sheets alone", "--no-constants", ""),
+    "others": (
+        "left out: constants of the other sources",
+        "--leave-one-source-out",
+        "[left out](docs/accuracy/left-out.md)",
+    ),
+    "generations": (
+        "left out: constants of the other device generations",
+        "--leave-one-generation-out",
+        "[generations](docs/accuracy/generations.md)",
+    ),
+    "catalogue": ("fitted: the constants that predictions use", "", "[runs](docs/accuracy/runs.md)"),
+}
+PAGES = {"catalogue": "runs.md", "others": "left-out.md", "generations": "generations.md"}
+FIRST_SCORES = {  # of 75 development runs, before anything was mended (docs/accuracy/journal.md)
+    "dense": ("55", "8.2 %", "–", "–", "67 % of both"),
+    "experts": ("20", "10.0 %", "–", "–", "67 % of both"),
+}
+BEST_OTHERS = {  # system and reference → the best other model on the same rows, as its authors print it
+    ("perlmutter-a100-sxm4-80gb", "best"): "4.98 % (the paper's)",
+    ("vista-gh200", "best"): "9.38 % (the paper's)",
+    ("perlmutter-a100-sxm4-80gb", "mean"): "5.7 % (the paper's)",
+    ("vista-gh200", "mean"): "19.3 % (the paper's)",
+    ("korthikanti", "best"): "3.65 % (Calculon, fitted to them)",
+}
+MARKED = re.compile(r"(<!--=([\w.-]+)-->)(.*?)(<!--/=-->)", re.DOTALL)
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+class Measured:
+    """Everything that is measured, each way of judging predicted once."""
+
+    def __init__(self, published=None, development=None):
+        """Tables may be shared with other tests, so that nothing is predicted twice."""
+        self.published = published or PublishedTables([PUBLISHED])
+        self.development = development or PublishedTables([DEVELOPMENT])
+
+    @cached_property
+    def suites(self):
+        """Every suite, without constants."""
+        return {name: validate_suite(name) for name in SUITES}
+
+    @cached_property
+    def suites_left_out(self):
+        """Suites that no constant was fitted on, by the constants of the catalogue."""
+        return {name: validate_suite(name, "others") for name in SUITES if name != "korthikanti"}
+
+    @cached_property
+    def sweeps(self):
+        """Sweeps of plans, by way of judging; suites are judged without constants."""
+        found = {
+            way: sweeps_of_runs(self.published.judged(way).rows) for way in ("catalogue", "others", "none")
+        }
+        of_suites = [each for name in ("headlines", "paper") for each in sweeps_of_suite(self.suites[name])]
+        return found | {"none": (*found["none"], *of_suites)}
+
+
+def pages(measured):
+    """Text by path, of every page that a command prints."""
+    folder = ROOT / "docs" / "accuracy"
+    found = {
+        folder / page: runs_as_markdown(measured.published.judged(way)) + "\n"
+        for way, page in PAGES.items()
+    }
+    memory = {"memory": (validate_memory("memory"), {})}
+    suites = [measured.suites[name] for name in SUITES]
+    return found | {
+        folder / "suites.md": suites_as_markdown(suites) + memory_as_markdown(memory),
+        folder / "constants.md": constants_as_markdown(shipped()),
+        folder / "decisions.md": decisions_as_markdown(measured.sweeps) + "\n",
+    }
+
+
+def values(measured):
+    """What stands between two marks, by name: tables, and single numbers of running text."""
+    found = {
+        "suites": suites_table(measured),
+        "published": published_table(measured),
+        "development": development_table(measured),
+        "decisions": decisions_table(measured),
+    }
+    return found | published_numbers(measured) | decision_numbers(measured) | memory_numbers(measured)
+
+
+def percent(ratio, digits=1):
+    """A ratio as the documentation writes it."""
+    return f"{ratio:.{digits}%}".replace("%", " %")
+
+
+def errors_of(rows):
+    """Median, mean and p90 in one cell."""
+    found = of_rows(rows)
+    return ", ".join(percent(found[key]) for key in ("median", "mape", "p90"))
+
+
+def of_family(rows, family):
+    """The rows of one family."""
+    return [row for row in rows if row.family == family]
+
+
+def suites_table(measured):
+    """A line for every system of every suite: nothing is pooled, nothing is left out."""
+    left = {
+        (entry["source"], entry["system"], entry["reference"]): entry
+        for compared in measured.suites_left_out.values()
+        for entry in by_source(compared.rows)
+    }
+    lines = [
+        "| suite | system | rows | never fitted | left out | the best other model |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for name, compared in measured.suites.items():
+        for entry in by_source(compared.rows):
+            key = (entry["source"], entry["system"], entry["reference"])
+            other = BEST_OTHERS.get(key[1:], BEST_OTHERS.get((name, entry["reference"]), "–"))
+            cells = [cell_of(entry), cell_of(left[key]) if key in left else "–"]
+            system = f"{entry['system']}, {entry['reference']}" if name == "paper" else entry["system"]
+            lines.append(f"| `{name}` | {system} | {entry['rows']} | {' | '.join(cells)} | {other} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def cell_of(entry):
+    """Mean error, and how many rows lie inside of their interval."""
+    return f"{percent(entry['mape'])}, {percent(entry['coverage'], 0)} inside"
+
+
+def published_table(measured):
+    """A line for each way of judging, and one of the baseline."""
+    rows = measured.published.judged("catalogue").rows
+    sizes = [len(of_family(rows, family)) for family in ("dense", "experts")]
+    lines = [
+        f"| | dense ({sizes[0]}) | inside, half-width | mixtures of experts ({sizes[1]}) | inside,"
+        " half-width | page |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for way, (told, option, page) in WAYS.items():
+        judged = measured.published.judged(way).rows
+        cells = []
+        for family in ("dense", "experts"):
+            members = of_family(judged, family)
+            found = of_rows(members)
+            inside = f"{percent(found['coverage'], 0)}, ± {percent(found['half_width_median'], 0)}"
+            cells += [errors_of(members), inside]
+        name = f"{told} (`{option}`)" if option else told
+        lines.append(f"| {name} | {' | '.join(cells)} | {page or '–'} |")
+    baseline = []
+    for family in ("dense", "experts"):
+        found = of_rows(of_family(rows, family))
+        baseline += [f"{percent(found['trivial_median'])}, {percent(found['trivial_mape'])}, –", "–"]
+    lines.append(
+        f"| baseline: FLOP × bubble over the efficiency of other runs alike | {' | '.join(baseline)} | – |"
+    )
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def development_table(measured):
+    """The first score, and the score of today, of the runs that were used to mend the tool."""
+    lines = [
+        "| development runs | rows | median | mean | p90 | inside 90 % | half-width |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for family, (number, *cells) in FIRST_SCORES.items():
+        lines.append(f"| {family}, first score | {number} | {' | '.join(cells)} | – |")
+    for way, told in (("catalogue", "today, left out"), ("none", "today, never fitted")):
+        rows = measured.development.judged(way).rows
+        for family in FIRST_SCORES:
+            found = of_rows(of_family(rows, family))
+            cells = [percent(found[key]) for key in ("median", "mape", "p90")]
+            inside = percent(found["coverage"], 0), f"± {percent(found['half_width_median'], 0)}"
+            lines.append(f"| {family}, {told} | {found['rows']} | {' | '.join([*cells, *inside])} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def decisions_table(measured):
+    """Sweeps of plans alone, by source: regret of all sweeps, and how often intervals of ratios hold."""
+    lines = [
+        "| source | sweeps | plans | regret, mean | worst | FLOP × bubble, mean | worst | ratios inside"
+        " 90 % |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for (free, source), sweeps in by_question(measured.sweeps["others"]).items():
+        if free == "plan":
+            found = of_sweeps(sweeps)
+            keys = ("mean_regret", "worst_regret", "trivial_mean_regret", "trivial_worst_regret")
+            cells = [percent(found[key]) for key in keys]
+            inside = f"{percent(found['covered'], 0)} of {found['pairs']}"
+            lines.append(
+                f"| {source} | {found['sweeps']} | {found['plans']} | {' | '.join(cells)} | {inside} |"
+            )
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def published_numbers(measured):
+    """Single numbers of published and development runs."""
+    rows = measured.published.judged("catalogue").rows
+    found = {
+        "rows": str(len(rows)),
+        "constants": str(len(shipped().constants)),
+        "development-rows": str(len(measured.development.judged("catalogue").rows)),
+        "baseline": percent(of_rows(rows)["trivial_mape"]),
+    }
+    for way in WAYS:
+        judged = measured.published.judged(way).rows
+        found[f"{way}.mean"] = percent(of_rows(judged)["mape"])
+        for family in ("dense", "experts"):
+            found[f"{way}.{family}"] = percent(of_rows(of_family(judged, family))["median"])
+            found[f"{way}.{family}.mean"] = percent(of_rows(of_family(judged, family))["mape"])
+    development = measured.development.judged("catalogue").rows
+    for family in ("dense", "experts"):
+        found[f"development.{family}"] = percent(of_rows(of_family(development, family))["median"])
+    found["development.inside"] = percent(of_rows(development)["coverage"], 0)
+    sources = {"trainium": "aws-neuron-trn1", "torchtune": "torchtune-readme", "pax": "jax-toolbox-pax"}
+    sources["dgxc"] = "dgxc-gb200"
+    left = measured.published.judged("others").rows
+    for name, source in sources.items():
+        found[f"others.{name}.mean"] = percent(
+            of_rows([row for row in left if row.run.source == source])["mape"]
+        )
+    for entry in by_source(measured.suites["paper"].rows):
+        system = "perlmutter" if entry["system"].startswith("perlmutter") else "vista"
+        found[f"paper.{system}.{entry['reference']}"] = percent(entry["mape"])
+    for name, compared in (
+        ("sc21", measured.suites["sc21"]),
+        ("sc21.left-out", measured.suites_left_out["sc21"]),
+    ):
+        sizes = [abs(row.relative_error) for row in compared.rows]
+        found[name] = f"{percent(statistics.mean(sizes))}, largest {percent(max(sizes))}"
+    for way, compared in (("", measured.suites), (".left-out", measured.suites_left_out)):
+        for system in ("selene-schedules", "selene-tradeoffs"):
+            sizes = [abs(row.relative_error) for row in compared["headlines"].rows if row.system == system]
+            found[f"{system}{way}"] = f"{percent(statistics.mean(sizes))}, largest {percent(max(sizes))}"
+    return found
+
+
+def decision_numbers(measured):
+    """Single numbers of decisions: plans alone, judged by constants of the other sources."""
+    sweeps = [sweep for sweep in measured.sweeps["others"] if sweep.free == "plan"]
+    trivial = [sweep.trivial_regret_ratio for sweep in sweeps]
+    pairs = [sweep.pairs for sweep in sweeps]
+    covered = sum(pair.covered for pair in pairs) / sum(pair.number for pair in pairs)
+    return {
+        "sweeps": str(len(sweeps)),
+        "sweeps.plans": str(sum(len(sweep.choices) for sweep in sweeps)),
+        "regret.mean": percent(statistics.mean(sweep.regret_ratio for sweep in sweeps)),
+        "regret.worst": percent(max(sweep.regret_ratio for sweep in sweeps)),
+        "regret.baseline": percent(statistics.mean(trivial)),
+        "regret.baseline.worst": percent(max(trivial)),
+        "ratios.inside": percent(covered, 0),
+    }
+
+
+def memory_numbers(measured):
+    """Single numbers of memory."""
+    found = {
+        "memory.peaks": percent(
+            statistics.mean(abs(row.relative_error) for row in validate_memory("memory"))
+        )
+    }
+    if FUNCTIONAL.is_file() and holds_functional_tests(FUNCTIONAL):
+        compared, _ = validate_runs(FUNCTIONAL)
+        sizes = sorted(abs(row.relative_error) for row in compared)
+        found |= {
+            "memory.steps": str(len(sizes)),
+            "memory.steps.median": percent(statistics.median(sizes), 2),
+            "memory.steps.p90": percent(sizes[int(0.9 * len(sizes))]),
+        }
+    printed = [row for row in measured.published.judged("none").rows if row.memory_error is not None]
+    other = [abs(row.memory_error) for row in printed if row.run.source != "simumax-b200"]
+    return found | {"memory.published": percent(max(other)) if other else "–"}
+
+
+def filled(text, found):
+    """A text with today's values between its marks."""
+    return MARKED.sub(lambda mark: f"{mark[1]}{found[mark[2]]}{mark[4]}", text)
+
+
+def write(measured):
+    """Write every page, and every text whose marks hold other values."""
+    for path, text in pages(measured).items():
+        path.write_text(text, encoding="utf-8")
+    found = values(measured)
+    for path in TEXTS:
+        text = path.read_text(encoding="utf-8")
+        if MARKED.search(text):
+            path.write_text(filled(text, found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Measured())
+    sys.stdout.write("written: compare with git diff\n")
