@@ -70,11 +70,10 @@ def command(
 
     --runs takes CSV tables of published runs, told apart by their headers: one row a run with model,
     hardware, mapping, software and step time, of which a job is made; measured steps of vTrain and of
-    SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step.
-    Suites are judged without constants of published runs, or, with --leave-one-source-out, with those of
-    the catalogue, of which no run of a suite has a say. Predictions of tables use the constants of the
-    catalogue, which published runs gave (flopcast calibrate constants). --leave-out,
-    --leave-one-source-out and --leave-one-generation-out fit them again without what is judged.
+    SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step. Tables
+    are judged by the constants of the catalogue, which published runs gave (flopcast calibrate constants);
+    --leave-... options fit these again without what is judged. Suites are judged without constants, or,
+    with --leave-one-source-out, by those of the catalogue, which no run of a suite gave.
 
     --decisions groups runs that are plans for one model on one machine, of --runs and of any --suite: how
     well are plans ordered, and what would it have cost to take the recommended one? It judges in all three
@@ -99,14 +98,11 @@ def command(
     if not published:
         judging.refuse(of_suites=bool(suites))
     told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
+    way = "others" if judging.each_out else "none"
+    compared = [validate_suite(name, way) for name in asked if name in SUITES]
     if not wants_markdown and not wants_json:
-        for name, compared_memory in tables.items():
-            click.echo(memory_as_text(name, *compared_memory) + "\n")
-    compared = []
-    for name in (name for name in asked if name in SUITES):
-        compared.append(validate_suite(name, "others" if judging.each_out else "none"))
-        if not wants_json and not wants_markdown:
-            click.echo(as_text(compared[-1]) + "\n")
+        texts = [memory_as_text(name, *found) for name, found in tables.items()]
+        click.echo("".join(f"{text}\n\n" for text in (*texts, *map(as_text, compared))), nl=False)
     if wants_markdown:
         click.echo((as_markdown(compared) if compared else "") + memory_as_markdown(tables), nl=False)
     if wants_json:
