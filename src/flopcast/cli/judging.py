@@ -39,6 +39,11 @@ class Judging:
             return "others" if self.each_out else "generations"
         return "none" if self.bare else "catalogue"
 
+    @property
+    def of_suites(self) -> "Constants":
+        """Which constants judge suites."""
+        return "others" if self.each_out else "none"
+
     def check(self) -> None:
         """Refuse two protocols at once.
 

@@ -98,8 +98,7 @@ def command(
     if not published:
         judging.refuse(of_suites=bool(suites))
     told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
-    way = "others" if judging.each_out else "none"
-    compared = [validate_suite(name, way) for name in asked if name in SUITES]
+    compared = [validate_suite(name, judging.of_suites) for name in asked if name in SUITES]
     if not wants_markdown and not wants_json:
         texts = [memory_as_text(name, *found) for name, found in tables.items()]
         click.echo("".join(f"{text}\n\n" for text in (*texts, *map(as_text, compared))), nl=False)

@@ -16,10 +16,10 @@ OWN_SHARE = 0.2  # of factors that differ: from here on a plan has the whole of 
 TIED_RATIO = 1.02
 
 
-def own_share(moved: float) -> float:
+def own_share(moved_share: float) -> float:
     """The part of its own sigma that a plan has where this share of its factors is not the other plan's.
 
     >>> own_share(0.05), own_share(0.5)
     (0.25, 1.0)
     """
-    return min(1.0, moved / OWN_SHARE)
+    return min(1.0, moved_share / OWN_SHARE)

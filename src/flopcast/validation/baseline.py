@@ -26,6 +26,7 @@ def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs
     Examples
     --------
     >>> alike, another = ("h100 in bf16", "h100"), ("h100 in fp8", "h100")
+    >>> import numpy as np
     >>> baseline_errors([alike, alike, another], np.log([0.4, 0.5, 0.3]))[:2]
     [-0.2, 0.25]
     """

@@ -29,5 +29,5 @@ def sustained_ratio(alone_s: Floats, ratio: float) -> Floats:
     [1.0, 1.2, 1.066]
     """
     logs = np.log(np.maximum(alone_s, SHORTEST_S))
-    found: Floats = ratio ** np.interp(logs, np.log(NODES_S), SHARES)
-    return found
+    busy_ratio: Floats = ratio ** np.interp(logs, np.log(NODES_S), SHARES)
+    return busy_ratio
