@@ -12,7 +12,6 @@ from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
-from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.sustained import sustained_ratio
 from flopcast.cost.price import kernel_seconds
 from flopcast.cost.prices import Priced
