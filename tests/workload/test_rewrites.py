@@ -282,6 +282,16 @@ def test_a_kind_is_changed_without_touching_anything_else():
     assert changed.work.kind == "fused_layernorm"
 
 
+def test_software_with_fused_norms_fuses_both_kinds():
+    """Transformer Engine, common/normalization: LayerNorm and RMSNorm share their kernels."""
+    norms = (a_norm(), a_norm(kind="rmsnorm"))
+
+    assert [kind_of(item) for item in REWRITES["fused_layernorm"](norms)] == [
+        "fused_layernorm",
+        "fused_rmsnorm",
+    ]
+
+
 def test_attention_becomes_one_kernel_and_its_dropout_happens_inside():
     before = logical_block(GPT, "tp=2 mbs=2 gbs=2")
 
