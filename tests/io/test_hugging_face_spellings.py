@@ -147,3 +147,27 @@ def test_a_config_with_twenty_thousand_labels_is_read():
     mapping, _ = model_from_config(read_yaml(raw, "config.json"))
 
     assert mapping["hidden"] == 1024
+
+
+def test_sizes_under_names_that_a_family_does_not_know_are_no_defaults():
+    """A config of llama with `hidden_dim` was read with the hidden size of Llama 7B."""
+    sizes = {"model_type": "llama", "num_hidden_layers": 4, "vocab_size": 32000}
+
+    for key, near in {
+        "hidden_dim": "hidden",
+        "n_experts_per_group": "expert",
+        "mlp_hidden": "hidden",
+    }.items():
+        (problem,) = faults(sizes | {key: 8192})
+
+        assert (problem.field, problem.fault) == (key, "is not known")
+        assert near in problem.because
+
+
+def test_names_of_sizes_in_configs_of_metas_models_are_read():
+    told = {"model_type": "llama", "dim": 2048, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8}
+
+    model = imported(told | {"vocab_size": 32000, "intermediate_size": 8192})
+
+    (block,) = model.blocks
+    assert (model.hidden, block.count, block.mixer.heads, block.mixer.kv_heads) == (2048, 4, 32, 8)

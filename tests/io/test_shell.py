@@ -387,3 +387,33 @@ def test_values_that_a_script_does_not_use_are_told():
             found = [problem.field for problem in error.problems]
 
         assert found == fields, (arguments, environment)
+
+
+def test_a_script_that_is_written_to_a_file_or_wrapped_is_read_where_it_runs():
+    inner = "#SBATCH --nodes=2\nsrun train.py --tp $TP"
+    texts = {
+        "sbatch": f"TP=8\ncat > job.sh <<EOF\n{inner}\nEOF\nsbatch job.sh\n",
+        "bash": f"TP=8\ncat <<EOF > ./job.sh\n{inner}\nEOF\nbash job.sh\n",
+        "itself": f"TP=8\ncat <<EOF > job.sh\n{inner}\nEOF\nchmod +x job.sh && ./job.sh\n",
+        "wrap": 'TP=8\nsbatch --nodes=2 --wrap="srun train.py --tp $TP"\n',
+        "wrap apart": 'TP=8\nsbatch --nodes=2 --wrap "srun train.py --tp $TP"\n',
+    }
+    for name, text in texts.items():
+        script = read_script(text, "run.sh")
+
+        assert ["srun", "train.py", "--tp", "8"] in [[w.text for w in c.words] for c in script.commands], (
+            name
+        )
+        assert script.directives["nodes"].text == "2", name
+
+
+def test_what_stands_before_a_shell_stands_before_the_commands_that_it_reads():
+    script = read_script("srun --nodes=2 bash -s <<'EOF'\ntrain.py --tp 8\nEOF\n", "run.sh")
+
+    assert words_of(script) == ["srun", "--nodes=2", "train.py", "--tp", "8"]
+
+
+def test_a_file_that_is_written_and_never_run_is_no_script():
+    script = read_script("cat > a.sh <<EOF\ntrain.py --tp 4\nEOF\nrun --tp 8\n", "run.sh")
+
+    assert words_of(script) == ["run", "--tp", "8"]

@@ -15,9 +15,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from flopcast.io.shell.commands import READ_BY, assignments, inner_script, shell_of
+from flopcast.io.shell.commands import (
+    READ_BY,
+    assignments,
+    before_shell,
+    inner_script,
+    shell_of,
+    wrapped_script,
+    written_script,
+)
 from flopcast.io.shell.given import with_values
-from flopcast.io.shell.slurm import slurm_options, slurm_variables
+from flopcast.io.shell.slurm import slurm_options, slurm_variables, submitted_options
 from flopcast.io.shell.text import check_text, fault
 from flopcast.io.shell.tokens import HERE_DOCUMENT, REDIRECTS, Token, document_parts, tokens_of
 from flopcast.io.shell.values import (
@@ -122,6 +130,8 @@ class _Reader:
         self._effects = 0
         self._depth = 0
         self._outer: tuple[Word, ...] = ()
+        self._files: dict[str, Token] = {}  # what here-documents were written to files
+        self._target = ""
         self._shell: tuple[Word, ...] = ()  # a command of the last line that runs what it reads
         self._noted: dict[str, list[int]] = {}
 
@@ -171,7 +181,7 @@ class _Reader:
         """One command or compound command that begins with `token`."""
         reserved = token.plain
         if token.text == "newline" and self._next_is_no_document():
-            self._shell = ()
+            self._shell, self._target = (), ""
         compound = {"if": self._if, "for": self._for, "while": self._while, "until": self._while}
         if token.text == HERE_DOCUMENT:
             self._at += 1
@@ -193,20 +203,20 @@ class _Reader:
         return after >= len(self._tokens) or self._tokens[after].text != HERE_DOCUMENT
 
     def _document(self, token: Token) -> None:
-        """Read a here-document that a shell or sbatch runs; others are left out.
-
-        Its `#SBATCH` lines and the options of sbatch count as those of a script; the options win.
-        """
-        shell, self._shell = self._shell, ()
-        if not shell or not self._live:
+        """Read a here-document that a shell or sbatch runs, or keep what it writes to a file."""
+        shell, self._shell, target, self._target = self._shell, (), self._target, ""
+        if not self._live or not (shell or target):
             return
-        value = self.variables.value(document_parts(token, self._name))
-        given = " ".join(word.text for word in shell[1:])
-        options = slurm_options(f"{text_of(value)}\n#SBATCH {given}\n" if given else text_of(value))
-        line = shell[0].line
-        self.directives |= {key: Word(word.text, line, word.unknown) for key, word in options.items()}
+        if shell:
+            self._submitted(self.variables.value(document_parts(token, self._name)), shell)
+        else:
+            self._files[target] = token
+
+    def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
+        """Read a text that a command runs as a script, behind the words that stand before the shell."""
+        self.directives |= submitted_options(text_of(value), shell)
         self.variables.scalars |= slurm_variables(self.directives)
-        self._again((value,), ())
+        self._again((value,), shell[: before_shell(shell)])
 
     def _until(self, word: str) -> tuple[Token, ...]:
         """Tokens before a reserved word, which is taken too."""
@@ -227,6 +237,9 @@ class _Reader:
                 break
             elif self._at + 1 < len(self._tokens) and self._tokens[self._at + 1].is_word:
                 self._at += 1
+                if token.text in (">", ">|"):
+                    target = text_of(self.variables.value(self._tokens[self._at].parts))
+                    self._target = target.removeprefix("./")
             self._at += 1
         return tuple(words)
 
@@ -337,8 +350,15 @@ class _Reader:
             if inner:
                 self._again(values[inner : inner + 1], outer[: shell_of(values)])
             else:
-                if program.rpartition("/")[2] in READ_BY:
-                    self._shell = tuple(word_of(value, line) for value in values)
+                words = tuple(word_of(value, line) for value in values)
+                if program.rpartition("/")[2] in READ_BY or shell_of(values) >= 0:
+                    self._shell = words
+                written = written_script(words, self._files, bool(self._shell))
+                if written:
+                    parts = document_parts(self._files.pop(written), self._name)
+                    self._submitted(self.variables.value(parts), words)
+                elif wrapped := wrapped_script(words):
+                    self._submitted(wrapped, words)
                 self.commands.append(Command(outer, environment, line))
                 self._effects += any(word.text.startswith("--") for word in outer)
 

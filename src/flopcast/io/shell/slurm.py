@@ -5,7 +5,7 @@ Elsewhere: what a launcher makes of them (megatron/launch.py). Options: sbatch(1
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flopcast.io.shell.values import Piece, Value, Word
 
@@ -74,3 +74,16 @@ def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:
         for variable, option in _SET_BY_SLURM.items()
         if option in options
     }
+
+
+def submitted_options(text: str, command: Sequence[Word]) -> dict[str, Word]:
+    """Options of a script that a command runs: its `#SBATCH` lines, and those of sbatch, which win.
+
+    >>> found = submitted_options("#SBATCH -N 4", [Word("sbatch", 3), Word("--nodes=2", 3)])
+    >>> found["nodes"].text, found["nodes"].line
+    ('2', 3)
+    """
+    by_sbatch = command[0].text.rpartition("/")[2] == "sbatch"
+    given = " ".join(word.text for word in command[1:] if "\n" not in word.text) if by_sbatch else ""
+    options = slurm_options(f"{text}\n#SBATCH {given}" if given else text)
+    return {key: Word(word.text, command[0].line, word.unknown) for key, word in options.items()}
