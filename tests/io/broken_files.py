@@ -61,4 +61,27 @@ lora_r: 32 -> lora_r: 0 -> lora_r
 [q_proj, k_proj, v_proj, o_proj] -> [q_proj, side_proj] -> lora_target_modules
 [q_proj, k_proj, v_proj, o_proj] -> [] -> lora_target_modules
 """,
+    "torchtune/llama3_8b_full.yaml": """
+torchtune.models.llama3.llama3_8b -> torchtune.models.llama9.llama9_8b -> model._component_
+max_seq_len: 8192 -> max_seq_len: 0 -> tokenizer.max_seq_len
+max_seq_len: 8192 -> max_seq_len: long -> tokenizer.max_seq_len
+packed: True -> packed: perhaps -> dataset.packed
+batch_size: 2 -> batch_size: 0 -> batch_size
+batch_size: 2 -> batch_size: two -> batch_size
+batch_size: 2 -> batch_sise: 2 -> batch_sise
+gradient_accumulation_steps: 1 -> gradient_accumulation_steps: -1 -> gradient_accumulation_steps
+gradient_accumulation_steps: 1 -> kd_ratio: 0.5 -> kd_ratio
+gradient_accumulation_steps: 1 -> tensor_parallel_dim: 3 -> tensor_parallel_dim
+gradient_accumulation_steps: 1 -> data_parallel_shard_dim: 3 -> data_parallel_shard_dim
+gradient_accumulation_steps: 1 -> expert_parallel_dim: 2 -> expert_parallel_dim
+gradient_accumulation_steps: 1 -> fsdp_cpu_offload: maybe -> fsdp_cpu_offload
+gradient_accumulation_steps: 1 -> max_new_tokens: 300 -> max_new_tokens
+compile: False -> compile: fast -> compile
+_checkpointing: True -> _checkpointing: 2 -> enable_activation_checkpointing
+enable_activation_offloading: False -> enable_activation_offloading: True -> enable_activation_offloading
+dtype: bf16 -> dtype: fp32 -> dtype
+dtype: bf16 -> dtype: int8 -> dtype
+device: cuda -> quantizer: {groupsize: 256} -> quantizer.groupsize
+device: cuda -> device: !!str cuda -> tag
+""",
 }

@@ -132,4 +132,32 @@ lora_dropout 0.1
 lora_target_modules all-linear
 load_in_4bit true
 """,
+    "torchtune": """
+@ llama3_8b_full.yaml gpus=8
+model._component_ torchtune.models.llama2.llama2_7b
+tokenizer.max_seq_len 4096
+dataset.packed false
+batch_size 4
+gradient_accumulation_steps 2
+optimizer._component_ torch.optim.SGD
+dtype fp16
+compile true
+compile.model true
+enable_activation_checkpointing false
+enable_activation_offloading true
+fsdp_cpu_offload true
+fsdp.cpu_offload true
+fsdp_reshard_after_forward false
+tensor_parallel_dim 2
+context_parallel_dim 2
+data_parallel_replicate_dim 2
+data_parallel_shard_dim 4
+@ llama31_70b_lora.yaml gpus=8
+model.lora_attn_modules [q_proj]
+model.apply_lora_to_mlp false
+model.apply_lora_to_output true
+model.lora_rank 8
+model.lora_dropout 0.1
+model.quantize_base true
+""",
 }

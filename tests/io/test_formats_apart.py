@@ -84,14 +84,6 @@ modules:
     model: llama2_7B.yaml
     overrides: {micro_batch_size: 2, global_batch_size: 16, tensor_model_parallel_size: 1}
 """,
-    "torchtune": """
-model: {_component_: torchtune.models.llama3_1.lora_llama3_1_8b, lora_rank: 8}
-tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 8192}
-optimizer: {_component_: torch.optim.AdamW, lr: 3e-4}
-batch_size: 2
-gradient_accumulation_steps: 8
-dtype: bf16
-""",
     "accelerate": """
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -104,7 +96,6 @@ num_processes: 8
 COMMANDS = {
     "OpenRLHF": "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256",
     "ms-swift": "swift sft --model Qwen/Qwen2.5-7B --train_type full --per_device_train_batch_size 1",
-    "torchtune": "tune run --nproc_per_node 8 full_finetune_distributed --config llama3/8B_full",
     "veRL": "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=256",
     "LitGPT": "litgpt finetune_lora meta-llama/Llama-2-7b-hf --train.micro_batch_size 2",
     "llm-foundry": "composer train/train.py mpt-7b.yaml train_loader.dataset.split=train",

@@ -21,6 +21,7 @@ from flopcast.io.foreign import (
     nanotron,
     nemo,
     torchtitan,
+    torchtune,
     trl,
 )
 from flopcast.io.foreign.keys import keys_of
@@ -86,6 +87,12 @@ KINDS: Mapping[str, Kind] = {
         read=llama_factory.read,
         signs="""model_name_or_path stage finetuning_type cutoff_len template per_device_train_batch_size
         dataset lora_target""",
+    ),
+    "torchtune": Kind(
+        told="a configuration of torchtune, YAML",
+        read=torchtune.read,
+        signs="""model._component_ tokenizer._component_ dataset._component_ optimizer._component_
+        loss._component_ checkpointer._component_ enable_activation_checkpointing""",
     ),
     "trl": Kind(
         told="a configuration of TRL, YAML, and accelerate's or DeepSpeed's as a second file",

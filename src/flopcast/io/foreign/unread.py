@@ -27,11 +27,6 @@ class Unread:
 
 
 UNREAD: Mapping[str, Unread] = {
-    "torchtune": Unread(
-        signs="""model._component_ tokenizer._component_ dataset._component_ optimizer._component_
-        loss._component_ checkpointer._component_""",
-        commands=("tune run",),
-    ),
     "LitGPT": Unread(
         signs="""train.lr_warmup_steps train.global_batch_size logger_name checkpoint_dir data.class_path
         lora_projection lora_mlp initial_checkpoint_dir""",
@@ -79,8 +74,8 @@ UNREAD: Mapping[str, Unread] = {
 def unread_program(data: object) -> str | None:
     """The program that is not read and whose file this is, None where none is known.
 
-    >>> unread_program({"model": {"_component_": "a"}, "tokenizer": {"_component_": "b"}})
-    'torchtune'
+    >>> unread_program({"work_group": "amd", "exp_name": "a", "modules": {}})
+    'Primus'
     >>> unread_program({"model": "llama-2-7b", "plan": "dp=8"}) is None
     True
     """

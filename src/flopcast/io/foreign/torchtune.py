@@ -1,0 +1,176 @@
+"""torchtune's YAML as a job: full tuning, LoRA and QLoRA of decoders.
+
+Answers: which model, plan and stack does a recipe's configuration ask for?
+Elsewhere: adapters as other trainers have them (tuning.py), keys that cost nothing (tables/torchtune.yaml).
+
+The file does not say which recipe runs it: on several devices they shard everything with FSDP2, on one
+nothing. With `dtype: bf16` weights, gradients and states of the optimizer are all in bf16, and there are no
+fp32 copies.
+
+References
+----------
+pytorch/torchtune: recipes/full_finetune_distributed.py, lora_finetune_distributed.py (`dtype`,
+`shard_model`), torchtune/models (names of builders, modules of adapters).
+"""
+
+import re
+
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.names import read_model
+from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.foreign.tuning import tell_lengths
+from flopcast.io.yaml_text import Document
+
+BUILDER = "model._component_"
+MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
+MLP = ("gate", "up", "down")
+OPTIMIZERS = {
+    "adamw": "adamw",
+    "adam": "adamw",
+    "pagedadamw": "adamw",
+    "pagedadamw8bit": "adamw_8bit",
+    "adamw8bit": "adamw_8bit",
+    "sgd": "sgd",
+}
+DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
+TENSOR, CONTEXT = "tensor_parallel_dim", "context_parallel_dim"
+CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activation_offloading"
+REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
+PURE = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "0 B"}
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a configuration.
+
+    Examples
+    --------
+    >>> job = read(Document("a.yaml", {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
+    ...     "tokenizer": {"max_seq_len": 4096}, "batch_size": 2, "dtype": "bf16"}, {}), Asked(devices=8))
+    >>> job.data["model"], job.data["plan"]["global_batch"], job.data["plan"]["zero"]
+    ({'base': 'llama-3.1-8b'}, 16, 3)
+    """
+    sheet = Sheet(document, keys_of("torchtune"), asked)
+    builder = sheet.text(BUILDER).rpartition(".")[2].lower()
+    read_model(sheet, BUILDER, model_name(builder))
+    _lengths(sheet)
+    replicas = _degrees(sheet)
+    micro, steps = sheet.count("batch_size"), sheet.count("gradient_accumulation_steps")
+    sheet.put(("plan", "micro_batch"), micro, "batch_size")
+    sheet.put(
+        ("plan", "global_batch"), micro * steps * replicas, "gradient_accumulation_steps", "batch_size"
+    )
+    dtype = sheet.choice("dtype", DTYPES, "bf16")
+    if not dtype:
+        sheet.refuse("dtype", "training in fp32", "write dtype: bf16")
+    sheet.put(("plan", "precision"), dtype or "bf16", "dtype")
+    _optimizer(sheet)
+    _recompute(sheet)
+    adapted = builder.startswith(("lora_", "qlora_"))
+    if adapted:
+        _adapters(sheet, builder)
+    sheet.put(("stack",), _stack(sheet, replicas))
+    return sheet.made()
+
+
+def model_name(builder: str) -> str:
+    """The name of a model that a function of torchtune builds, as the catalogue may know it.
+
+    >>> model_name("lora_llama3_1_70b"), model_name("qwen2_5_0_5b"), model_name("qlora_phi3_mini")
+    ('llama3.1_70b', 'qwen2.5_0.5b', 'phi3_mini')
+    """
+    plain = re.sub(r"^q?lora_|_(base|instruct)$", "", builder)
+    plain = re.sub(r"_(0|1)_(5b)$", r"_\1.\2", plain)
+    return re.sub(r"^([a-z_]+[0-9])_([0-9])_", r"\1.\2_", plain)
+
+
+def _lengths(sheet: Sheet) -> None:
+    """Length of a sequence; a packed dataset fills it, others are as long as their texts."""
+    key = "tokenizer.max_seq_len"
+    if sheet.has(key):
+        sheet.put(("batch", "sequence_length"), sheet.count(key), key)
+    else:
+        sheet.assume(
+            "tokenizer.max_seq_len is not given: sequences are as long as the model's own, or --seq"
+        )
+    packed = "dataset.packed"
+    tell_lengths(sheet, packed if sheet.has(packed) else key, sheet.flag(packed))
+
+
+def _degrees(sheet: Sheet) -> int:
+    """Degrees into the plan; the data-parallel one is returned. One device shards nothing."""
+    tensor, context = sheet.count(TENSOR), sheet.count(CONTEXT)
+    share = tensor * context
+    ranks = sheet.ranks(share=share, shared=TENSOR if tensor > 1 else CONTEXT)
+    replicas = max(ranks // share, 1)
+    sheet.put(("plan", "data_parallel"), replicas)
+    if tensor > 1:
+        sheet.put(("plan", "tensor_parallel"), tensor, TENSOR)
+    if context > 1:
+        sheet.put(("plan", "context_parallel"), context, CONTEXT)
+    sheet.put(("plan", "zero"), 3 if replicas > 1 else 0)
+    sets, group = sheet.count(REPLICATE), sheet.count(SHARD, -1, least=-1)
+    group = replicas // sets if group < 1 else group
+    if sets * group != replicas:
+        because = "every data-parallel rank belongs to one set of shards"
+        allowed = f"sets · shards = {replicas} data-parallel ranks"
+        sheet.fault(REPLICATE if sets > 1 else SHARD, allowed, because, "write data_parallel_shard_dim: -1")
+    elif sets > 1:
+        sheet.put(("plan", "data_shard"), group, REPLICATE, SHARD)
+    offload = sheet.first("fsdp_cpu_offload", "fsdp.cpu_offload")
+    if sheet.flag(offload):
+        sheet.put(("plan", "offload"), True, offload)
+    return replicas
+
+
+def _optimizer(sheet: Sheet) -> None:
+    """The update; AdamW's is counted for one that is not modelled, and this is said."""
+    key = "optimizer._component_"
+    name = sheet.text(key).rpartition(".")[2].lower() or "adamw"
+    if name not in OPTIMIZERS:
+        sheet.assume(f"the update of AdamW is counted, not of {name}", key)
+    if name.startswith("paged"):
+        sheet.assume("states are counted on the device, where paged ones fit", key)
+    if OPTIMIZERS.get(name, "adamw") != "adamw":
+        sheet.put(("plan", "optimizer"), OPTIMIZERS[name], key)
+
+
+def _recompute(sheet: Sheet) -> None:
+    """Whole blocks run again where checkpointing is on."""
+    if sheet.flag(OFFLOADING):
+        sheet.refuse(OFFLOADING, "offload of activations", f"write {OFFLOADING}: false")
+    if sheet.flag(CHECKPOINTING):
+        sheet.put(("plan", "recompute"), "full", CHECKPOINTING)
+
+
+def _adapters(sheet: Sheet, builder: str) -> None:
+    """Adapters beside the linears that are named, over weights of 16 or of 4 bits."""
+    key = "model.lora_attn_modules"
+    targets = []
+    for name in sheet.texts(key):
+        if name in MODULES:
+            targets.append(MODULES[name])
+        else:
+            sheet.fault(key, ", ".join(MODULES), f"no adapter beside {name} is built", "name others")
+    targets += MLP if sheet.flag("model.apply_lora_to_mlp") else ()
+    if sheet.flag("model.apply_lora_to_output"):
+        sheet.refuse("model.apply_lora_to_output", "an adapter beside the head", "write false")
+    if not targets and not sheet.faulty(key):
+        because = "an adapter stands beside linears that are named"
+        sheet.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear")
+    sheet.put(("model", "adapters", "rank"), sheet.count("model.lora_rank", 8), "model.lora_rank")
+    sheet.put(("model", "adapters", "targets"), targets, key)
+    dropout = sheet.fraction("model.lora_dropout", 0.0)
+    if dropout:
+        sheet.put(("model", "adapters", "dropout"), dropout, "model.lora_dropout")
+    if builder.startswith("qlora_") or sheet.flag("model.quantize_base"):
+        sheet.put(("model", "adapters", "base_dtype"), "nf4", "model.quantize_base", BUILDER)
+
+
+def _stack(sheet: Sheet, replicas: int) -> dict[str, object]:
+    """FSDP2, eager or compiled, in bf16 throughout."""
+    compiled = sheet.flag("compile.model") if sheet.has("compile.model") else sheet.flag("compile")
+    base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
+    sharding: dict[str, object] = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
+    if replicas > 1 and not sheet.flag("fsdp_reshard_after_forward", True):
+        sharding["gathers"] = "every_micro_batch"
+    return {"base": base, "gradients": {"dtype": "bf16"}, "sharding": sharding, "optimizer": PURE}
