@@ -107,7 +107,7 @@ def _degrees(sheet: Sheet) -> int:
         sheet.put(("plan", "tensor_parallel"), tensor, TENSOR)
     if context > 1:
         sheet.put(("plan", "context_parallel"), context, CONTEXT)
-    sheet.put(("plan", "zero"), 3 if replicas > 1 else 0)
+    sheet.put(("plan", "zero"), 3 if replicas > 1 else 0, BUILDER)
     sets, group = sheet.count(REPLICATE), sheet.count(SHARD, -1, least=-1)
     group = replicas // sets if group < 1 else group
     if sets * group != replicas:
