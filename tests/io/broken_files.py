@@ -84,4 +84,30 @@ dtype: bf16 -> dtype: int8 -> dtype
 device: cuda -> quantizer: {groupsize: 256} -> quantizer.groupsize
 device: cuda -> device: !!str cuda -> tag
 """,
+    "llm-foundry/mpt_7b.yaml": """
+max_seq_len: 2048 -> max_seq_len: 0 -> max_seq_len
+max_seq_len: 2048 -> max_seq_len: ${length} -> max_seq_len
+max_seq_len: 2048 -> max_seq_lenn: 2048 -> max_seq_lenn
+name: mpt_causal_lm -> name: gpt_causal_lm -> model.name
+d_model: 4096 -> d_model: wide -> model.d_model
+n_heads: 32 -> n_heads: 0 -> model.n_heads
+n_layers: 32 -> n_layers: 3.5 -> model.n_layers
+expansion_ratio: 4 -> ffn_config: {ffn_type: mptglu} -> model.ffn_config.ffn_type
+vocab_size: 50368 -> vocab_size: -1 -> model.vocab_size
+attn_impl: triton -> attn_impl: ring -> model.attn_config.attn_impl
+attn_impl: triton -> kv_n_heads: 8 -> model.attn_config.kv_n_heads
+alibi: true -> alibi: maybe -> model.attn_config.alibi
+alibi: true -> num_hidden_groups: 4 -> model.attn_config.num_hidden_groups
+global_train_batch_size: 1024 -> global_train_batch_size: many -> global_train_batch_size
+global_train_batch_size: 1024 -> global_train_batch_size: 1000 -> plan.global_batch
+microbatch_size: 8 -> microbatch_size: auto -> device_train_microbatch_size
+microbatch_size: 8 -> microbatch_size: 0 -> device_train_microbatch_size
+precision: amp_bf16 -> precision: fp32 -> precision
+precision: amp_bf16 -> precision: amp_bf61 -> precision
+sharding_strategy: FULL_SHARD -> sharding_strategy: HALF_SHARD -> fsdp_config.sharding_strategy
+mixed_precision: PURE -> mixed_precision: FULL -> fsdp_config.mixed_precision
+activation_checkpointing: true -> activation_checkpointing: some -> fsdp_config.activation_checkpointing
+activation_cpu_offload: false -> activation_cpu_offload: true -> fsdp_config.activation_cpu_offload
+limit_all_gathers: true -> data_parallel_shard_degree: 3 -> fsdp_config.data_parallel_shard_degree
+""",
 }

@@ -160,4 +160,38 @@ model.lora_rank 8
 model.lora_dropout 0.1
 model.quantize_base true
 """,
+    "llm-foundry": """
+@ mpt_7b.yaml gpus=8
+max_seq_len 1024
+model.name hf_causal_lm
+model.d_model 2048
+model.n_heads 64
+model.n_layers 16
+model.expansion_ratio 2
+model.vocab_size 32000
+model.no_bias false
+model.tie_word_embeddings false
+model.resid_pdrop 0.1
+model.emb_pdrop 0.1
+model.attn_config.attn_impl torch
+model.attn_config.alibi false
+model.attn_config.attn_pdrop 0.1
+global_train_batch_size 512
+device_train_microbatch_size 4
+precision amp_fp16
+optimizer.name decoupled_sgdw
+fsdp_config.sharding_strategy SHARD_GRAD_OP
+fsdp_config.mixed_precision DEFAULT
+fsdp_config.activation_checkpointing false
+fsdp_config.cpu_offload true
+fsdp_config.data_parallel_shard_degree 4
+fsdp_config.data_parallel_replicate_degree 2
+compile_config {}
+@ mpt_125m.yaml gpus=8
+model.max_seq_len 4096
+model.learned_pos_emb false
+@ llama2_13b_hybrid.yaml gpus=0
+n_gpus 32
+model.pretrained_model_name_or_path meta-llama/Llama-2-7b-hf
+""",
 }

@@ -34,6 +34,7 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("axolotl", "sample_packing", "false"): LENGTHS,
     ("axolotl", "bfloat16", "true"): NO_FP32,
     ("axolotl", "bf16", "false"): NO_FP32,
+    ("llm-foundry", "compile_config", "{}"): "kernels are counted as eager",
     ("torchtune", "dataset.packed", "false"): LENGTHS,
     ("trl", "packing", "true"): LENGTHS,
     ("trl", "bf16", "full"): "states and main weights are counted in fp32 beside bf16",

@@ -65,6 +65,10 @@ PLANS = {
     "torchtune/llama3_8b_full.yaml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
     "torchtune/llama31_70b_lora.yaml": "dp=8 mbs=2 gbs=64 zero=3 recompute=full",
     "torchtune/llama2_13b_hsdp.yaml": "dp=8 dp_shard=4 tp=2 mbs=1 gbs=16 zero=3 recompute=full",
+    "llm-foundry/mpt_7b.yaml": "dp=8 mbs=8 gbs=1024 zero=3 recompute=full",
+    "llm-foundry/mpt_125m.yaml": "dp=8 mbs=16 gbs=256",
+    "llm-foundry/dolly_sft.yaml": "dp=8 mbs=2 gbs=48 zero=3 recompute=full",
+    "llm-foundry/llama2_13b_hybrid.yaml": "dp=16 dp_shard=8 mbs=2 gbs=64 zero=3",
     "trl/llama2_13b_fsdp.yaml": "dp=8 mbs=1 gbs=32 zero=3 recompute=full",
     "trl/llama3_8b_qlora.yaml": "dp=8 mbs=4 gbs=64 recompute=full",
     "trl/qwen25_7b_lora.yaml": "dp=8 mbs=2 gbs=128",
@@ -77,6 +81,7 @@ PLANS = {
 }
 OWN = {
     "torchtune/llama2_13b_hsdp.yaml": {"cluster": "dgx-h100:2"},
+    "llm-foundry/llama2_13b_hybrid.yaml": {"cluster": "dgx-h100:2"},
     "gpt-neox/gpt_13b.yml": {"cluster": "dgx-h100:2"},
     "gpt-neox/llama2_70b.yml": {"cluster": "dgx-h100:8"},
     "gpt-neox/neox_20b.yml": {"cluster": "dgx-h100:12"},
@@ -131,6 +136,13 @@ REFUSED = {
         (8, "kd_ratio"),
         (10, "dtype"),
         (11, "enable_activation_offloading"),
+    ],
+    "llm-foundry/dbrx_like.yaml": [
+        (8, "model.ffn_config.ffn_type"),
+        (9, "model.attn_config.kv_n_heads"),
+        (9, "model.attn_config.rope"),
+        (16, "device_train_microbatch_size"),
+        (17, "precision"),
     ],
     "trl/zephyr_dpo.yaml": [(1, "model_name_or_path"), (6, "beta"), (10, "max_prompt_length")],
     "llama-factory/llama3_dpo_offload.yaml": [(2, "stage"), (6, "pref_beta"), (7, "pref_loss")],

@@ -30,16 +30,6 @@ train:
   max_seq_length: 512
 logger_name: csv
 """,
-    "llm-foundry": """
-variables: {max_seq_len: 2048, global_seed: 17}
-max_seq_len: 2048
-model: {name: mpt_causal_lm, d_model: 4096, n_heads: 32, n_layers: 32, attn_config: {attn_impl: flash}}
-train_loader: {name: text, dataset: {split: train, max_seq_len: 2048}}
-global_train_batch_size: 1024
-device_train_microbatch_size: 8
-precision: amp_bf16
-fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
-""",
     "OLMo": """
 run_name: OLMo2-7B
 model: {d_model: 4096, n_heads: 32, n_layers: 32, mlp_hidden_size: 22016, block_type: sequential}
@@ -98,7 +88,6 @@ COMMANDS = {
     "ms-swift": "swift sft --model Qwen/Qwen2.5-7B --train_type full --per_device_train_batch_size 1",
     "veRL": "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=256",
     "LitGPT": "litgpt finetune_lora meta-llama/Llama-2-7b-hf --train.micro_batch_size 2",
-    "llm-foundry": "composer train/train.py mpt-7b.yaml train_loader.dataset.split=train",
 }
 UNRELATED = {
     "compose.yaml": "services: {web: {image: nginx, ports: ['80:80']}}\nvolumes: {data: {}}\n",

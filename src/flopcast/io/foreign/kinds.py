@@ -16,6 +16,7 @@ from flopcast.io.foreign import (
     deepspeed,
     gpt_neox,
     llama_factory,
+    llm_foundry,
     maxtext,
     megatron_bridge,
     nanotron,
@@ -93,6 +94,13 @@ KINDS: Mapping[str, Kind] = {
         read=torchtune.read,
         signs="""model._component_ tokenizer._component_ dataset._component_ optimizer._component_
         loss._component_ checkpointer._component_ enable_activation_checkpointing""",
+    ),
+    "llm-foundry": Kind(
+        told="a configuration of LLM Foundry, YAML",
+        read=llm_foundry.read,
+        signs="""train_loader.name train_loader.dataset.max_seq_len variables.max_seq_len global_seed
+        device_train_microbatch_size global_train_batch_size model.attn_config.attn_impl
+        fsdp_config.mixed_precision max_duration model.pretrained_model_name_or_path""",
     ),
     "trl": Kind(
         told="a configuration of TRL, YAML, and accelerate's or DeepSpeed's as a second file",

@@ -32,15 +32,9 @@ UNREAD: Mapping[str, Unread] = {
         lora_projection lora_mlp initial_checkpoint_dir""",
         commands=("litgpt",),
     ),
-    "llm-foundry": Unread(
-        signs="""train_loader.name train_loader.dataset.max_seq_len variables.max_seq_len global_seed
-        device_train_microbatch_size model.attn_config.attn_impl fsdp_config.mixed_precision max_duration
-        model.pretrained_model_name_or_path""",
-        commands=("composer",),
-    ),
     "OLMo": Unread(
-        signs="""model.d_model model.mlp_ratio model.mlp_hidden_size model.block_type fsdp.wrapping_strategy
-        device_train_microbatch_size max_duration distributed_strategy"""
+        signs="""model.mlp_ratio model.mlp_hidden_size model.block_type model.layer_norm_type
+        model.embedding_size fsdp.wrapping_strategy distributed_strategy"""
     ),
     "veRL": Unread(
         signs="""actor_rollout_ref.model.path actor_rollout_ref.actor.strategy algorithm.adv_estimator

@@ -1,0 +1,186 @@
+"""LLM Foundry's YAML as a job: MPT and models of transformers under Composer and FSDP.
+
+Answers: which model, plan and stack does a file of LLM Foundry ask for?
+Elsewhere: sizes of MPT as transformers names them (hugging_face/config.py), keys that cost nothing
+(tables/llm-foundry.yaml).
+
+References
+----------
+mosaicml/llm-foundry: scripts/train/yamls, llmfoundry/models/mpt/configuration_mpt.py (defaults: biases,
+tied embeddings, learned positions). mosaicml/composer: composer/utils/parallelism.py (`FSDPConfig`),
+composer/distributed/mosaic_parallelism.py (`get_mixed_precision`: PURE reduces in 16 bits, DEFAULT in
+fp32).
+"""
+
+from pathlib import PurePath
+
+from flopcast.errors import SpecError
+from flopcast.io.foreign.keys import keys_of
+from flopcast.io.foreign.names import read_model
+from flopcast.io.foreign.sheet import AUTO, Asked, Sheet
+from flopcast.io.hugging_face.config import model_from_config
+from flopcast.io.yaml_text import Document
+
+TOTAL, MICRO = "global_train_batch_size", "device_train_microbatch_size"
+NAMED = "model.pretrained_model_name_or_path"
+MODELS = {"mpt_causal_lm": "mpt", "hf_causal_lm": "named", "fused_hf_causal_lm": "named"}
+SIZES = ("d_model", "n_heads", "n_layers", "vocab_size")
+MPT = {
+    "expansion_ratio": 4,
+    "no_bias": False,
+    "learned_pos_emb": True,
+    "resid_pdrop": 0.0,
+    "emb_pdrop": 0.0,
+}
+PRECISIONS = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp16": "fp16", "amp_fp8": "fp8"}
+KERNELS = {"flash": "flash", "triton": "flash", "torch": "materialised"}
+SHARDINGS = {
+    "full_shard": 3,
+    "shard_grad_op": 3,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "_hybrid_shard_zero2": 3,
+}
+KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
+REDUCTIONS = {"pure": "narrow", "default": "fp32", "full": "refused"}
+OPTIMIZERS = {"decoupled_adamw": "adamw", "adamw": "adamw", "decoupled_sgdw": "sgd_momentum"}
+STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
+SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
+
+
+def read(document: Document, asked: Asked) -> Document:
+    """The job of a file of LLM Foundry.
+
+    Examples
+    --------
+    >>> job = read(Document("a.yaml", {"max_seq_len": 2048, "global_train_batch_size": 256,
+    ...     "device_train_microbatch_size": 4, "precision": "amp_bf16", "model": {"name": "hf_causal_lm",
+    ...     "pretrained_model_name_or_path": "meta-llama/Llama-2-7b-hf"},
+    ...     "fsdp_config": {"activation_checkpointing": True}}, {}), Asked(devices=8))
+    >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["stack"]["base"]
+    (3, 'full', 'composer-llm-foundry')
+    """
+    sheet = Sheet(document, keys_of("llm-foundry"), asked)
+    sheet.put(("batch", "sequence_length"), sheet.required("max_seq_len"), "max_seq_len")
+    kind = sheet.choice("model.name", MODELS, "named")
+    if kind == "named":
+        read_model(sheet, NAMED)
+    elif not asked.model:
+        _mpt(sheet)
+    stated = sheet.count("n_gpus") if sheet.has("n_gpus") else None
+    replicas = sheet.ranks(stated)
+    sheet.put(("plan", "data_parallel"), replicas)
+    _batch(sheet)
+    precision = _precision(sheet)
+    _optimizer(sheet)
+    sheet.put(("stack",), _stack(sheet, replicas, precision, kind))
+    return sheet.made()
+
+
+def _mpt(sheet: Sheet) -> None:
+    """An MPT, whose config is one of transformers but for its defaults: biases and no slopes."""
+    for name in SIZES:
+        sheet.required(f"model.{name}")
+    if any(sheet.faulty(f"model.{name}") for name in SIZES):
+        return
+    config: dict[str, object] = {name: sheet.count(f"model.{name}") for name in SIZES}
+    for name, usual in MPT.items():
+        config[name] = sheet.raw(f"model.{name}") if sheet.has(f"model.{name}") else usual
+    length = sheet.first("model.max_seq_len", "max_seq_len")
+    attention = {"alibi": sheet.flag("model.attn_config.alibi")}
+    dropout = sheet.fraction("model.attn_config.attn_pdrop", 0.0)
+    config |= {"model_type": "mpt", "max_seq_len": sheet.count(length)}
+    config["attn_config"] = attention | {"attn_pdrop": dropout}
+    where = {path[1:]: line for path, line in sheet.document.lines.items() if path[:1] == ("model",)}
+    try:
+        mapping, _ = model_from_config(Document(sheet.document.name, config, where))
+    except SpecError as error:
+        sheet.problems += error.problems
+        return
+    mapping["name"] = PurePath(sheet.document.name).stem
+    mapping["tied_embeddings"] = sheet.flag("model.tie_word_embeddings", True)
+    sheet.put(("model",), mapping | {"vocabulary_multiple": 1}, "model.name")
+
+
+def _batch(sheet: Sheet) -> None:
+    """Global batch and micro-batch; "auto" is what fits, which only a run knows."""
+    total = sheet.required(TOTAL)
+    if sheet.raw(MICRO) in (None, AUTO):
+        because = "Composer tries what fits, and no run is made here"
+        told = "" if sheet.has(MICRO) else "is missing"
+        sheet.fault(MICRO, "a whole number", because, "write the number that the run has found", told)
+        return
+    sheet.put(("plan", "micro_batch"), sheet.count(MICRO), MICRO)
+    sheet.put(("plan", "global_batch"), total, TOTAL)
+
+
+def _precision(sheet: Sheet) -> str:
+    """The type of products; training in fp32 is not modelled."""
+    if sheet.text("precision") == "fp32":
+        sheet.refuse("precision", "training in fp32", "write amp_bf16")
+        return "bf16"
+    precision = sheet.choice("precision", PRECISIONS, "bf16")
+    sheet.put(("plan", "precision"), precision, "precision")
+    return precision
+
+
+def _optimizer(sheet: Sheet) -> None:
+    """The update; AdamW's is counted for one that is not modelled, and this is said."""
+    key = "optimizer.name"
+    name = sheet.text(key)
+    if name and name not in OPTIMIZERS:
+        sheet.assume(f"the update of AdamW is counted, not of {name}", key)
+    if OPTIMIZERS.get(name, "adamw") != "adamw":
+        sheet.put(("plan", "optimizer"), OPTIMIZERS[name], key)
+
+
+def _stack(sheet: Sheet, replicas: int, precision: str, kind: str) -> dict[str, object]:
+    """Composer's stack with what the file changes of it; the plan's sharding on the way.
+
+    Without fsdp_config replicas are DDP's.
+    """
+    changes: dict[str, object] = {"base": "composer-llm-foundry"}
+    strategy = sheet.choice(STRATEGY, {name: name for name in SHARDINGS}, "full_shard")
+    zero = SHARDINGS[strategy] if sheet.below("fsdp_config") and replicas > 1 else 0
+    sheet.put(("plan", "zero"), zero, STRATEGY)
+    if zero:
+        _groups(sheet, replicas, strategy)
+    if sheet.flag("fsdp_config.cpu_offload"):
+        sheet.put(("plan", "offload"), True, "fsdp_config.cpu_offload")
+    if sheet.flag("fsdp_config.activation_checkpointing"):
+        sheet.put(("plan", "recompute"), "full", "fsdp_config.activation_checkpointing")
+    reduced = sheet.choice(MIXED, REDUCTIONS, "fp32")
+    if reduced == "refused":
+        sheet.refuse(MIXED, "parameters that are gathered in fp32", "write PURE or DEFAULT")
+    narrow = "fp16" if precision == "fp16" else "bf16"
+    wide = reduced == "fp32" or not sheet.below("fsdp_config")
+    changes["gradients"] = {"dtype": "fp32" if wide else narrow}
+    if strategy in KEEPING:
+        changes["sharding"] = {"gathers": "every_micro_batch"}
+    if kind == "mpt":
+        kernel = sheet.choice("model.attn_config.attn_impl", KERNELS, "flash")
+        if kernel == "materialised":
+            changes |= {"attention_kernel": kernel, "attention_generation": "newest"}
+        elif sheet.text("model.attn_config.attn_impl") != "triton":
+            changes["attention_generation"] = "flash-2"
+    if sheet.has("compile_config"):
+        sheet.assume("kernels are counted as eager, not as compiled", "compile_config")
+    return changes
+
+
+def _groups(sheet: Sheet, replicas: int, strategy: str) -> None:
+    """Ranks that share one set of shards, where these are fewer than all."""
+    sets, group = sheet.count(REPLICATE), sheet.count(SHARD, -1, least=-1)
+    if strategy.endswith(("hybrid_shard", "zero2")) and not sheet.has(REPLICATE, SHARD):
+        group = 8
+        sheet.assume(f"{strategy}: groups of {group} devices, a node's", STRATEGY)
+        sets = max(replicas // group, 1)
+        group = min(group, replicas)
+    group = replicas // sets if group < 1 else group
+    sets = replicas // group if not sheet.has(REPLICATE) and group else sets
+    if sets * group != replicas:
+        because = "every data-parallel rank belongs to one set of shards"
+        allowed = f"sets · shards = {replicas} data-parallel ranks"
+        sheet.fault(SHARD if sheet.has(SHARD) else REPLICATE, allowed, because, "write -1")
+    elif sets > 1:
+        sheet.put(("plan", "data_shard"), group, SHARD, REPLICATE, STRATEGY)
