@@ -125,6 +125,59 @@ def test_parts_that_are_open_stay_open(browser, server):
     assert page.locator("#part-time[open]").count() == 0
 
 
+def test_back_undoes_one_change_at_a_time(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    before_s = step_s(page)
+    changed(page, lambda: page.select_option("[name=recompute]", "full"))
+    changed(page, lambda: page.fill("[name=gbs]", "128"))
+    changed(page, lambda: page.select_option("[name=zero]", "0"))
+
+    seen = []
+    for _ in range(3):
+        with page.expect_navigation():
+            page.evaluate("history.back()")
+        page.wait_for_selector("#answer dl.tiles")
+        seen.append([page.input_value(f"[name={name}]") for name in ("recompute", "gbs", "zero")])
+
+    assert seen == [["full", "128", "1"], ["full", "64", "1"], ["none", "64", "1"]]
+    assert step_s(page) == before_s
+    assert page.complaints == []
+
+
+def test_letters_of_one_field_are_one_step_back(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    steps = page.evaluate("history.length")
+
+    for letters in ("1", "12", "128"):
+        changed(page, lambda letters=letters: page.fill("[name=gbs]", letters))
+
+    assert page.evaluate("history.length") == steps + 1
+
+
+def test_another_model_fills_the_form_with_another_plan(browser, server):
+    page = opened(browser, server, "/")
+    assert page.input_value("[name=vpp]") != "1"
+    changed(page, lambda: page.select_option("[name=recompute]", "full"))
+
+    changed(page, lambda: page.select_option("[name=model]", "llama-2-13b"))
+
+    assert page.locator("#answer dl.tiles").count() == 1
+    assert "llama-2-13b" in page.url
+    assert page.input_value("[name=recompute]") == "full"
+    assert page.complaints == []
+
+
+def test_an_error_keeps_what_was_typed(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+
+    changed(page, lambda: page.fill("[name=changes]", "stack.lunches=graph"))
+    changed(page, lambda: page.fill("[name=gpus]", "13"))
+
+    assert page.locator("#answer .faults").count() == 1
+    assert page.input_value("[name=changes]") == "stack.lunches=graph"
+    assert page.input_value("[name=gpus]") == "13"
+
+
 def test_a_search_shows_its_front_and_leads_to_a_plan(browser, server):
     page = opened(browser, server, f"/search?{SMALL.replace('mbs=1', 'mbs=1,2').replace('tp=8', 'tp=4,8')}")
 
@@ -163,8 +216,8 @@ def test_a_file_is_read_into_a_prediction(browser, server, tmp_path):
     page = opened(browser, server, "/upload")
 
     page.set_input_files("#file", file)
-    page.wait_for_function("document.querySelector('#text').value.includes('llama')")
-    page.click("text=Take it")
+    sync_api.expect(page.locator("#text")).to_have_value(re.compile("llama"))
+    page.click("text=Use this file")
     page.wait_for_selector("#answer dl.tiles")
 
     assert page.input_value("[name=tp]") == "8"
@@ -233,7 +286,9 @@ def test_a_keyboard_reaches_every_field_in_their_order_on_the_page(browser, serv
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.name || document.activeElement.textContent"))
 
-    fields = page.evaluate("Array.from(document.querySelectorAll('form [name]')).map(each => each.name)")
+    fields = page.evaluate(
+        "Array.from(document.querySelectorAll('form [name]:not([type=hidden])')).map(each => each.name)"
+    )
     assert reached[0] == "To the answer"
     order = [name for name in reached if name in fields]
     assert order[: len(fields)] == fields
