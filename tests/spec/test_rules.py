@@ -532,16 +532,14 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "fp8",
         "mlp.up is 4104 wide on a rank: no multiple of 16",
     ),
-    ("plan.tensor_parallel", "a trace tells neither heads nor columns, by which a block is cut"): (
-        parts(model=traced(), data_parallel=4, tensor_parallel=2),
-        2,
-        "1",
-    ),
-    ("plan.context_parallel", "a trace tells neither heads nor columns, by which a block is cut"): (
-        parts(model=traced(), stack="megatron-core", data_parallel=4, context_parallel=2),
-        2,
-        "1",
-    ),
+    (
+        "plan.tensor_parallel",
+        "a trace does not record which axis of a tensor holds heads, columns or positions to split",
+    ): (parts(model=traced(), data_parallel=4, tensor_parallel=2), 2, "1"),
+    (
+        "plan.context_parallel",
+        "a trace does not record which axis of a tensor holds heads, columns or positions to split",
+    ): (parts(model=traced(), stack="megatron-core", data_parallel=4, context_parallel=2), 2, "1"),
     ("model.mtp", "a trace is one of the decoder without modules of multi-token prediction"): (
         parts(model=traced() | {"mtp": 1}),
         1,

@@ -178,6 +178,17 @@ def test_an_error_keeps_what_was_typed(browser, server):
     assert page.input_value("[name=gpus]") == "13"
 
 
+def test_a_plan_that_is_chosen_for_an_empty_form_is_filled_in(browser, server):
+    page = opened(browser, server, "/")
+
+    changed(page, lambda: page.fill("[name=gpus]", "13"))
+    emptied = page.input_value("[name=tp]")
+    changed(page, lambda: page.fill("[name=gpus]", "16"))
+
+    assert emptied == ""
+    assert page.input_value("[name=tp]") != ""
+
+
 def test_a_search_shows_its_front_and_leads_to_a_plan(browser, server):
     page = opened(browser, server, f"/search?{SMALL.replace('mbs=1', 'mbs=1,2').replace('tp=8', 'tp=4,8')}")
 

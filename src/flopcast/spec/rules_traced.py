@@ -3,7 +3,8 @@
 Answers: what must hold between a model with a traced block, a plan and a stack, why, and what mends it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/traced.py).
-A trace knows neither heads nor columns, so that nothing of it can be cut.
+A trace records how many elements its tensors have, not which axis holds the heads or the columns, nor which
+product uses which weight. So none of its products can be split.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,8 @@ def _whole(field: str, degree: Callable[[Plans], Counts]) -> Rule:
         holds=lambda c: not _traced(c) or degree(c.plans) == 1,
         value=lambda c: first(degree(c.plans)),
         allowed=lambda _: "1 for a traced model",
-        because="a trace tells neither heads nor columns, by which a block is cut",
-        fix=lambda _: f"set {field} to 1",
+        because="a trace does not record which axis of a tensor holds heads, columns or positions to split",
+        fix=lambda _: f"set {field} to 1, and use pipeline stages, ZeRO or recompute to save memory",
     )
 
 

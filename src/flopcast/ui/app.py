@@ -220,7 +220,12 @@ def _answer(desk: Desk, name: str) -> Endpoint:
             return busy()
         made = json.loads(answer.body)
         made["form"] = dict.fromkeys(dropped, "")
-        if answer.status == 200 and (dropped or "choose" in request.query_params):
+        chosen = (
+            dropped
+            or "choose" in request.query_params
+            or not any(side + each in asked for side in sides for each in PLAN_FIELDS)
+        )
+        if answer.status == 200 and chosen:
             made["form"] |= _filled(request, asked, made["fields"], sides)
         return JSONResponse(made, answer.status, _headers(answer.status))
 

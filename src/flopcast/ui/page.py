@@ -83,6 +83,7 @@ def known_fields() -> dict[str, Field]:
 
 
 EMPTY = {  # what a list shows while nothing is selected
+    "model": "as the file says",
     "cluster": "as the file says",
     "stack": f"usual: {USUAL['stack']}",
     "objectives": "step_time",
