@@ -275,3 +275,20 @@ def test_fields_that_nobody_reads_are_told_in_one_line():
     assert [note for note in notes if "not read" in note] == [
         "2 further fields are not read: model.scale_factor, model.moonshine"
     ]
+
+
+def test_a_provider_of_another_model_is_refused_by_its_class():
+    providers = {
+        "mamba.mamba_provider.MambaModelProvider": "state-space",
+        "nemotronh.nemotron_h_provider.NemotronHModelProvider": "state-space",
+        "qwen_vl.qwen25_vl_provider.Qwen25VLModelProvider": "vision encoder",
+        "t5_provider.T5ModelProvider": "decoder",
+    }
+    own = "megatron.bridge.models.llama.llama_provider.Llama31ModelProvider8B"
+    for provider, what in providers.items():
+        text = DUMP.replace(own, f"megatron.bridge.models.{provider}")
+
+        (fault,) = told(text, "dump.yaml", 16)
+
+        assert fault.field == "model._target_", provider
+        assert what in fault.because

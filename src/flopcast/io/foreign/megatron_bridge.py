@@ -17,6 +17,7 @@ from flopcast.io.foreign.bridge_stack import BASE, stack_of
 from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.megatron_words import Translation
 from flopcast.io.foreign.sheet import Asked, Sheet
+from flopcast.io.megatron.programs import other_class
 from flopcast.io.yaml_text import Document
 
 GELU = ("gelu", "fast_gelu", "gelu_pytorch_tanh", "openai_gelu")  # one kernel, whatever its series
@@ -55,6 +56,8 @@ BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # Attn
 def read(document: Document, asked: Asked) -> Document:
     """The job of a dump."""
     sheet = Sheet(document, keys_of("megatron-bridge"), asked)
+    if trained := other_class(sheet.text("model._target_")):
+        sheet.refuse("model._target_", trained, "describe the job in YAML")
     said = Translation(sheet)
     said.section("model", skipped=("tp_comm_overlap",))
     for section in ("train", "ddp", "optimizer", "dist"):

@@ -21,7 +21,7 @@ from flopcast.io.foreign.keys import keys_of
 from flopcast.io.foreign.megatron_words import VALUES, Translation
 from flopcast.io.foreign.nemo_stack import APEX, CORE, stack_of
 from flopcast.io.foreign.sheet import Asked, Sheet
-from flopcast.io.megatron.programs import BOTH, ENCODER, STATE, other_model
+from flopcast.io.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
 from flopcast.io.yaml_text import Document
 
 PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
@@ -117,14 +117,13 @@ def _refuse_other_models(document: Document) -> None:
     data = document.data if isinstance(document.data, dict) else {}
     found = data.get("model")
     model: dict[str, object] = found if isinstance(found, dict) else {}
-    name, target = str(data.get("name", "")), str(model.get("target", "")).rpartition(".")[2]
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", target)
+    name, target = str(data.get("name", "")), str(model.get("target", ""))
     signs: list[tuple[tuple[str, ...], str]] = [
         (("model", key), what) for key, what in OTHER_KEYS.items() if model.get(key) not in (None, False, 0)
     ]
     if name.startswith(("megatron_", "nemo_")) and (trained := other_model(name)):
         signs.append((("name",), trained))
-    if trained := other_model(words):
+    if trained := other_class(target):
         signs.append((("model", "target"), trained))
     if signs:
         path, what = signs[0]

@@ -22,7 +22,7 @@ OTHER_MODELS: Mapping[str, str] = {  # a part of a name → what is trained
     "retro": "a decoder that reads retrieved text", "mamba": STATE, "hybrid": STATE, "hyena": STATE,
     "griffin": STATE, "recurrentgemma": STATE, "neva": "a language model with a vision encoder",
     "vlm": "a language model with a vision encoder", "mimo": "a language model with other encoders",
-    "llava": "a language model with a vision encoder",
+    "llava": "a language model with a vision encoder", "vl": "a language model with a vision encoder",
 }  # fmt: skip
 
 
@@ -37,3 +37,16 @@ def other_model(name: str) -> str:
     last = name.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".py")
     parts = re.split(r"[_\-.]", last)
     return next((OTHER_MODELS[part] for part in parts if part in OTHER_MODELS), "")
+
+
+def other_class(target: str) -> str:
+    """As `other_model`, of a class by its path in Python.
+
+    >>> other_class("megatron.bridge.models.qwen_vl.Qwen25VLModelProvider")
+    'a language model with a vision encoder'
+    >>> other_class("megatron.bridge.models.NemotronHModelProvider"), other_class("models.GPTModelProvider")
+    ('state-space or recurrent layers', '')
+    """
+    words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", target.rpartition(".")[2])
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
+    return STATE if "_h_" in words else other_model(words)
