@@ -201,6 +201,6 @@ def _not_a_change(change: str) -> Problem:
         field="argument",
         value=change,
         allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
-        because="only one job file is read",
-        fix="write it as KEY=VALUE",
+        because="there is no such file, and a change of the job has an equals sign",
+        fix="write it as KEY=VALUE, or give the path of a file",
     )

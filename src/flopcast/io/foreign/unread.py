@@ -19,10 +19,11 @@ BY_HAND = "describe the job: --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unread:
-    """A program: keys of its files (with dots), commands that start it, and the way out."""
+    """A program: keys of its files (with dots), commands that start it, why it is not read, the way out."""
 
     signs: str
     commands: tuple[str, ...] = ()
+    because: str = "no reader of it is built, and another's would be wrong"
     way: str = BY_HAND
 
 
@@ -60,6 +61,7 @@ UNREAD: Mapping[str, Unread] = {
     "accelerate": Unread(
         signs="""distributed_type compute_environment num_processes num_machines machine_rank
         mixed_precision""",
+        because="it says how ranks are started, and another file says what they train",
         way="give the Trainer's file first and this one behind it: flopcast predict sft.yaml FILE",
     ),
 }
@@ -97,9 +99,9 @@ def refusal(document: Document, program: str) -> Problem:
         where=document.where(()),
         field="format",
         value=program,
-        fault=f"is a file of {program}, which is not read",
+        fault=f"is of {program}, which is not read by itself",
         allowed="a format of `flopcast import`, or a job of flopcast",
-        because=f"no reader of {program} is built, and another's would be wrong",
+        because=UNREAD[program].because,
         fix=UNREAD[program].way,
     )
 
