@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.edits import merged
+from flopcast.io.hub import hub_document, hub_model
 from flopcast.io.nearest import nearest
 from flopcast.io.validate import build, dotted
 from flopcast.io.yaml_text import Document, Path, read_yaml
@@ -83,7 +84,8 @@ def known(kind: str, written: str) -> str | None:
 
     Case and separators do not matter. Of a model's name the owner on a hub does not matter either, nor do
     words for how the model was tuned or stored. A release with another vocabulary keeps its number, and is
-    another model.
+    another model. A name that is no entry may be an id of the hub (hub.py): the entry of the same shapes,
+    or else the id itself, stands for it.
 
     Examples
     --------
@@ -102,8 +104,10 @@ def known(kind: str, written: str) -> str | None:
         found = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
         cut = _TUNED.sub("", shortened, count=1)
         if found or cut == shortened:
-            return found
+            break
         shortened = cut
+    on_hub = None if found else hub_model(written)
+    return found if on_hub is None else on_hub.same_as or on_hub.id
 
 
 def document(kind: str, name: str) -> Document:
@@ -124,6 +128,9 @@ def document(kind: str, name: str) -> Document:
     own_name = known(kind, name)
     if own_name is None:
         raise SpecError([unknown_name(kind, name)])
+    on_hub = None if own_name in names(kind) else hub_model(own_name)
+    if on_hub is not None:
+        return hub_document(on_hub)
     file = f"{own_name}.yaml"
     found = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
     data = found.data if isinstance(found.data, dict) else {}

@@ -16,7 +16,8 @@ from typing import Any
 
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
-from flopcast.io.hugging_face.families import FAMILIES, Family, Given
+from flopcast.io.hugging_face.families import FAMILIES
+from flopcast.io.hugging_face.family import Family, Given
 from flopcast.io.hugging_face.known import ELSEWHERE, LEFT_OUT, SILENT
 from flopcast.io.hugging_face.reader import FACTS, Reader, flattened
 from flopcast.io.hugging_face.refusals import (
@@ -27,12 +28,17 @@ from flopcast.io.hugging_face.refusals import (
 )
 from flopcast.io.hugging_face.windows import runs
 from flopcast.io.unknown_keys import judged
+from flopcast.io.validate import build
 from flopcast.io.yaml_text import Document
 from flopcast.spec.model import Model
 
 TYPES = {  # other names of a family
     "gemma3": "gemma3_text", "llama4": "llama4_text", "yi": "llama", "refinedwebmodel": "falcon",
-    "mistral3": "mistral", "ministral": "mistral",
+    "mistral3": "mistral", "code_llama": "llama", "gpt-sw3": "gpt2",
+    "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3", "qwen3_vl_moe": "qwen3_moe",
+    "qwen3_vl_moe_text": "qwen3_moe", "glm4v": "glm4", "glm4v_text": "glm4", "glm4v_moe": "glm4_moe",
+    "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
 }  # fmt: skip
 ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
     **dict.fromkeys(
@@ -43,6 +49,7 @@ ACTIVATIONS = {  # HF name → ours; gated MLPs take the second
     "swish": ("silu", "swiglu"),
     "relu": ("relu", ""),
     "relu2": ("relu2", ""),
+    "xielu": ("gelu", ""),  # one pass with two numbers of its own for each layer, which are not counted
 }
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -313,7 +320,7 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
     }
     file = reader.document.name.replace("\\", "/").rpartition("/")[2]
     source = {"title": f"{file}, a Hugging Face config of the {name} family"}
-    plain = Model.model_validate(whole).model_dump(mode="json", exclude_defaults=True)
+    plain = build(Model, reader.document, whole).model_dump(mode="json", exclude_defaults=True)
     return plain | {"source": [source]}
 
 
@@ -341,7 +348,7 @@ def _mixer(found: Architecture, kind: LayerKind) -> dict[str, object]:
         "out_bias": found.out_bias,
         "rotary_fraction": 0.0 if found.alibi or not kind.turned else found.rotary_fraction,
         "dropout": found.attention_dropout,
-        "qk_norm": found.qk_norm if kind.turned else "none",
+        "qk_norm": found.qk_norm if kind.turned or found.qk_norm != "unscaled" else "none",
         "alibi": found.alibi,
         "softcap": found.softcap is not None,
         "window": found.window if kind.local else None,

@@ -8,6 +8,8 @@ it: all names of it are read as one fact.
 Whether picked scores are scaled to add up to 1 (`norm_topk_prob`) changes no time that is counted.
 """
 
+from collections.abc import Callable
+
 from flopcast.io.hugging_face.reader import Reader
 
 
@@ -104,4 +106,118 @@ def grok_experts(read: Reader) -> dict[str, object]:
         "top_k": read.count("num_experts_per_tok", 2),
         "expert_hidden": read.size("ffn_hidden", 32768),
         "auxiliary_loss": _has_loss(read),
+    }
+
+
+def glm_experts(experts: int, shared: int, top_k: int) -> Callable[[Reader], dict[str, object]]:
+    """Experts chosen by sigmoid scores and a bias that follows the loads (GLM-4.5, dots.llm1)."""
+
+    def rule(read: Reader) -> dict[str, object]:
+        read.used.update(("scoring_func", "topk_method", "n_group", "topk_group"))
+        number = read.value("count", ("n_shared_experts",), shared, optional=True, zero_is_none=True)
+        return {
+            "num_experts": read.size("experts", experts),
+            "top_k": read.count("num_experts_per_tok", top_k),
+            "expert_hidden": read.count("moe_intermediate_size", 1408),
+            "shared_experts": number or 0,
+            "router": "sigmoid",
+            "selection_bias": True,
+            "router_dtype": "fp32",
+            "auxiliary_loss": False,
+        }
+
+    return rule
+
+
+def minimax_experts(read: Reader) -> dict[str, object]:
+    """Experts as wide as `intermediate_size`, chosen by sigmoid scores and a bias; of MiniMax-M2."""
+    return {
+        "num_experts": read.size("experts", 256),
+        "top_k": read.count("num_experts_per_tok", 8),
+        "expert_hidden": read.size("ffn_hidden", 1536),
+        "router": "sigmoid",
+        "selection_bias": True,
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def olmoe_experts(read: Reader) -> dict[str, object]:
+    """Experts as wide as `intermediate_size`, in every layer; defaults of OLMoE-1B-7B."""
+    return {
+        "num_experts": read.size("experts", 64),
+        "top_k": read.count("num_experts_per_tok", 8),
+        "expert_hidden": read.size("ffn_hidden", 2048),
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def granite_experts(read: Reader) -> dict[str, object]:
+    """Experts as wide as `intermediate_size`, in every layer; defaults of GraniteMoeConfig."""
+    return {
+        "num_experts": read.size("experts", 8),
+        "top_k": read.count("num_experts_per_tok", 2),
+        "expert_hidden": read.size("ffn_hidden", 11008),
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def granite_shared_experts(read: Reader) -> dict[str, object]:
+    """The same, with one shared expert of a width of its own where that is above 0."""
+    width = read.value("count", ("shared_intermediate_size",), 0, optional=True, zero_is_none=True)
+    shared = {"shared_experts": 1, "shared_hidden": width} if width else {}
+    return granite_experts(read) | shared
+
+
+def hunyuan_experts(read: Reader) -> dict[str, object]:
+    """Experts and a shared one as wide as `intermediate_size`; numbers for each layer must be equal."""
+    numbers = {}
+    for key, default in (("num_experts", 1), ("moe_topk", 1)):
+        value = read.raw(key)
+        if isinstance(value, list) and len(set(map(str, value))) == 1:
+            value = value[0]
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            read.fault(
+                key, "one whole number for all layers", "layers that differ are not built", "mend it"
+            )
+            value = default
+        numbers[key] = value or default
+    return {
+        "num_experts": numbers["num_experts"],
+        "top_k": numbers["moe_topk"],
+        "expert_hidden": read.size("ffn_hidden", 11008),
+        "shared_experts": 1,
+        "auxiliary_loss": False,
+    }
+
+
+def ernie_experts(read: Reader) -> dict[str, object]:
+    """Experts of a width of their own and shared ones, with a bias that follows the loads (ERNIE 4.5)."""
+    number = read.value("count", ("moe_num_shared_experts",), 2, optional=True, zero_is_none=True)
+    return {
+        "num_experts": read.size("experts", 64),
+        "top_k": read.count("moe_k", 6),
+        "expert_hidden": read.count("moe_intermediate_size", 1536),
+        "shared_experts": number or 0,
+        "selection_bias": True,
+        "router_dtype": "fp32",
+        "auxiliary_loss": _has_loss(read),
+    }
+
+
+def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
+    """Layers before the first with experts and behind the last, and all but every so many-th between."""
+    layers, step = read.size("layers", 28), read.count("moe_layer_interval", 1)
+    first, last = read.raw("moe_layer_start_index"), read.raw("moe_layer_end_index")
+    start = first if isinstance(first, int) and first >= 0 else 1
+    end = last if isinstance(last, int) and last >= 0 else layers - 1
+    return tuple(i for i in range(layers) if (i + 1) % step or not start <= i <= end)
+
+
+def dbrx_experts(read: Reader) -> dict[str, object]:
+    """Experts of the mapping `ffn_config`; defaults of DbrxFFNConfig."""
+    return {
+        "num_experts": read.count("ffn_config.moe_num_experts", 4),
+        "top_k": read.count("ffn_config.moe_top_k", 1),
+        "expert_hidden": read.count("ffn_config.ffn_hidden_size", 3584),
+        "auxiliary_loss": read.raw("ffn_config.moe_loss_weight") != 0,
     }

@@ -16,12 +16,17 @@ LEFT_OUT = {  # a share above 0 → what is counted in spite of it
 
 _REASONS = {
     "mixtures of experts of this family are not built yet": (
-        "olmoe", "dbrx", "phimoe", "granitemoe", "arctic",
-        "deepseek", "minimax", "jetmoe", "hunyuan_v1_moe", "glm4_moe",
-        "ernie4_5_moe",
+        "arctic", "deepseek", "minimax", "jetmoe", "flex_olmo", "longcat_flash", "exaone_moe", "afmoe",
+        "glm4_moe_lite", "solar_open", "lfm2_moe",
+    ),
+    "attention or norms of this family are not built": (
+        "bitnet", "diffllama", "doge", "persimmon", "nanochat", "gemma3n", "gemma3n_text", "jais2", "blt",
+        "xglm", "biogpt", "codegen", "ctrl", "cpmant", "openai-gpt", "gpt_neox_japanese", "cwm", "xlnet",
+        "reformer", "moshi", "aria_text", "emu3", "fuyu", "git", "got_ocr2", "mllama", "phi4_multimodal",
+        "modernbert-decoder", "chatglm",
     ),
     "latent attention of this family is not built yet": (
-        "deepseek_v32", "minicpm3",
+        "deepseek_v32", "minicpm3", "glm_moe_dsa", "youtu",
     ),
     "encoder-decoders are not built yet": (
         "t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "blenderbot", "marian", "led", "whisper",
@@ -34,6 +39,7 @@ _REASONS = {
     "state-space and recurrent layers are not built yet": (
         "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "zamba", "zamba2", "bamba", "rwkv",
         "recurrent_gemma", "qwen3_next", "granitemoehybrid", "nemotron_h", "lfm2",
+        "olmo_hybrid", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "xlstm",
     ),
 }  # fmt: skip
 ELSEWHERE = {name: because for because, names in _REASONS.items() for name in names}
@@ -71,6 +77,9 @@ _WITHOUT_COST = """
     attn_config.chunk_size_feed_forward attn_config.id2label attn_config.label2id
     attn_config.is_encoder_decoder attn_config.output_attentions attn_config.output_hidden_states
     attn_config.return_dict embedding_fraction learned_pos_emb norm_type
+    vision_config video_token_id vision_start_token_id vision_end_token_id vision_token_id
+    ffn_config.ffn_act_fn ffn_config.moe_jitter_eps ffn_config.moe_normalize_expert_weights
+    ffn_config.model_type eod_token_id moe_norm_min input_jitter_noise
     verbose quantization_config compression_config z_loss_weight norm_topk_prob output_router_logits
        router_jitter_noise attn_scale attn_temperature_tuning floor_scale for_llm_compressor swiglu_limit
     experts_per_token initial_context_length output_multiplier_scale embedding_multiplier_scale

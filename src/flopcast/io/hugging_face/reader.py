@@ -15,7 +15,7 @@ from flopcast.errors import Problem
 from flopcast.io.validate import dotted
 from flopcast.io.yaml_text import Document, Path
 
-NESTED = ("attn_config",)  # mappings whose entries count as keys of their own
+NESTED = ("attn_config", "ffn_config")  # mappings whose entries count as keys of their own
 ROPE = "rope_parameters"  # transformers 5 saves rope_theta, rotary_pct and their like in this mapping
 ROTARY_PART = f"{ROPE}.partial_rotary_factor"
 ALLOWED = {  # kind of value → what would pass

@@ -89,7 +89,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     """
     found = [
         (key, because)
-        for keys, because in ((EXPERTS, ELSEWHERE["dbrx"]), (LATENT, ELSEWHERE["minicpm3"]))
+        for keys, because in ((EXPERTS, ELSEWHERE["arctic"]), (LATENT, ELSEWHERE["minicpm3"]))
         for key in keys
         if not (keys is EXPERTS and "experts" in FAMILIES[name].facts)
         if not (keys is LATENT and "latent" in FAMILIES[name].facts)

@@ -83,3 +83,16 @@ def mpt_learned(read: Reader) -> bool:
 def baichuan_alibi(read: Reader) -> bool:
     """Baichuan's larger models have ALiBi; their configs call the context `model_max_length` alone."""
     return "max_position_embeddings" not in read.values
+
+
+def minimax_rotary(read: Reader) -> float:
+    """MiniMax-M2's part of a head that is rotated, given in elements (`rotary_dim`)."""
+    head = read.fact("head_size", 128)
+    rotated = read.count("rotary_dim", 64)
+    return min(1.0, rotated / head) if isinstance(head, int) else 1.0
+
+
+def bigcode_kv_heads(read: Reader) -> object:
+    """One key/value head where `multi_query` is true, its default (SantaCoder, StarCoder)."""
+    read.raw("num_key_value_heads")  # transformers 5 saves the number that follows from the flag
+    return 1 if read.flag("multi_query", True) else None

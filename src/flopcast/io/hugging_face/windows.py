@@ -45,11 +45,27 @@ def every_other(read: Reader) -> Layers:
     return every(read)[::2]
 
 
-def all_but_each_sixth(read: Reader) -> Layers:
-    """Five of six (Gemma 3), or as many as the config says."""
-    keys = ("sliding_window_pattern", "_sliding_window_pattern")
-    step = read.count(next((key for key in keys if key in read.values), keys[0]), 6)
-    return tuple(layer for layer in every(read) if (layer + 1) % step)
+def all_but_each(step: int) -> Callable[[Reader], Layers]:
+    """All but every so many-th layer, or as many as `sliding_window_pattern` says."""
+
+    def rule(read: Reader) -> Layers:
+        keys = ("sliding_window_pattern", "_sliding_window_pattern")
+        found = read.count(next((key for key in keys if key in read.values), keys[0]), step)
+        return tuple(layer for layer in every(read) if (layer + 1) % found)
+
+    return rule
+
+
+def full_layers(local: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:
+    """Layers with full attention, where some layers have a window; none where no layer has one."""
+
+    def rule(read: Reader) -> Layers:
+        if read.fact("window", 4096) is None:
+            return ()
+        windowed = local_layers(local)(read)
+        return tuple(layer for layer in every(read) if layer not in windowed)
+
+    return rule
 
 
 def from_the_last_full_one(read: Reader) -> Layers:

@@ -1,0 +1,77 @@
+"""Models of the Hugging Face hub by their ids, beside those that have an entry of their own.
+
+Answers: which model is "HuggingFaceTB/SmolLM2-1.7B-Instruct"?
+Elsewhere: entries of the catalogue and how their names are written (catalog.py), families of configs
+(hugging_face/config.py).
+
+One table, `catalog/hub.yaml`, holds ids with the sizes of their config.json, or with the entry of the
+catalogue that has the same shapes. It is read when a name is no entry of the catalogue. Owners that only
+republish a model do not matter: where no id matches whole, one with the same last part does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+from flopcast.io.yaml_text import Document, read_yaml
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubModel:
+    """One id of the hub.
+
+    Attributes
+    ----------
+    same_as : str
+        The entry of the catalogue with the same shapes; empty where `config` describes the model.
+    config : mapping
+        Keys of its config.json that say its sizes.
+    billions : float
+        Parameters as the publisher prints them, 0 where `same_as` is given.
+    """
+
+    id: str
+    same_as: str = ""
+    config: Mapping[str, object] | None = None
+    billions: float = 0.0
+
+
+@lru_cache(maxsize=1)
+def hub_models() -> Mapping[str, HubModel]:
+    """All ids of the table, each by its id in small letters and by its last part."""
+    text = (files("flopcast") / "catalog" / "hub.yaml").read_bytes()
+    data = read_yaml(text, "catalog/hub.yaml").data
+    entries = data["entries"] if isinstance(data, dict) else []
+    found: dict[str, HubModel] = {}
+    for entry in entries:
+        for name in entry["ids"]:
+            model = HubModel(
+                id=name,
+                same_as=entry.get("same_as", ""),
+                config=entry.get("config"),
+                billions=entry.get("billions", 0.0),
+            )
+            found[name.lower()] = model
+            found.setdefault(name.lower().rpartition("/")[2], model)
+    return found
+
+
+def hub_model(written: str) -> HubModel | None:
+    """The model that an id of the hub names, whatever its case and owner; None for an unknown one.
+
+    >>> hub_model("qwen/qwq-32b").same_as, hub_model("own/model")
+    ('qwen2.5-32b', None)
+    """
+    plain = written.replace("\\", "/").rstrip("/").lower()
+    return hub_models().get(plain) or hub_models().get(plain.rpartition("/")[2])
+
+
+def hub_document(model: HubModel) -> Document:
+    """The model as an entry of the catalogue would describe it."""
+    from flopcast.io.hugging_face.config import model_from_config
+
+    config = Document(f"config.json of {model.id}", dict(model.config or {}), {})
+    mapping, _ = model_from_config(config)
+    name = model.id.rpartition("/")[2].lower()
+    return Document(f"catalog/hub.yaml, {model.id}", mapping | {"name": name}, {})

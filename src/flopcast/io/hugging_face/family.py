@@ -1,0 +1,83 @@
+"""What a family of decoders is: the table of facts that its configs give, and what it must not ask for.
+
+Answers: how does a table state a fact, and which facts do many families share?
+Elsewhere: the tables (families.py, recent_families.py), keys of facts (reader.py), the mapping that they
+make (config.py).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from flopcast.io.hugging_face.reader import Reader
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """A fact that the config gives; `keys` where the family has its own names for it."""
+
+    default: object
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Must:
+    """A key whose other values make an architecture that is not built.
+
+    It must be `wanted`, or equal the fact `same_as`; absent and null keys pass.
+    """
+
+    key: str
+    wanted: object = None
+    same_as: str = ""
+    because: str
+
+
+Rule = Given | Callable[[Reader], object] | str | int | float | bool | None
+Facts = Mapping[str, Rule]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """The facts of a family, what it must not ask for, and keys of passes that are not counted."""
+
+    facts: Facts
+    musts: tuple[Must, ...] = ()
+    scales: tuple[str, ...] = field(default=())
+
+
+def given(default: object, *keys: str) -> Given:
+    """A fact that the config gives, under the family's own keys where there are any."""
+    return Given(default=default, keys=keys)
+
+
+def sizes(
+    hidden: int, layers: int, heads: int, ffn_hidden: int | None, vocabulary: int, context: int
+) -> dict[str, Rule]:
+    """Published defaults of the sizes; ffn_hidden None stands for 4 · hidden."""
+    published = {"hidden": hidden, "layers": layers, "heads": heads, "ffn_hidden": ffn_hidden}
+    published |= {"vocabulary": vocabulary, "context": context}
+    return {name: given(value) for name, value in published.items()}
+
+
+def biased(rule: Rule) -> dict[str, Rule]:
+    """One rule for the biases of all linears of a block."""
+    return {"qkv_bias": rule, "out_bias": rule, "mlp_bias": rule}
+
+
+GATED: dict[str, Rule] = {
+    "activation": given("silu"), "gated": True, "norm": "rmsnorm", "norm_bias": False,
+    "kv_heads": given(None), "tied": given(False), "attention_dropout": given(0.0),
+}  # fmt: skip
+PLAIN: dict[str, Rule] = {
+    "activation": given("gelu_new"), "gated": False, "norm": "layernorm", "norm_bias": True,
+    "tied": given(True),
+}  # fmt: skip
+ATTENTION_BIAS: dict[str, Rule] = {
+    name: given(False, "attention_bias") for name in ("qkv_bias", "out_bias")
+}
+LEARNED: dict[str, Rule] = {"rotary_fraction": 0.0, "learned": True}
+NO_ROTARY: dict[str, Rule] = {"rotary_fraction": 0.0}
+GPT_DROPOUT: dict[str, Rule] = {
+    "hidden_dropout": given(0.1), "embedding_dropout": given(0.1), "attention_dropout": given(0.1),
+}  # fmt: skip
+NO_DROPOUT: dict[str, Rule] = {name: given(0.0) for name in GPT_DROPOUT}
