@@ -76,7 +76,7 @@ def test_what_is_no_plain_data_is_refused_with_its_line(text, line):
         ("google/gemma-2-9b-it", "gemma-2-9b"),
         ("Qwen/Qwen3-8B-Base", "qwen3-8b"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
-        ("mistralai/Mistral-7B-v0.3", None),  # another vocabulary
+        ("mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-v0.3"),  # another vocabulary
         ("/data/models/llama-2-7b/", "llama-2-7b"),
         ("own/llama-2-8b", None),
         ("", None),

@@ -83,8 +83,8 @@ def test_layers_and_names_of_gpt_neox_that_do_nothing_are_told():
 
 
 REFUSED = {
-    "dbrx": "mixtures of experts",
-    "olmoe": "mixtures of experts",
+    "arctic": "mixtures of experts",
+    "jetmoe": "mixtures of experts",
     "deepseek_v32": "latent attention",
     "minicpm3": "latent attention",
     "t5": "encoder-decoders",

@@ -6,7 +6,7 @@ Run where torch, transformers and flopcast are installed; tests only read the ta
 
 Every causal language model of the library is built on the meta device, with its default configuration and
 with small changes of it. A configuration is kept as the library saves it (`to_diff_dict`), in the spelling
-of the installed version. Run it once with version 4 and once with version 5: rows of the other version stay.
+of the installed version. Run it once with version 4 and once with version 5: other rows stay.
 Of families that flopcast refuses, the name is kept.
 """
 

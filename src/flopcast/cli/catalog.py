@@ -15,20 +15,28 @@ def command(kind: str | None, name: str | None) -> None:
 
     KIND is devices, hosts, clusters, models, stacks, sites or prices. An entry is shown as it is written,
     units included: copy it into a job file to change it, or name it there as the base of your own.
+    `flopcast catalog hub` lists further models by their ids on the Hugging Face hub.
 
     \b
     flopcast catalog
     flopcast catalog models
     flopcast catalog devices a100-sxm4-80gb
+    flopcast catalog models HuggingFaceTB/SmolLM2-1.7B
     """
     from flopcast.errors import Problem, SpecError
     from flopcast.io import catalog
 
+    if kind == "hub" and name is None:
+        from flopcast.io.hub import hub_models
+
+        for model in sorted({model.id for model in hub_models().values()}):
+            click.echo(model)
+        return
     if kind is not None and kind not in catalog.KINDS:
         problem = Problem(
             field="KIND",
             value=kind,
-            allowed=", ".join(catalog.KINDS),
+            allowed=", ".join((*catalog.KINDS, "hub")),
             because="the catalogue has these kinds",
             fix="choose one of them",
         )

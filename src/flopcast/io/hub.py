@@ -27,14 +27,14 @@ class HubModel:
         The entry of the catalogue with the same shapes; empty where `config` describes the model.
     config : mapping
         Keys of its config.json that say its sizes.
-    billions : float
-        Parameters as the publisher prints them, 0 where `same_as` is given.
+    parameters : int
+        As the publisher prints them, 0 where `same_as` is given.
     """
 
     id: str
     same_as: str = ""
     config: Mapping[str, object] | None = None
-    billions: float = 0.0
+    parameters: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +50,7 @@ def hub_models() -> Mapping[str, HubModel]:
                 id=name,
                 same_as=entry.get("same_as", ""),
                 config=entry.get("config"),
-                billions=entry.get("billions", 0.0),
+                parameters=round(entry.get("billions", 0) * 1e9),
             )
             found[name.lower()] = model
             found.setdefault(name.lower().rpartition("/")[2], model)
