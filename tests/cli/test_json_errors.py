@@ -135,11 +135,12 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
     [
         (("predict", "--gpus", "none"), "--gpus", "at least 1"),
         (("explain",), "WHAT", "text"),
+        (("predict", "--report"), "--report", "help"),
         (("predikt",), "arguments", "help"),
     ],
 )
 def test_a_usage_error_names_what_is_wrong(words, field, allowed):
-    (fault,) = faults_of(flopcast(*words, "--json"), 1)
+    (fault,) = faults_of(flopcast(words[0], "--json", *words[1:]), 1)
 
     assert fault["field"] == field
     assert allowed in fault["allowed"]

@@ -60,7 +60,7 @@ def usage_problem(error: click.ClickException) -> Problem:
         )
     parameter = getattr(error, "param", None)
     return Problem(
-        field=_name(parameter) if parameter is not None else "arguments",
+        field=_name(parameter) if parameter is not None else getattr(error, "option_name", "arguments"),
         value=None,
         allowed=_allowed(parameter) if parameter is not None else "what the help of the command shows",
         because=error.format_message(),
