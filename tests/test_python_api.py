@@ -103,7 +103,7 @@ def test_every_fault_of_the_words_is_told_at_once():
 @pytest.mark.parametrize(
     ("words", "place", "fix"),
     [
-        ({"plan": "dp=30 gbs=512"}, "plan.global_batch", "set global_batch to 510"),
+        ({"plan": "dp=30 gbs=512"}, "plan", "set data_parallel to 64"),
         ({"cluster": "h100"}, "cluster", "did you mean dgx-h100"),
         ({"seq": 0}, "argument seq", "change sequence_length"),
         ({"model": None}, "arguments", "give model, such as"),

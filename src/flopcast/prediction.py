@@ -12,7 +12,7 @@ from flopcast.report.report import MemoryReport, Report, memory_report, summaris
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.timeline.step import run_step
-from flopcast.workload.checks import check
+from flopcast.workload.advice import causes
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
@@ -28,7 +28,7 @@ def predict(job: Job, book: CurveBook) -> Report:
     SpecError
         The job contradicts itself, or asks for what is not built; every fault is listed.
     """
-    problems = check(job)
+    problems = causes(job)
     if problems:
         raise SpecError(problems)
     workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
@@ -70,7 +70,7 @@ def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
 
 def _programs(job: Job) -> Programs:
     """What the job's software runs; its faults are told."""
-    problems = check(job)
+    problems = causes(job)
     if problems:
         raise SpecError(problems)
     return realise(lower(job.model, one_plan(job.plan), job.batch), job.software)

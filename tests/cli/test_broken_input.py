@@ -61,7 +61,11 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
         6,
     ),
     "too many devices": (job("data_parallel: 8", "data_parallel: 16"), "plan = '16 devices'", 6),
-    "too few devices": (job("data_parallel: 8", "data_parallel: 4"), "plan = '4 devices'", 6),
+    "too few devices": (
+        job("data_parallel: 8", "data_parallel: 4\n  tensor_parallel: 1\n  pipeline_parallel: 1"),
+        "plan = '4 devices'",
+        6,
+    ),
     "an indivisible global batch": (job("global_batch: 16", "global_batch: 17"), "plan.global_batch", 8),
     "what is not built": (job("precision: fp16", "zero: 3"), "plan.zero", 9),
     "a sequence of no tokens": (job("sequence_length: 2048", "sequence_length: 0"), "sequence_length", 4),

@@ -142,9 +142,13 @@ def test_a_model_that_no_plan_fits_is_infeasible_and_told_with_the_smallest_plan
         make_job(model=LARGE, cluster="dgx-a100:1", plan="auto gbs=8")
 
 
-def test_settled_fields_that_no_plan_satisfies_are_infeasible():
-    with pytest.raises(InfeasibleError, match=r"no plan is possible.*pipeline_parallel = 7"):
+def test_settled_fields_that_contradict_the_devices_are_one_fault():
+    with pytest.raises(SpecError) as error:
         make_job(cluster="dgx-a100:1", plan="auto gbs=8 pp=7")
+
+    assert [(one.field, one.fix) for one in error.value.problems] == [
+        ("plan.pipeline_parallel", "set pipeline_parallel to 8")
+    ]
 
 
 def test_what_no_plan_could_mend_is_told_as_the_fault_that_it_is():

@@ -177,7 +177,7 @@ def test_a_model_that_is_too_large_is_told_by_its_smallest_plan_and_how_many_dev
 
 
 @pytest.mark.parametrize(
-    ("fixed", "told"), [({}, "nothing"), ({"tensor_parallel": 3}, "tensor_parallel = 3")]
+    ("fixed", "told"), [({}, "nothing"), ({"tensor_parallel": 2}, "tensor_parallel = 2")]
 )
 def test_where_every_plan_breaks_a_rule_it_is_told_what_was_settled(world, fixed, told):
     for _ in range(3):

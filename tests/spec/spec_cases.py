@@ -9,7 +9,7 @@ from flopcast.io.yaml_text import resolve
 
 PLAN = {"data_parallel": 8, "micro_batch": 1, "global_batch": 16, "precision": "fp16"}
 DEEPSPEED = "gpt-neox-deepspeed"  # divides layers by its own rule, not evenly
-EDIT = re.compile(r"(?:set|leave) (\w+) (?:to|at) (\w+(?:,\d+)*)(?: and (\w+) to (\w+))?|use (\d+) nodes")
+EDIT = re.compile(r"(\w+) (?:to|at) (\w+(?:,\d+)*)")
 
 
 def model(blocks=8, heads=16, ffn_hidden=4096, **mixer):
@@ -66,9 +66,9 @@ def key(problem: Problem):
 def edits(problem):
     """The alternatives of a fault's advice that name a value, each as {name: value}."""
     found = []
-    for name, value, other, its_value, nodes in EDIT.findall(problem.fix):
-        edit = {"nodes": nodes} if nodes else {name: resolve(value.lower())}
-        found.append(edit | ({other: resolve(its_value)} if other else {}))
+    for text in re.split(r",? or ", problem.fix):
+        if text.startswith(("set ", "leave ")):
+            found.append({name: resolve(value.lower()) for name, value in EDIT.findall(text)})
     return found
 
 
@@ -76,9 +76,7 @@ def edited(whole, edit):
     """The parts after an edit, as a user would write it."""
     result = dict(whole)
     for name, value in edit.items():
-        if name == "nodes":
-            result["cluster"] = f"{whole.get('cluster', 'dgx-a100:1').partition(':')[0]}:{value}"
-        elif name == "packed":
+        if name == "packed":
             result["batch"] = whole["batch"] | {"packed": value}
         else:
             result["plan"] = result["plan"] | {name: value}

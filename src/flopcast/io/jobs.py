@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import in_long_names, merged
+from flopcast.io.open_plans import is_whole, unmendable, with_chosen_plan
 from flopcast.io.schedules import with_schedule
 from flopcast.io.validate import build, path_of
 from flopcast.io.yaml_text import MAX_BYTES, Document, read_yaml
@@ -28,7 +29,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.recompute import FIELDS as RECOMPUTE_FIELDS
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
-from flopcast.units import show
+from flopcast.workload.advice import causes, fields_of
 from flopcast.workload.checks import check
 
 NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
@@ -120,12 +121,17 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     (16, 4)
     """
     job, document, fixed = _described(document, read)
-    problems = check(job)
-    if fixed is not None:
-        problems = _unmendable(job, problems, fixed)
+    if fixed is None and not is_whole(job):
+        fixed = fields_of(job.plan)
+    problems = causes(job) if fixed is None else unmendable(job, check(job), fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
-    return job if fixed is None else with_chosen_plan(job, fixed)
+    if fixed is None:
+        return job
+    try:
+        return with_chosen_plan(job, fixed)
+    except SpecError as error:
+        raise SpecError(_with_lines(error.problems, document)) from None
 
 
 OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs
@@ -156,50 +162,16 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
     job, document, fixed = _described(document, read)
     given = None
     if fixed is None:
-        given = None if check(job) else job.plan
-        fixed = {name: getattr(job.plan, name) for name in OF_TRAINING}
+        given = job.plan if is_whole(job) and not check(job) else None
+        named = (
+            name for name in OF_TRAINING if name != "global_batch" or name in job.plan.model_fields_set
+        )
+        fixed = {name: getattr(job.plan, name) for name in named}
         job = job.model_copy(update={"plan": Plan(**fixed)})
-    problems = _unmendable(job, check(job), fixed)
+    problems = unmendable(job, check(job), fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
     return OpenJob(job=job, settled=fixed, given=given)
-
-
-def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
-    """The job with the plan that `search.choose` finds, which its assumptions tell.
-
-    Parameters
-    ----------
-    fixed : mapping
-        Fields of the plan that are settled, by long name.
-
-    Raises
-    ------
-    InfeasibleError
-        No plan fits.
-    """
-    from flopcast.io.curves import load_book  # what only a choice needs is loaded for a choice
-    from flopcast.search.choose import choose
-
-    choice = choose(job, fixed, load_book(job.cluster))
-    told = [choice.told()]
-    if "global_batch" not in fixed:
-        tokens = choice.plan.global_batch * job.batch.mean_sequence_tokens
-        told.append(f"global_batch {choice.plan.global_batch} ({show(tokens, 'tokens')})")
-    return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *told)})
-
-
-def _unmendable(
-    job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]
-) -> tuple[Problem, ...]:
-    """Those that no choice of a plan could mend: of other nouns, and of settled fields not searched."""
-    from flopcast.search.choose import SEARCHED
-    from flopcast.search.screen import of_lists
-
-    if job.batch.listed:
-        return (of_lists(job),)
-    settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
-    return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)
 
 
 def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:

@@ -11,13 +11,13 @@ sharded too. Blocks are dealt out anew where stages are unequal, and ranks
 are put in another order, where that is worth 1 % (refine.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.kernels.book import CurveBook
-from flopcast.errors import InfeasibleError
+from flopcast.errors import InfeasibleError, SpecError
 from flopcast.prediction import predict
 from flopcast.search.grid import batches
 from flopcast.search.question import Question
@@ -26,7 +26,9 @@ from flopcast.search.sieve import Sieve, Sifted
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import short_name
 from flopcast.units import Number, show
+from flopcast.workload.advice import advised
 
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)
@@ -61,9 +63,19 @@ class Choice:
     next_best: Plan | None
     next_ratio: float
 
-    def told(self) -> str:
-        """One sentence: what an assumption line of a report says."""
-        text = f"plan chosen: the fastest of {self.fitting} that fit, of {self.possible} possible"
+    def told(self, fixed: Collection[str] = ()) -> str:
+        """One sentence: what an assumption line of a report says.
+
+        Parameters
+        ----------
+        fixed : collection of str
+            Fields of the plan that were given, by long name: the sentence says what was filled in.
+        """
+        own = {short_name(name, Plan.model_fields[name]) for name in fixed} | set(fixed)
+        words = self.plan.short().split()
+        filled = " ".join(word for word in words if word.partition("=")[0] not in own)
+        start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
+        text = f"{start}: the fastest of {self.fitting} that fit, of {self.possible} possible"
         if self.next_best is None:
             return text
         return f"{text}; next is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
@@ -88,6 +100,8 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
 
     Raises
     ------
+    SpecError
+        What is settled contradicts itself.
     InfeasibleError
         No plan keeps every rule, or none fits; the message names what is nearest.
     """
@@ -97,6 +111,9 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
         more, room_fraction = _sifted(asked, usual_space(job, dict(fixed) | {"zero": SHARDED}), book)
         found = found.joined(more)
     if found.nearest is None:
+        conflicts = advised(job, fixed)
+        if conflicts:
+            raise SpecError(conflicts)
         raise InfeasibleError(_impossible(job, fixed, found.candidates))
     if not found.best:
         raise InfeasibleError(_too_large(found.nearest, found.possible))
@@ -205,7 +222,7 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
     settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
     return (
         f"no plan is possible: each of {tried} plans for {job.model.name} on {job.cluster.num_devices}"
-        f" devices breaks a rule; fixed was {settled}.\nOf a plan that is given whole it is told which."
+        f" devices breaks a rule; fixed was {settled}.\nGive the whole plan to see which rule it breaks."
     )
 
 

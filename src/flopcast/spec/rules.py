@@ -18,7 +18,7 @@ from flopcast.layers.modules import module_of
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.divisors import divisors, listed, nearest_divisor
+from flopcast.spec.divisors import dealt_out, divisors, listed, nearest_divisor
 from flopcast.spec.model import WHOLE
 from flopcast.spec.orders import interleaves, uneven
 from flopcast.spec.own_schedule import OwnSchedule
@@ -93,6 +93,20 @@ def _uncut_width(case: Case) -> int:
     return layer.ffn_hidden if isinstance(layer, Mlp) else 0
 
 
+def _tensor_degree(case: Case) -> int:
+    """The degree nearest to the first plan's that cuts heads, key/value heads and inner widths alike."""
+    wanted = first(case.plans.tensor_parallel)
+
+    def cuts(degree: int) -> bool:
+        column = np.array([[float(degree)]])
+        return all(
+            fits(block, column).all() for block in case.model.blocks for fits in (_kv_fits, _width_fits)
+        )
+
+    degrees = [degree for degree in divisors(_heads(case)) if cuts(degree)] or [1]
+    return min(degrees, key=lambda degree: (abs(degree - wanted), degree))
+
+
 def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
     """Which run of blocks is the first that is not right."""
     return next(i for i, block in enumerate(case.model.blocks) if not right(block, case))
@@ -137,9 +151,31 @@ def _fitting_devices(case: Case) -> str:
     return ", or ".join(edits) or f"choose degrees whose product is {there}"
 
 
+def _unequal_stages(case: Case) -> str:
+    """The edit for blocks that equal chunks do not divide: a list, or fewer stages for too few blocks."""
+    blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
+    chunks = stages * first(case.plans.virtual_stages)
+    if chunks <= blocks:
+        return f"set stage_layers to {','.join(map(str, dealt_out(blocks, chunks)))}"
+    return f"set pipeline_parallel to {nearest_divisor(blocks, stages)} and virtual_stages to 1"
+
+
+def _two_stages(case: Case) -> str:
+    """Edits for chunks without stages: two stages of half the replicas, or one chunk."""
+    replicas = first(case.plans.data_parallel)
+    pair = f"set pipeline_parallel to 2 and data_parallel to {replicas // 2}, or "
+    return f"{pair if replicas % 2 == 0 else 'set '}virtual_stages to 1"
+
+
 def _reducing(case: Case) -> list[int]:
     """Tiers whose switches would add up."""
     return [place for place, tier in enumerate(case.cluster.tiers) if tier.in_network_reduction]
+
+
+def _whole_groups(case: Case) -> int:
+    """The global batch nearest to the first plan's that interleaved chunks take in whole groups."""
+    each = first(_per_step(case) * case.plans.pipeline_parallel)
+    return max(1, round(first(case.plans.global_batch) / each)) * each
 
 
 def _per_step(case: Case) -> Counts:
@@ -154,9 +190,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of heads = {_heads(c)}: {listed(divisors(_heads(c)))}",
         because="each tensor-parallel rank holds whole attention heads",
-        fix=lambda c: (
-            f"set tensor_parallel to {nearest_divisor(_heads(c), first(c.plans.tensor_parallel))}"
-        ),
+        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(
         field="plan.tensor_parallel",
@@ -164,7 +198,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor or multiple of kv_heads = {_uncut(c, _kv_fits).mixer.groups}",
         because="key/value heads are split whole or repeated whole",
-        fix=lambda c: f"set tensor_parallel to {_uncut(c, _kv_fits).mixer.groups}",
+        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(
         field="plan.tensor_parallel",
@@ -172,7 +206,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of ffn_hidden = {_uncut_width(c)}",
         because="the inner width of the MLP is cut evenly",
-        fix=lambda _: "choose a tensor_parallel that divides it",
+        fix=lambda c: f"set tensor_parallel to {_tensor_degree(c)}",
     ),
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
@@ -227,14 +261,10 @@ RULES: tuple[Rule, ...] = (
         ),
         allowed=lambda c: (
             f"stages · virtual stages that divide {c.model.num_blocks} blocks: "
-            f"{listed(divisors(c.model.num_blocks))}"
+            f"{listed(divisors(c.model.num_blocks))}; or stage_layers, the blocks of each"
         ),
         because="this stack gives every chunk the same number of blocks",
-        fix=lambda c: (
-            "set pipeline_parallel to "
-            f"{nearest_divisor(c.model.num_blocks, first(c.plans.pipeline_parallel))}"
-            " and virtual_stages to 1"
-        ),
+        fix=_unequal_stages,
     ),
     Rule(
         field="plan.virtual_stages",
@@ -242,7 +272,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: first(c.plans.virtual_stages),
         allowed=lambda _: "1 without pipeline stages",
         because="chunks are interleaved over stages",
-        fix=lambda _: "set virtual_stages to 1",
+        fix=_two_stages,
     ),
     Rule(
         field="plan.virtual_stages",
@@ -293,7 +323,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",
         because="interleaved chunks take micro-batches in groups of that size",
-        fix=lambda _: "change global_batch, or set virtual_stages to 1",
+        fix=lambda c: f"set global_batch to {_whole_groups(c)}, or virtual_stages to 1",
     ),
     Rule(
         field="plan",

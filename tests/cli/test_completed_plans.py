@@ -1,0 +1,71 @@
+"""A plan with parts missing is completed: what is given stays, the rest is chosen, and both are said."""
+
+import pytest
+from command_line import flopcast
+from conftest import make_job
+
+from flopcast.errors import SpecError
+from flopcast.jobs import job
+from flopcast.spec.plan import Plan
+
+PARTIAL = {  # a plan with parts missing on 8 devices → what it gives
+    "tp=2 gbs=64": {"tensor_parallel": 2, "global_batch": 64},
+    "pp=2": {"pipeline_parallel": 2},
+    "dp=8": {"data_parallel": 8},
+    "mbs=2 recompute=full": {"micro_batch": 2, "recompute": "full"},
+    "cp=2 gbs=16 tp=2": {"context_parallel": 2, "tensor_parallel": 2, "global_batch": 16},
+}
+
+
+def test_a_plan_with_parts_missing_keeps_what_is_given_and_gets_the_rest():
+    failures = []
+
+    for text, given in PARTIAL.items():
+        completed = make_job(stack="megatron-core", plan=text)
+        kept = {name: getattr(completed.plan, name) for name in given}
+        said = [line for line in completed.assumptions if line.startswith("plan completed with ")]
+        if kept != given or completed.plan.devices != 8 or len(said) != 1:
+            failures.append((text, completed.plan.short(), completed.assumptions))
+
+    assert failures == []
+
+
+def test_what_was_filled_in_is_said_and_what_was_given_is_not():
+    completed, chosen = (
+        make_job(stack="megatron-core", plan=plan) for plan in ("tp=2 gbs=64", "auto tp=2 gbs=64")
+    )
+
+    filled = completed.assumptions[0].partition("plan completed with ")[2].partition(":")[0].split()
+
+    given = {"tp=2", "gbs=64"}
+    assert completed == chosen
+    assert set(completed.plan.short().split()) == set(filled) | given
+    assert given.isdisjoint(filled)
+
+
+@pytest.mark.parametrize("plan", ["dp=8 gbs=16", "tp=8 gbs=4", "dp=2 tp=2 pp=2 gbs=16 mbs=2"])
+def test_a_plan_that_uses_every_device_and_names_its_batch_is_left_as_it_is(plan):
+    whole = make_job(stack="megatron-core", plan=plan)
+
+    assert whole.assumptions == ()
+    assert whole.plan == Plan(**dict(word.split("=") for word in plan.split()))
+
+
+def test_three_degrees_that_miss_the_devices_are_a_fault_and_no_completion():
+    with pytest.raises(SpecError) as error:
+        make_job(stack="megatron-core", plan="dp=2 tp=2 pp=1 gbs=16")
+
+    assert [one.fix for one in error.value.problems] == ["set data_parallel to 4"]
+
+
+def test_every_command_that_takes_a_job_completes_its_plan():
+    words = ("--model", "megatron-1.7b", "--cluster", "dgx-a100:1", "--plan", "tp=2 gbs=64")
+    whole = job(model="megatron-1.7b", cluster="dgx-a100:1", plan="tp=2 gbs=64").plan
+    failures = []
+
+    for command in ("predict", "memory", "run"):
+        ended = flopcast(command, *words, *(("--tokens", "1T") if command == "run" else ()))
+        if ended.code != 0 or whole.short() not in ended.out:
+            failures.append((command, ended.code, ended.out[:500], ended.err[:500]))
+
+    assert failures == []
