@@ -58,11 +58,11 @@ def report_of(*factors, shares=(), priced=None):
         step_time_s=STEP_S,
         factors=sensitivities,
         timeline=SimpleNamespace(
-            bottleneck_shares=tuple(SimpleNamespace(item=i, path_s=s) for i, s in shares)
+            bottleneck_shares=tuple(SimpleNamespace(item=i, path_s=s, scaled_s=s, row=0) for i, s in shares)
         ),
         priced=SimpleNamespace(
             factors={s.name: s for s in sensitivities},
-            of=lambda item: SimpleNamespace(factors=priced[item.name]),
+            of=lambda item: SimpleNamespace(names=lambda _: priced[item.name]),
         ),
     )
 

@@ -7,7 +7,7 @@ on every stream that it names. The host launches items one after the other, each
 from functools import cache
 
 from flopcast.operators.item import EVERY_STREAM
-from flopcast.timeline.program import layer_links
+from flopcast.timeline.layer import layer_links
 from flopcast.workload.program import POSITIONS, WHEN
 
 BLOCKING = ("compute", "tp", "host")
@@ -91,7 +91,7 @@ def run_on(items, price_of, position, start_s, reduced_s, links):
         free["host"] += price.host_s.flat[0] * runs
         begin = max(free[stream] for stream in {item.stream, "host", *item.waits})
         alone_s = float(price.alone_s[0, 0] * item.count[0, 0]) * runs
-        free[item.stream] = begin + alone_s * (1 + (_at(link.own_fraction, at) if link else 0))
+        free[item.stream] = begin + alone_s * (1 + (_at(link.own.fraction, at) if link else 0))
         for queue, fraction in link.held_fraction.items() if link else ():
             free[queue] += _at(fraction, at) * alone_s
     return max(free[stream] for stream in blocking(items)), free["dp"]

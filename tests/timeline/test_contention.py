@@ -77,17 +77,44 @@ def test_a_reduction_on_one_stage_is_lost_where_it_runs():
         assert lost[[LAST, ONLY]] == pytest.approx(slowdown(one) * item.count[0, 0])
 
 
-@pytest.mark.parametrize("micro_batches", [4, 8, 32])
-def test_on_a_pipeline_every_micro_batch_bears_an_equal_part_and_together_they_bear_it_all(micro_batches):
-    plan = f"dp=2 pp=4 gbs={2 * micro_batches} precision=fp16"
-    many = priced(REDUCED, plan)
-    reductions = [item for item in beside_compute(many) if item.when == "last"]
+@pytest.mark.parametrize("micro_batches", [1, 4, 32])
+def test_on_a_pipeline_a_stage_loses_to_its_reductions_once_and_its_programs_lose_nothing(micro_batches):
+    many = priced(REDUCED, f"dp=2 pp=4 gbs={2 * micro_batches} precision=fp16")
+    reduce_s = 2.0
 
-    assert reductions
-    for item in reductions:
-        lost = lost_executions(item, many)[:, 0, 0]
-        assert lost == pytest.approx(lost[0])
-        assert lost[MIDDLE] * micro_batches == pytest.approx(slowdown(many) * item.count[0, 0])
+    def seconds(item):
+        of_block = item.name == "gradients.reduce" and item.work.message_bytes.item() > 0
+        return {"mlp.up.dgrad": 4.0}.get(
+            item.name, 0.0
+        ) + reduce_s * of_block / item.count.item() ** of_block
+
+    played = repriced(many, seconds)
+    backward = simulate(played.programs.backward, played, attribute=True)
+    last = LAST if micro_batches > 1 else ONLY
+
+    assert backward.duration_s[last] == pytest.approx(backward.duration_s[MIDDLE])
+    blocks = round(float(backward.duration_s[last].min()) / 4.0)
+    assert backward.lost_s[last].min() == pytest.approx(slowdown(many) * blocks * reduce_s)
+
+
+@pytest.mark.parametrize("reduce_s", [0.1, 1.0, 3.0, 30.0])
+@pytest.mark.parametrize(
+    "plan", ["dp=8 gbs=8", "dp=2 pp=4 gbs=2", "dp=2 pp=4 gbs=32", "dp=2 pp=4 vpp=2 gbs=8"]
+)
+def test_reductions_beside_compute_never_take_longer_than_behind_it(plan, reduce_s):
+    def step_s(overlap):
+        stack = {"base": "megatron-2022", "gradients": {"overlap": overlap}}
+        one = priced(stack, f"{plan} precision=fp16")
+        elements = sum(weight.elements.sum() for weight in one.programs.workload.layers[1].weights)
+
+        def seconds(item):
+            if item.name == "gradients.reduce":  # as much for an element in both
+                return reduce_s * float(item.work.message_bytes.max()) / 4 / float(elements)
+            return {"mlp.up": 1.0, "mlp.up.dgrad": 2.0}.get(item.name, 0.0)
+
+        return run_step(repriced(one, seconds)).step_time_s
+
+    assert step_s(True) <= step_s(False) * (1 + 1e-9)
 
 
 def test_plans_of_one_batch_lose_what_each_would_alone():

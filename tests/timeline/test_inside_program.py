@@ -8,7 +8,7 @@ from conftest import make_job
 from workbench import any_priced, only, priced_job, repriced
 
 from flopcast.timeline.inside import lay_out
-from flopcast.timeline.program import BLOCKING
+from flopcast.timeline.layer import BLOCKING
 from flopcast.workload.program import POSITIONS, Segment
 
 PASSES = ("forward", "backward")

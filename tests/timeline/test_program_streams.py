@@ -14,7 +14,8 @@ from flopcast.cost.prices import Price
 from flopcast.dtypes import ZERO, constant
 from flopcast.operators.item import HostWork, Item
 from flopcast.timeline.inside import lay_out
-from flopcast.timeline.program import NEVER, simulate
+from flopcast.timeline.paths import NEVER
+from flopcast.timeline.program import simulate
 from flopcast.workload.program import POSITIONS, WHEN, Segment
 
 LAWS = settings(max_examples=50, deadline=None)

@@ -53,11 +53,6 @@ def with_latency(priced, part_of):
     return replace(priced, prices=prices)
 
 
-def on_links_of_their_own(priced):
-    """The same prices where all of a message is latency: it takes nothing of a link from others."""
-    return with_latency(priced, lambda _: 1.0)
-
-
 def without_latency(priced):
     """The same prices where all of a message is on its link."""
     return with_latency(priced, lambda _: 0.0)

@@ -72,6 +72,14 @@ class Shared(Protocol):
     def path_s(self) -> float:
         """Seconds in a step."""
 
+    @property
+    def scaled_s(self) -> float:
+        """Those of them that the item's factors scale."""
+
+    @property
+    def row(self) -> int:
+        """The row of prices that holds for it."""
+
 
 class Played(Protocol):
     """What the busiest stage does: timeline.step.Timeline."""
@@ -297,9 +305,10 @@ def _row(report: Predicted, component: str, names: Sequence[str]) -> Counts:
     for share in report.timeline.bottleneck_shares:
         if component_of(share.item) == component:
             total_s += share.path_s
-            for name in report.priced.of(share.item).factors if share.item is not None else (HOST,):
+            price = report.priced.of(share.item) if share.item is not None else None
+            for name in price.names(share.row) if price is not None else (HOST,):
                 if name in place:
-                    row[place[name]] += share.path_s
+                    row[place[name]] += share.scaled_s
     return row / total_s
 
 

@@ -167,6 +167,7 @@ def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
         host_s=np.where(single.where, dense.host_s, several.host_s),
         wholly=(),
         partly=partly,
+        moves=np.where(single.where, dense.moves, several.moves),
     )
 
 
@@ -196,9 +197,10 @@ def _keep(
                 ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
                 part = np.where(plans, part * ratio, part)
                 only[one.name] = plans
+        moves = (part >= shortest_s).astype(np.float64)
         part = np.maximum(part, shortest_s)
         host_s = _launch_s(item, part, state)
-        state.prices[id(item)] = Price(alone_s=part, host_s=host_s, wholly=names, partly=only)
+        state.prices[id(item)] = Price(alone_s=part, host_s=host_s, wholly=names, partly=only, moves=moves)
 
 
 def _flatten(

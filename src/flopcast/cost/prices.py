@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.curve import Curve
-from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.dtypes import ONE, Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import of_rows
@@ -53,11 +53,12 @@ class Price:
     """One item's cost: seconds of one execution alone, broadcast over plans.
 
     `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
-    already in it and named, so that a sensitivity is the share of the step that an item takes: those of
-    `wholly` scale it in all plans, those of `partly` in some, by masks (plans, 1). `host_s` is spent by the
-    launching thread before the kernel can start, on top of the kernel's own launch latency, which is in
-    `alone_s`; what takes no time (a message to oneself, an epilogue) is not launched. `link` is what a
-    message occupies, None for everything else.
+    already in it and named: those of `wholly` scale it in all plans, those of `partly` in some, by masks
+    (plans, 1). `moves` is `d log(alone_s) / d log(factor)` of each of them: 1, but 0 where the seconds
+    stand at the physical bound, which no factor passes. Where they have just come to it, it is the
+    derivative towards longer times. `host_s` is spent by the launching thread before the kernel can start,
+    on top of the kernel's own launch latency, which is in `alone_s`; what takes no time (a message to
+    oneself, an epilogue) is not launched. `link` is what a message occupies, None for everything else.
     """
 
     alone_s: Floats
@@ -65,6 +66,16 @@ class Price:
     wholly: tuple[str, ...]
     partly: Mapping[str, np.ndarray] = field(default_factory=dict)
     link: LinkUse | None = None
+    moves: Counts = field(default_factory=lambda: ONE)
+
+    def one_s(self, row: int) -> float:
+        """Seconds of one execution in a plan; items of layers do not depend on the stage."""
+        return float(self.alone_s[min(row, len(self.alone_s) - 1), 0])
+
+    def moved(self, row: int, stage_class: int = 0) -> float:
+        """`moves` in one plan, on one stage class."""
+        rows, classes = self.moves.shape
+        return float(self.moves[min(row, rows - 1), min(stage_class, classes - 1)])
 
     def of_rows(self, rows: Integers) -> "Price":
         """The price in some plans of the batch."""
@@ -74,6 +85,7 @@ class Price:
             host_s=of_rows(self.host_s, rows),
             partly={name: of_rows(held, rows) for name, held in self.partly.items()},
             link=self.link.of_rows(rows) if self.link is not None else None,
+            moves=of_rows(self.moves, rows),
         )
 
     @property

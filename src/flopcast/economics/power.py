@@ -45,12 +45,7 @@ def drawn_w(draw: Draw, device: Device, site: Site) -> float:
 
 
 def device_energy(
-    timeline: Timeline,
-    priced: Priced,
-    cluster: Cluster,
-    site: Site,
-    whole: Mapping[str, Factor],
-    plan: int | None = None,
+    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
 ) -> tuple[Amount, dict[str, float]]:
     """Joules of one device in one step, the mean of all stages, and what it does meanwhile.
 
@@ -58,8 +53,6 @@ def device_energy(
     ----------
     whole : mapping of str to Factor
         What scales the whole step and all that is done in it: jitter, and what nothing explains.
-    plan : int or None
-        Which plan of the batch was played; None where there is one.
 
     Returns
     -------
@@ -78,8 +71,8 @@ def device_energy(
         name = power_class(share.item)
         busy_s[name] += share.path_s
         more_w = drawn_w(getattr(device.power, name), device, site) - wait_w
-        for hung_on in priced.of(share.item).names(plan) if share.item is not None else ():
-            extra_j[hung_on] += more_w * share.path_s
+        for hung_on in priced.of(share.item).names(share.row) if share.item is not None else ():
+            extra_j[hung_on] += more_w * share.scaled_s
     busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
     parts = []
     for name, seconds in busy_s.items():
@@ -90,7 +83,7 @@ def device_energy(
         name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)
         for name, change in extra_j.items()
     }
-    waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}, plan))
+    waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}))
     joules = total([*parts, Amount(0.0, of_work), Amount(0.0, waited.slopes)])
     for name, factor in whole.items():
         joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)

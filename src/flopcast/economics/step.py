@@ -70,12 +70,7 @@ class StepCost:
 
 
 def step_cost(
-    job: Job,
-    step_s: Amount,
-    timeline: Timeline,
-    priced: Priced,
-    whole: Mapping[str, Factor],
-    plan: int | None = None,
+    job: Job, step_s: Amount, timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
 ) -> StepCost:
     """Money and energy of one step.
 
@@ -85,8 +80,6 @@ def step_cost(
         Seconds of the step, jitter included.
     whole : mapping of str to Factor
         What scales the whole step.
-    plan : int or None
-        Which plan of the batch was played; None where there is one.
 
     Returns
     -------
@@ -105,9 +98,7 @@ def step_cost(
         step_usd=None if hourly is None else step_s * hourly * (cluster.num_devices / HOUR_S),
         energy=None
         if cluster.node.device.board_power_w is None
-        else _energy(
-            cluster, job.site, step_s, *device_energy(timeline, priced, cluster, job.site, whole, plan)
-        ),
+        else _energy(cluster, job.site, step_s, *device_energy(timeline, priced, cluster, job.site, whole)),
     )
 
 

@@ -24,7 +24,7 @@ from flopcast.report.report import Report
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD
 from flopcast.timeline.chains import flows
-from flopcast.timeline.program import BLOCKING
+from flopcast.timeline.layer import BLOCKING
 from flopcast.workload.program import WHEN
 
 COMPUTE, HOST, COLLECTIVE, SEND, RECEIVE = "compute", "host", "collective", "send", "receive"

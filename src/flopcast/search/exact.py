@@ -108,8 +108,8 @@ def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
     for row, job in enumerate(jobs):
         timeline = run_step(priced, row, passes)
         step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
-        factors = sensitivities(timeline, priced, whole, row)
-        cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole, row)
+        factors = sensitivities(timeline, priced, whole)
+        cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole)
         low_s, high_s = interval(step_s, factors)
         yield Exact(
             job=job,

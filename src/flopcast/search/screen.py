@@ -24,7 +24,6 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, Plans, batch_plans, structure_of
 from flopcast.spec.rows import Alike, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
-from flopcast.timeline.contention import hangs_on_micro_batches
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
@@ -83,16 +82,13 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     return result
 
 
-def _of_one_program(plans: Plans, job: Job) -> Alike:
+def _of_one_program(plans: Plans) -> Alike:
     """Neighbours that are one to the core: those that differ in their global batch alone.
 
     Their programs are the same, their steps differ in how often these run. A step of one micro-batch
     reduces its gradients at once.
     """
-    micro_batches = plans.num_micro_batches
-    hangs = hangs_on_micro_batches(plans, job.cluster.node.device, job.software)
-    turns = (micro_batches == 1, np.where(hangs, micro_batches, 0.0))
-    return runs([of_equal_program(plans).group, *(column[:, 0] for column in turns)])
+    return runs([of_equal_program(plans).group, plans.num_micro_batches[:, 0] == 1])
 
 
 def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats, Flags]:
@@ -101,7 +97,7 @@ def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats,
     Memory differs between plans of one program until their pipelines are full. In parts, so that programs
     of no more than CORE_ROWS plans are in memory at once.
     """
-    equal, filled = _of_one_program(plans, job), filled_after(plans)[:, 0]
+    equal, filled = _of_one_program(plans), filled_after(plans)[:, 0]
     pairs = runs([equal.group, filled])
     found: list[tuple[StepTerms, Floats, Flags]] = []
     for start in range(0, equal.size, CORE_ROWS):

@@ -23,7 +23,8 @@ from flopcast.schedules.base import FORWARD, AbstractSplitSchedule
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.timeline.durations import durations
 from flopcast.timeline.hops import waits
-from flopcast.timeline.program import NEVER, Simulated
+from flopcast.timeline.paths import NEVER
+from flopcast.timeline.program import Simulated
 from flopcast.timeline.serial import serial_seconds
 from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Programs
 
@@ -33,8 +34,7 @@ class StepTerms:
     """What a step is made of, whatever its number of micro-batches; (plans, 1) each, in seconds.
 
     `several_s` and `only_s` are what the first and last micro-batches take beyond those between, with
-    reductions that stick out, in a step of several and of one. Where messages hold up compute on a pipeline
-    (`hangs_on_micro_batches`), terms hold for their own number alone.
+    reductions that stick out, in a step of several and of one.
     """
 
     first_s: Floats  # the first micro-batch, from its forward on the first stage to its last backward
@@ -184,21 +184,32 @@ def _ends(passes: Sequence[Simulated], priced: Priced, alone: bool) -> Floats:
     """What the first and last micro-batches take less or more than the others, and exposed reductions.
 
     The first micro-batch accumulates no gradient, and may wait for parameters to be gathered; the last may
-    carry the reduction, which costs the pipeline nothing until it runs on behind the last backward: it
-    stands in the last kind of pass, the backward, or weight gradients of their own. `alone`: of a step of
-    one micro-batch. (plans, 1), in seconds.
+    carry the reduction, which costs the pipeline nothing until it runs on behind the last backward (it
+    stands in the last kind of pass, the backward, or weight gradients of their own), or until what the
+    stage loses to it is longer. `alone`: of a step of one micro-batch. (plans, 1), in seconds.
     """
     change = sum((_change(one, priced, alone) for one in passes), ZERO)
     tail = passes[-1].tail_s[ONLY if alone else LAST]
     exposed = np.where(tail > NEVER, np.maximum(tail, 0.0), 0.0)
     here = priced.programs.stages.multiplicity > 0
     longest = np.where(here, change, NEVER).max(axis=1, keepdims=True)
-    ends_s: Floats = longest + exposed.max(axis=1, keepdims=True)
+    lost = np.where(here, sum((_lost(one, priced, alone) for one in passes), ZERO), 0.0)
+    late = np.maximum(exposed.max(axis=1, keepdims=True), lost.max(axis=1, keepdims=True))
+    ends_s: Floats = longest + late
     return ends_s
+
+
+def _lost(one: Simulated, priced: Priced, alone: bool) -> Floats:
+    """What stages lose to the messages of the first and last micro-batch, (plans, stage classes)."""
+    return _of_stages(sum((one.lost_s[at] for at in _ends_of(alone)), ZERO), priced)
+
+
+def _ends_of(alone: bool) -> tuple[int, ...]:
+    """Positions of the first and the last micro-batch; of the only one."""
+    return (ONLY,) if alone else (FIRST, LAST)
 
 
 def _change(one: Simulated, priced: Priced, alone: bool) -> Floats:
     """What passes of the first and last micro-batch take beyond those between, (plans, stage classes)."""
-    ends = (ONLY,) if alone else (FIRST, LAST)
     middle_s = one.duration_s[MIDDLE]
-    return _of_stages(sum((one.duration_s[at] - middle_s for at in ends), ZERO), priced)
+    return _of_stages(sum((one.duration_s[at] - middle_s for at in _ends_of(alone)), ZERO), priced)

@@ -10,10 +10,12 @@ a layer that computes for w seconds, and of equal ones in a row, the period is m
 message that is longer than the compute, the loss costs nothing. It is charged when the message is launched,
 wherever it stands in its queue.
 
-On a stage of a pipeline, messages of the first or last micro-batch go on beside whatever the stage does
-next, and the other stages, to which that micro-batch is passed on, do not wait for it. Charged to its
-programs, the loss would count once for every chunk that it still has to pass; so every micro-batch of the
-stage bears an equal part.
+On a stage of a pipeline, messages of the first or last micro-batch run beside whatever the stage does next,
+and the other stages, to which that micro-batch is passed on, do not wait for it. Charged to its programs,
+the loss would count once for every stage that the micro-batch still has to pass. So it is charged once, at
+the end of the stage's own tasks: the stage is done when these and the loss are over, or the queue of
+messages is, whichever is later. Megatron-Core has a setting for the same reason: it lets all stages reduce
+when the first one does (`align_grad_reduce`, megatron/core/distributed).
 
 r is the device's `collective_slowdown_fraction` times the stack's `contention.kernel_share`.
 """
@@ -21,35 +23,39 @@ r is the device's `collective_slowdown_fraction` times the stack's `contention.k
 import numpy as np
 
 from flopcast.cost.prices import Priced
-from flopcast.dtypes import ZERO, Counts
+from flopcast.dtypes import ZERO, Counts, Flags
 from flopcast.operators.item import Item
-from flopcast.spec.cluster import Device
 from flopcast.spec.plan import Plans
-from flopcast.spec.stack import Stack
 from flopcast.workload.program import WHEN
 
 
-def lost_executions(item: Item, priced: Priced) -> Counts:
-    """Executions of the item whose seconds the compute of a program loses, (positions, plans, classes).
+def executions(item: Item) -> Counts:
+    """How often one execution of the item's entry runs it at every position: `count`, or 0."""
+    return np.array(WHEN[item.when])[:, None, None] * item.count[None]
 
-    All 0 for what runs beside nothing.
+
+def lost_executions(item: Item, priced: Priced) -> Counts:
+    """Executions of the item whose seconds compute loses, (positions, plans, classes).
+
+    All 0 for what runs beside nothing. `ends_stage` says whether the program or its stage loses them.
     """
     if not item.overlapped:
         return ZERO[None]
-    plans = priced.programs.plans
-    executed = np.array(WHEN[item.when])[:, None, None] * item.count[None]
-    if item.when in ("first", "last"):
-        alike = item.count[None] / plans.num_micro_batches[None]
-        executed = np.where(plans.pipeline_parallel[None] > 1, alike, executed)
     device = priced.cluster.node.device
-    lost: Counts = executed * (
+    lost: Counts = executions(item) * (
         device.collective_slowdown_fraction * priced.programs.stack.contention.kernel_share
     )
     return lost
 
 
-def hangs_on_micro_batches(plans: Plans, device: Device, stack: Stack) -> np.ndarray:
-    """Plans whose programs hang on how many micro-batches there are, (plans, 1)."""
-    held_up = device.collective_slowdown_fraction * stack.contention.kernel_share > 0
-    hangs: np.ndarray = (plans.pipeline_parallel > 1) & held_up
-    return hangs
+def lost_in_program(item: Item, priced: Priced) -> Counts:
+    """Those of `lost_executions` that the compute of the program itself loses."""
+    lost = lost_executions(item, priced)
+    return np.where(ends_stage(item, priced.programs.plans)[None], 0.0, lost)
+
+
+def ends_stage(item: Item, plans: Plans) -> Flags:
+    """Plans in which what is lost to a message is charged at the end of the stage's tasks, (plans, 1)."""
+    if not item.overlapped or item.when not in ("first", "last"):
+        return np.zeros((1, 1), dtype=bool)
+    return np.asarray(plans.pipeline_parallel > 1)

@@ -19,9 +19,10 @@ from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.spec.rows import Alike, alike, of_equal_split, of_rows, rows_of
-from flopcast.timeline.contention import hangs_on_micro_batches
+from flopcast.timeline.layer import BLOCKING, SLOWED, layer_paths, streams_of
 from flopcast.timeline.links import may_share
-from flopcast.timeline.program import BLOCKING, NEVER, Simulated, layer_times, streams_of, waits_for_gathers
+from flopcast.timeline.paths import NEVER
+from flopcast.timeline.program import Simulated, waits_for_gathers
 from flopcast.workload.program import POSITIONS, Segment
 
 
@@ -54,7 +55,7 @@ def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
         (priced.programs.plans.size, 1), *(s.repeat.shape for s in segments)
     )
     items = tuple(item for segment in segments for item in segment.items)
-    streams = streams_of(items)
+    streams = streams_of(items, priced.programs.plans)
     candidates = _candidates(priced)
     states = _start(streams, size * classes)
     for segment in segments:
@@ -76,10 +77,8 @@ def _candidates(priced: Priced) -> tuple[Alike, Alike, Alike]:
     """
     plans = priced.programs.plans
     ranks = (plans.data_parallel * plans.pipeline_parallel, plans.data_parallel, plans.data_shard)
-    hangs = hangs_on_micro_batches(plans, priced.cluster.node.device, priced.programs.stack)
-    turns = np.where(hangs, plans.num_micro_batches, 0.0)
     split = of_equal_split(plans)
-    columns = (*ranks, plans.pipeline_parallel > 1, turns)
+    columns = (*ranks, plans.pipeline_parallel > 1)
     sharing = alike([split.group, *(column[:, 0] for column in columns)])
     every = np.arange(plans.size)
     return split, sharing, Alike(every, every)
@@ -99,7 +98,7 @@ def _rows(candidates: Sequence[Alike], items: tuple[Item, ...], priced: Priced) 
 def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, rows: Alike) -> Floats:
     """The matrix of one layer for one plan of each group, (streams, streams, positions, groups)."""
     if np.array_equal(rows.group, np.arange(rows.size)):
-        matrix_s = layer_times(items, streams, priced)
+        matrix_s = layer_paths(items, streams, priced).longest_s
     else:
         chosen = [replace(item, count=of_rows(item.count, rows.first)) for item in items]
         prices = {
@@ -108,7 +107,8 @@ def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, ro
         workload = priced.programs.workload
         workload = replace(workload, plans=rows_of(workload.plans, rows.first))
         programs = replace(priced.programs, workload=workload)
-        matrix_s = layer_times(tuple(chosen), streams, replace(priced, programs=programs, prices=prices))
+        some = replace(priced, programs=programs, prices=prices)
+        matrix_s = layer_paths(tuple(chosen), streams, some).longest_s
     return np.broadcast_to(matrix_s[..., 0], (*matrix_s.shape[:3], rows.size))
 
 
@@ -201,6 +201,10 @@ def _ends(
         duration_s = np.where(gathers, waiting_s, duration_s)
         tail_s = np.where(gathers, NEVER, (free_s[0, own] - end_s)[:, chosen])
         reduced_s = np.where(gathers, 0.0, np.maximum(free_s[1, own], 0.0)[:, chosen])
+    lost_s = np.zeros((1, duration_s.shape[-1]))
+    if SLOWED in streams:
+        slowed_s = free_s[:, streams.index(SLOWED)].max(axis=0)[:, chosen]
+        lost_s = np.maximum(slowed_s - duration_s, 0.0)
     whole = (len(POSITIONS), *shape)
     none = np.zeros((*whole, 0))
 
@@ -215,6 +219,8 @@ def _ends(
         reduction_s=of_plans(reduced_s),
         tail_counts=none,
         reduction_counts=none,
+        lost_s=of_plans(lost_s),
+        lost_counts=none,
         columns=(),
         counts=none,
     )

@@ -12,9 +12,10 @@ import numpy as np
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
-from flopcast.timeline.contention import lost_executions
+from flopcast.timeline.contention import lost_in_program
+from flopcast.timeline.layer import BLOCKING, layer_links
 from flopcast.timeline.links import Shared
-from flopcast.timeline.program import BLOCKING, layer_links, waits_for_gathers
+from flopcast.timeline.program import waits_for_gathers
 from flopcast.workload.program import WHEN, Segment
 
 
@@ -93,7 +94,7 @@ def _of(link: Shared | None, at: tuple[int, int, int]) -> tuple[float, dict[str,
         place = tuple(min(index, size - 1) for index, size in zip(at, fraction.shape, strict=True))
         return float(fraction[place])
 
-    return here(link.own_fraction), {name: here(part) for name, part in link.held_fraction.items()}
+    return here(link.own.fraction), {name: here(part) for name, part in link.held_fraction.items()}
 
 
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float, float]:
@@ -102,7 +103,7 @@ def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, 
     """
     runs = WHEN[item.when][position]
     host_s = priced.of(item).host_s * np.minimum(item.count, 1.0)
-    lost_s = lost_executions(item, priced) * priced.of(item).alone_s[None]
+    lost_s = lost_in_program(item, priced) * priced.of(item).alone_s[None]
     place = min(position, len(lost_s) - 1), min(plan, lost_s.shape[1] - 1), 0
     return (
         priced.seconds(item, plan) * runs,

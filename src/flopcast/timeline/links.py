@@ -33,36 +33,74 @@ import numpy as np
 
 from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.cost.prices import Priced
-from flopcast.dtypes import ONE, ZERO, Floats
+from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.spec.plan import Plans
+from flopcast.timeline.contention import ends_stage, executions
 
 QUEUES = ("tp", "ep", "cp", "dp")  # streams of messages inside a program
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shared:
-    """What a message loses and takes, as parts of its own seconds; (positions, plans, classes) each, with
-    one position for all of them where they are alike.
+class Lost:
+    """What a message loses to queues on its link: (positions, plans, classes), with one position for all of
+    them where they are alike.
 
-    `own_fraction` is by how much longer it takes, `held_fraction` by how much it holds up each queue that
-    uses its link.
+    `fraction` is the loss as a part of the message's own seconds. `slope` is what the derivative of the
+    loss has beyond that, as executions of each of the layer's items, with seconds of launches last: the
+    loss also grows with the queue's messages, and falls as the layer lasts longer. In seconds it sums to
+    zero. Its last axis is empty unless it was asked for.
     """
 
-    own_fraction: Floats
+    fraction: Floats
+    slope: Counts
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shared:
+    """What a message loses and takes, where it shares its link.
+
+    `own` is what it loses inside the program; `later` what it loses to messages whose effect is charged to
+    the stage (contention.py, `ends_stage`). `held_fraction` says by how much of its own seconds it holds up
+    each queue that uses its link.
+    """
+
+    own: Lost
+    later: Lost
     held_fraction: dict[str, Floats]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Period:
+    """How long a layer lasts where no link is shared, and how often each item counts in that.
+
+    `counts` are executions by item, seconds of launches last; its last axis is empty unless asked for.
+    """
+
+    lasts_s: Floats  # (positions, plans, classes)
+    counts: Counts
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class _Use:
-    """One message's use of a link: the tier's index (plans, 1), and its seconds on it."""
+    """One message's use of a link: the tier's index (plans, 1), its seconds on it and their part of all."""
 
     tier: np.ndarray
     on_link_s: Floats  # (positions, plans, classes)
+    fraction: Counts  # (plans, classes)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Busy:
+    """How long queues occupy a link under compute; `weights` are executions by item on that link."""
+
+    busy_s: Floats
+    weights: Counts
 
 
 def shared_links(
-    items: Sequence[Item], alone_s: Sequence[Floats], priced: Priced, period_s: Callable[[], Floats]
+    items: Sequence[Item], alone_s: Sequence[Floats], priced: Priced, period: Callable[[], Period]
 ) -> tuple[Shared | None, ...]:
     """For every item of a layer, what it loses and takes; None for what shares no link.
 
@@ -70,30 +108,72 @@ def shared_links(
     ----------
     alone_s : one array (positions, plans, classes) an item
         All executions of its entry alone.
-    period_s : gives the seconds of the layer where no link is shared, same shape
-        Asked only if a link is shared.
+    period : gives how long the layer lasts where no link is shared
+        Called only if a link is shared. Slopes are worked out if it has counts.
     """
     meets = _meetings(items)
     if not any(meets):
         return (None,) * len(items)
     uses = [_use(item, each_s, priced) for item, each_s in zip(items, alone_s, strict=True)]
     found: list[Shared | None] = []
-    lasts_s: Floats | None = None
-    for names, use, each_s in zip(meets, uses, alone_s, strict=True):
-        beside = {name: _beside(name, use, items, uses) for name in names} if use is not None else {}
-        if use is None or not any((all_s * use.on_link_s).any() for all_s, _ in beside.values()):
+    lasts: Period | None = None
+    for names, use in zip(meets, uses, strict=True):
+        queued = {name: _queued_s(name, use, items, uses) for name in names} if use is not None else {}
+        if use is None or not any((all_s * use.on_link_s).any() for all_s in queued.values()):
             found.append(None)
             continue
-        lasts_s = period_s() if lasts_s is None else lasts_s
-        on_link = use.on_link_s / np.where(each_s > 0, each_s, 1.0)
-        under_s = sum((under_s for _, under_s in beside.values()), ZERO[None])
-        found.append(
-            Shared(
-                own_fraction=on_link * _part_of(under_s, lasts_s),
-                held_fraction={name: on_link * (all_s > 0) for name, (all_s, _) in beside.items()},
-            )
-        )
+        lasts = period() if lasts is None else lasts
+        held = {name: use.fraction[None] * (all_s > 0) for name, all_s in queued.items()}
+        found.append(_shared(use, names, (items, uses), lasts, priced.programs.plans, held))
     return tuple(found)
+
+
+def _shared(
+    use: _Use,
+    names: tuple[str, ...],
+    layer: tuple[Sequence[Item], Sequence[_Use | None]],
+    lasts: Period,
+    plans: Plans,
+    held_fraction: dict[str, Floats],
+) -> Shared:
+    """What one message loses to the queues `names`, of which some end with the stage."""
+    width = lasts.counts.shape[-1]
+    inside, whole = (_busy(names, use, layer, plans, everything, width) for everything in (False, True))
+    own, both = _lost(use, inside, lasts), _lost(use, whole, lasts)
+    later = Lost(both.fraction - own.fraction, both.slope - own.slope)
+    return Shared(own=own, later=later, held_fraction=held_fraction)
+
+
+def _lost(use: _Use, busy: _Busy, lasts: Period) -> Lost:
+    """Half of the link for as long as the queues are busy, the whole message at most."""
+    period_s = np.where(lasts.lasts_s > 0, lasts.lasts_s, 1.0)
+    part = busy.busy_s / period_s
+    fraction = use.fraction[None] * np.minimum(part, 1.0)
+    if not lasts.counts.shape[-1]:
+        return Lost(fraction, np.zeros((1, 1, 1, 0)))
+    often = np.where(part < 1.0, use.on_link_s / period_s, 0.0)[..., None]
+    return Lost(fraction, often * (busy.weights - part[..., None] * lasts.counts))
+
+
+def _busy(
+    names: tuple[str, ...],
+    use: _Use,
+    layer: tuple[Sequence[Item], Sequence[_Use | None]],
+    plans: Plans,
+    everything: bool,
+    width: int,
+) -> _Busy:
+    """Messages under compute on the link of `use`: all of them, or those that end with their program."""
+    busy_s, weights = ZERO[None], np.zeros((1, 1, 1, width))
+    for column, (item, other) in enumerate(zip(*layer, strict=True)):
+        if other is None or not item.overlapped or item.stream not in names:
+            continue
+        here = (other.tier == use.tier) & (True if everything else ~ends_stage(item, plans))
+        busy_s = busy_s + other.on_link_s * here[None]
+        if width:
+            each = (executions(item) * other.fraction[None] * here[None])[..., None]
+            weights = weights + each * (np.arange(width) == column)
+    return _Busy(busy_s, weights)
 
 
 def may_share(items: Sequence[Item]) -> bool:
@@ -125,23 +205,13 @@ def _use(item: Item, alone_s: Floats, priced: Priced) -> _Use | None:
     link = priced.of(item).link
     if link is None or _message_of(item) is None:
         return None
-    return _Use(link.tier, alone_s * link.fraction[None])
+    return _Use(link.tier, alone_s * link.fraction[None], link.fraction)
 
 
-def _beside(
-    queue: str, use: _Use, items: Sequence[Item], uses: Sequence[_Use | None]
-) -> tuple[Floats, Floats]:
-    """Seconds on the same link of all messages of a queue, and of those that run under compute."""
-    all_s, under_s = ZERO[None], ZERO[None]
+def _queued_s(queue: str, use: _Use, items: Sequence[Item], uses: Sequence[_Use | None]) -> Floats:
+    """Seconds on the same link of all messages of a queue."""
+    found_s: Floats = ZERO[None]
     for item, other in zip(items, uses, strict=True):
         if other is not None and item.stream == queue:
-            same_s = other.on_link_s * (other.tier == use.tier)[None]
-            all_s = all_s + same_s
-            under_s = under_s + (same_s if item.overlapped else 0.0)
-    return all_s, under_s
-
-
-def _part_of(busy_s: Floats, period_s: Floats) -> Floats:
-    """The part of a period that a queue is busy, 1 at most; nothing of no time at all."""
-    busy_fraction: Floats = np.minimum(busy_s / np.where(period_s > 0, period_s, 1.0), ONE[None])
-    return busy_fraction
+            found_s = found_s + other.on_link_s * (other.tier == use.tier)[None]
+    return found_s

@@ -6,22 +6,23 @@ Elsewhere: when tasks run (pipeline.py, step.py), what is inside one (program.py
 
 The critical path hops between stages where these are equal; a reader wants to know what one stage does.
 So there are two views, and both sum to the step: shares of the path give `d log(step) / d log(factor)`
-exactly; shares of the busiest stage, with its waiting, give the breakdown.
+exactly (their `slope_s`); shares of the busiest stage, with its waiting, give the breakdown.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.chains import MESSAGE, TASK
-from flopcast.timeline.pipeline import Played, critical_path
-from flopcast.timeline.program import Simulated, executions
+from flopcast.timeline.contention import executions
+from flopcast.timeline.pipeline import critical_path
+from flopcast.timeline.program import Simulated
+from flopcast.timeline.run import Run
 from flopcast.workload.program import Programs, Segment
 
 ROUNDING = 1e-9  # of the step: what sums of floats may leave over
@@ -33,91 +34,31 @@ class Share:
     """Seconds of the step that one item takes; no item: launches by the host.
 
     `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
-    below 0 where a skewed step leaves out what came before it.
+    below 0 where a skewed step leaves out what came before it. `row` is the row of prices that holds for
+    it: the plan, or the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/prices.py): 0
+    where a physical bound keeps its factors from changing its seconds. `shift_s` is what the derivative has
+    beyond `path_s`, where messages share a link (links.py).
     """
 
     item: Item | None
     path_s: float
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ProgramOfTask:
-    """Which program each task of an order runs: arrays (stages · tasks,), flat, stage after stage."""
-
-    chunk_class: Integers
-    position: Integers  # index into POSITIONS
-    row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
-
-    def values(self, array: Counts, tasks: Integers | None = None) -> Counts:
-        """What an array (positions, plans, chunk classes, …) holds for each task, or for these alone."""
-        chosen = slice(None) if tasks is None else tasks
-        row = np.minimum(self.row[chosen], array.shape[1] - 1)
-        found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
-        return found
-
-    def summed(self, array: Counts, tasks: Integers) -> Counts:
-        """The same, added up over tasks: what many tasks share is looked up once."""
-        row = np.minimum(self.row[tasks], array.shape[1] - 1)
-        at = (self.position[tasks], row, self.chunk_class[tasks])
-        programs, times = np.unique(np.ravel_multi_index(at, array.shape[:3]), return_counts=True)
-        found: Counts = times @ array.reshape(-1, array.shape[-1])[programs]
-        return found
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Run:
-    """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage.
-
-    `update_s` lasts from the step's start, `reduce_s` from `reduce_start_s`; a stage that is done with both
-    waits for the last one, then all synchronise.
-    """
-
-    priced: Priced
-    plan: int
-    played: Played
-    of_task: ProgramOfTask
-    forward: Simulated
-    backward: Simulated
-    weight: Simulated | None  # where the backward is split
-    leaves: Integers  # by hop index: 1 where the hop leaves its node
-    update_s: Floats  # (stages,)
-    chain_start: Integers  # (stages,): task that reductions running on waited for; -1: none run on
-    reduce_start_s: Floats  # (stages,)
-    reduce_s: Floats  # (stages,)
-    synchronise_s: float
+    row: int
+    moves_ratio: float = 1.0
+    shift_s: float = 0.0
 
     @property
-    def passes(self) -> tuple[Simulated, ...]:
-        """Programs by kind of task; gradients are complete, and reduced, in the last kind."""
-        return (self.forward, self.backward, *([self.weight] if self.weight else []))
+    def scaled_s(self) -> float:
+        """The part of `path_s` that the item's factors scale."""
+        return self.path_s * self.moves_ratio
 
     @property
-    def begin_s(self) -> Floats:
-        """When the step of each stage begins, (stages,): at 0, unless steps are skewed.
+    def slope_s(self) -> float:
+        """`d step / d log(factor)` of each factor that scales the item."""
+        return (self.path_s + self.shift_s) * self.moves_ratio
 
-        A skewed step begins just before its update, which ends as the first input arrives; so every stage
-        may be as late in the next step as it was in this one.
-        """
-        if not self.programs.plans.structure.skews_steps:
-            return np.zeros(len(self.update_s))
-        g = self.played.graph
-        first = g.node_of_task[:: g.order.kind.shape[1]]
-        return self.played.start_s[first] - self.update_s
-
-    @property
-    def last(self) -> int:
-        """The stage whose step is the longest, on which the others wait; the first of equal ones."""
-        return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
-
-    @property
-    def step_time_s(self) -> float:
-        """The period of repeated steps: the longest step of a stage, then the synchronisation itself."""
-        return float((self.reduce_start_s + self.reduce_s - self.begin_s).max()) + self.synchronise_s
-
-    @property
-    def programs(self) -> Programs:
-        """The programs that were played."""
-        return self.priced.programs
+    def times(self, part_ratio: float) -> "Share":
+        """The share of a part of these executions."""
+        return replace(self, path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
 
 
 def path_shares(run: Run) -> tuple[Share, ...]:
@@ -126,8 +67,8 @@ def path_shares(run: Run) -> tuple[Share, ...]:
     Returns
     -------
     tuple of Share
-        They sum to the step. As every item's time is proportional to its factors, the sum over a factor's
-        items, over the step, is `d log(step) / d log(factor)` as long as no other path becomes the longest.
+        They sum to the step. The sum of `slope_s` over a factor's items, over the step, is
+        `d log(step) / d log(factor)` as long as no other path becomes the longest.
     """
     g = run.played.graph
     begun = int(run.chain_start[run.last])
@@ -136,7 +77,7 @@ def path_shares(run: Run) -> tuple[Share, ...]:
     behind = path if begun < 0 else path[1:]  # the task that began the wait is left before its end
     nodes = behind[(g.kind[behind] == TASK) & ~run.played.held[behind]]
     shares = [*_task_shares(run, g.task[nodes]), *_hop_shares(run, path, hops)]
-    shares += _chain_shares(run, begun) if begun >= 0 else []
+    shares += _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, run.last)
     shares += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
     shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
     shares += _skew_shares(run) if run.programs.plans.structure.skews_steps else []
@@ -156,7 +97,7 @@ def _skew_shares(run: Run) -> list[Share]:
     taken = [*_task_shares(run, tasks), *_hop_shares(run, path[:0], hops)]
     taken += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
     kept = _phase_shares(run, run.programs.update, last)
-    return kept + [Share(item=share.item, path_s=-share.path_s) for share in taken]
+    return kept + [share.times(-1.0) for share in taken]
 
 
 def _chain_shares(run: Run, begun: int) -> list[Share]:
@@ -169,13 +110,28 @@ def _chain_shares(run: Run, begun: int) -> list[Share]:
     later = np.arange(begun + 1, (begun // tasks + 1) * tasks)
     reducing = len(run.passes) - 1
     later = later[run.played.graph.order.kind.ravel()[later] == reducing]
-    found: list[Share] = []
+    found = _lost_shares(run, begun // tasks, begun)
     for counts, chosen in (
         (run.passes[reducing].tail_counts, np.array([begun])),
         (run.passes[reducing].reduction_counts, later),
     ):
         found += _executed(run, run.passes[reducing], counts, chosen)
     return found
+
+
+def _lost_shares(run: Run, stage: int, before: int | None = None) -> list[Share]:
+    """What a stage loses to messages of its first and last micro-batch (contention.py).
+
+    `before` is a task of the stage: of those in front of it alone.
+    """
+    kind = run.played.graph.order.kind
+    mine = np.arange(stage * kind.shape[1], (stage + 1) * kind.shape[1] if before is None else before)
+    return [
+        share
+        for number, one in enumerate(run.passes)
+        if one.lost_s.any()
+        for share in _executed(run, one, one.lost_counts, mine[kind.ravel()[mine] == number])
+    ]
 
 
 def _gather_shares(run: Run, held: int) -> list[Share]:
@@ -202,6 +158,7 @@ def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
     shares += _phase_shares(run, run.programs.update, stage)
     shares += _end_shares(run, stage)
     shares += _exposed(run, stage)
+    shares = [share for share in shares if share.path_s != 0]
     waiting = run.step_time_s - sum(share.path_s for share in shares)
     return tuple(shares), max(0.0, waiting)
 
@@ -223,13 +180,13 @@ def mean_shares(run: Run) -> tuple[Share, ...]:
         shares += [*_gap_shares(run, stage, nodes), *_phase_shares(run, run.programs.update, stage)]
         shares += _end_shares(run, stage)
         shares += _exposed(run, stage)
-    return tuple(Share(item=share.item, path_s=share.path_s / stages) for share in shares)
+    return tuple(share.times(1.0 / stages) for share in shares if share.path_s != 0)
 
 
 @lru_cache(maxsize=8)  # the plans of a batch share their passes
 def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
     """As `Simulated.counts`: of kernels all executions, of messages those on the critical path."""
-    counts = simulated.counts.copy()
+    counts = simulated.counts[..., : len(simulated.columns) + 1].copy()
     counts[..., -1] = 0.0
     column = 0
     for segment in segments:
@@ -254,18 +211,22 @@ def _end_shares(run: Run, stage: int) -> list[Share]:
 
 
 def _exposed(run: Run, stage: int) -> list[Share]:
-    """Reductions that ran on after a stage's last backward: to each of their queue its part.
+    """What a stage waits for after its last backward: reductions that run on, or what it has lost to
+    messages.
 
-    Parts are as the messages of the queue last, from the one that began the wait on.
+    To each reduction its part of the wait, as the messages of the queue last, from the one that began it
+    on.
     """
     begun = int(run.chain_start[stage])
     late_s = float(run.reduce_start_s[stage] - run.played.end_s[run.played.graph.last[stage]])
-    if begun < 0 or late_s <= ROUNDING * run.step_time_s:
+    if late_s <= ROUNDING * run.step_time_s:
         return []
+    if begun < 0:
+        return _lost_shares(run, stage)
     chain = _chain_shares(run, begun)
     queue = [share for share in chain if share.item and share.item.stream == "dp" and share.path_s > 0]
     part = late_s / sum(share.path_s for share in queue)
-    return [Share(item=share.item, path_s=share.path_s * part) for share in queue]
+    return [share.times(part) for share in queue]
 
 
 def _task_shares(run: Run, tasks: Integers) -> list[Share]:
@@ -281,27 +242,31 @@ def _task_shares(run: Run, tasks: Integers) -> list[Share]:
 
 
 def _executed(run: Run, simulated: Simulated, counts: Counts, tasks: Integers) -> list[Share]:
-    """Executions of each column by these tasks, in seconds; the last column is seconds of launches already.
+    """Executions of each column by these tasks, in seconds; the host's column is seconds of launches
+    already.
 
     `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated.
     """
     found: list[Share] = []
     rows = run.of_task.row[tasks]
+    width = len(simulated.columns) + 1
     for row in np.unique(rows).tolist():
         times = run.of_task.summed(counts, tasks[rows == row])
-        found += [
-            Share(item=item, path_s=float(times[column] * _one(run, item, row)))
-            for column, item in enumerate(simulated.columns)
-            if times[column]
-        ]
-        found += [Share(item=None, path_s=float(times[-1]))] if times[-1] else []
+        shifts = times[width:] if len(times) > width else np.zeros(width)
+        for column, item in enumerate((*simulated.columns, None)):
+            if times[column] or shifts[column]:
+                price = run.priced.of(item) if item is not None else None
+                one_s = price.one_s(row) if price is not None else 1.0
+                found.append(
+                    Share(
+                        item=item,
+                        path_s=float(times[column] * one_s),
+                        row=row,
+                        moves_ratio=price.moved(row) if price is not None else 1.0,
+                        shift_s=float(shifts[column] * one_s),
+                    )
+                )
     return found
-
-
-def _one(run: Run, item: Item, row: int) -> float:
-    """Seconds of a single execution (items of layers do not depend on the stage)."""
-    alone_s = run.priced.of(item).alone_s
-    return float(alone_s[min(row, alone_s.shape[0] - 1), 0])
 
 
 def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
@@ -353,10 +318,8 @@ def _transfer_shares(run: Run, by_hop_s: Floats) -> list[Share]:
                 items = hop_items(run.programs, kind, crosses)
                 each = np.array([run.priced.seconds(item, row) for item in items])
                 if total_s > 0 and each.sum() > 0:
-                    found += [
-                        Share(item=i, path_s=float(total_s * part))
-                        for i, part in zip(items, each / each.sum(), strict=True)
-                    ]
+                    parts = total_s * each / each.sum()
+                    found += [_alone(run, i, s, row) for i, s in zip(items, parts.tolist(), strict=True)]
     return found
 
 
@@ -369,5 +332,11 @@ def hop_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
 def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:
     """Items of an end of the step, one after the other, on one stage."""
     at = int(run.programs.stages.of(run.plan).stage_class[stage])
-    found = [Share(item=item, path_s=run.priced.seconds(item, run.plan, at)) for item in items]
+    found = [_alone(run, item, run.priced.seconds(item, run.plan, at), run.plan, at) for item in items]
     return [share for share in found if share.path_s > 0]
+
+
+def _alone(run: Run, item: Item, path_s: float, row: int, stage_class: int = 0) -> Share:
+    """The share of an item that shares nothing with others."""
+    moves = run.priced.of(item).moved(row, stage_class)
+    return Share(item=item, path_s=path_s, row=row, moves_ratio=moves)

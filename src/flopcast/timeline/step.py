@@ -18,19 +18,12 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows
 from flopcast.timeline.chains import hop_index
+from flopcast.timeline.paths import NEVER
 from flopcast.timeline.pipeline import Graph, Played, graph, of_kinds, play
-from flopcast.timeline.program import NEVER, Simulated, simulate
+from flopcast.timeline.program import Simulated, simulate
+from flopcast.timeline.run import ProgramOfTask, Run
 from flopcast.timeline.serial import serial_seconds
-from flopcast.timeline.shares import (
-    ProgramOfTask,
-    Run,
-    Share,
-    busiest_stage,
-    hop_items,
-    mean_shares,
-    path_shares,
-    stage_shares,
-)
+from flopcast.timeline.shares import Share, busiest_stage, hop_items, mean_shares, path_shares, stage_shares
 from flopcast.workload.program import positions
 
 Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
@@ -242,17 +235,19 @@ def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Fl
 
     Reductions of a stage queue on one stream: those of a program start after its own gradients are there,
     `tail_s` before they end, and after those of the programs before it, whichever is later. The task is the
-    one whose gradients the queue last waited for; -1 where the tasks themselves end last. (stages,) each.
+    one whose gradients the queue last waited for; -1 where the tasks, with what they lose to messages
+    beside them, end last. (stages,) each.
     """
     g = played.graph
     kind, backward = len(passes) - 1, passes[-1]
-    done = played.end_s[g.last].copy()
+    lost = _lost(g, of_task, passes)
+    done = played.end_s[g.last] + lost.sum(axis=1)
     chain = np.full(len(done), -1)
     if not (backward.tail_s > NEVER).any():
         return done, chain
     tail, reduction = of_task.values(backward.tail_s), of_task.values(backward.reduction_s)
     reducing = (g.order.kind.ravel() == kind) & (tail > NEVER) & (reduction > 0)
-    ready = played.end_s[g.node_of_task] + tail
+    ready = played.end_s[g.node_of_task] + tail + (lost.cumsum(axis=1) - lost).ravel()
     for stage, mine in enumerate(reducing.reshape(g.order.kind.shape)):
         tasks = np.flatnonzero(mine) + stage * len(mine)
         free, start = NEVER, -1
@@ -262,3 +257,22 @@ def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Fl
         if free > done[stage]:
             done[stage], chain[stage] = free, start
     return done, chain
+
+
+def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
+    """What every task adds to what its stage loses to messages of its first and last micro-batch.
+
+    Shape (stages, tasks of a stage).
+    """
+    kind = pipeline.order.kind
+    if not any(one.lost_s.any() for one in passes):
+        return np.zeros(kind.shape)
+    each_s: Floats = np.choose(kind.ravel(), [of_task.values(one.lost_s) for one in passes])
+    return each_s.reshape(kind.shape)
+
+
+def played_seconds(priced: Priced, plan: int = 0) -> float:
+    """Seconds of one step of a plan, played exactly as `run_step` does, without what it is made of."""
+    passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
+    rows = priced.programs.workload.rows or ((),)
+    return max(_run(priced, passes, plan, kinds).step_time_s for kinds in rows)

@@ -1,9 +1,8 @@
 """How sure a prediction is: sensitivities to named factors, intervals, intervals of differences.
 
-Answers: what does the step hang on, between which bounds does it lie?
-Each item's time is proportional to its factors, so along the critical path
-`d log(step) / d log(factor)` is the share of the step that the factor scales. Independent log-normal
-factors give the sigma of log(step); differences of two predictions share factors, which cancel.
+Answers: what does the step hang on, between which bounds does it lie? `d log(step) / d log(factor)` follows
+from the items of the critical path that the factor scales (shares.py). Independent log-normal factors give
+the sigma of log(step); differences of two predictions share factors, which cancel.
 """
 
 import math
@@ -30,10 +29,12 @@ NO_LEVER = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
-    """One factor, its sigma, and the share of the step that it scales.
+    """One factor, its sigma, and how much the step depends on it.
 
     `share` is `d log(step) / d log(factor)`: with 0.6, a factor one percent higher makes the step 0.6 %
-    longer. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is about ± 5 %.
+    longer. A kernel at its physical bound has no part in it; one that has just come to its bound counts as
+    for a factor that grows. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is
+    about ± 5 %.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Sensitivity:
 
 
 def sensitivities(
-    timeline: Timeline, priced: Priced, whole: Mapping[str, Factor], plan: int | None = None
+    timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
 ) -> tuple[Sensitivity, ...]:
     """Every factor of the critical path, the widest contribution first.
 
@@ -51,11 +52,9 @@ def sensitivities(
     timeline : Timeline
         Its path shares sum to the step without jitter.
     priced : Priced
-        Names the factors of every item; an item's time is proportional to each of them.
+        Names the factors of every item.
     whole : mapping of str to Factor
         What scales the whole step, by name: shares of 1; of what two plans differ by, none.
-    plan : int or None
-        Which plan of the batch was played; None where there is one (its rows are kinds of micro-batches).
 
     Returns
     -------
@@ -66,11 +65,11 @@ def sensitivities(
     """
     shares: dict[str, float] = defaultdict(float)
     for share in timeline.shares:
-        names = priced.of(share.item).names(plan) if share.item is not None else ("host",)
+        names = priced.of(share.item).names(share.row) if share.item is not None else ("host",)
         for name in names:
-            shares[name] += share.path_s / timeline.step_time_s
+            shares[name] += share.slope_s / timeline.step_time_s
     if shares.get("host") and EXPERT_LAUNCH in priced.factors:
-        launched_s = sum(share.path_s for share in timeline.shares if share.item is None)
+        launched_s = sum(share.slope_s for share in timeline.shares if share.item is None)
         shares[EXPERT_LAUNCH] += launched_s / timeline.step_time_s * expert_launch_fraction(priced)
     found = [
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)

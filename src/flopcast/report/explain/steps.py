@@ -263,11 +263,13 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
     ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
     scaled: dict[str, float] = defaultdict(float)
     for share in report.timeline.shares:
-        names = report.priced.of(share.item).names() if share.item is not None else (LAUNCH,)
+        names = report.priced.of(share.item).names(share.row) if share.item is not None else (LAUNCH,)
         if name in names or name in whole:
-            scaled[share.item.component if share.item is not None else LAUNCH] += share.path_s
+            scaled[share.item.component if share.item is not None else LAUNCH] += (
+                share.path_s if name in whole else share.slope_s
+            )
         elif share.item is None and name == EXPERT_LAUNCH:
-            scaled[LAUNCH] += share.path_s * expert_launch_fraction(report.priced)
+            scaled[LAUNCH] += share.slope_s * expert_launch_fraction(report.priced)
     return Explanation(
         name=name,
         amount=known.share * report.clean_step_time_s,

@@ -1,0 +1,298 @@
+"""Metamorphic laws of a step: what must happen to its time if one thing of the job changes.
+
+    python -m benchmarks.laws --jobs 500 --seed 1 > violations.txt
+
+Answers: does more bandwidth, less latency or more overlap ever make a step longer, does it scale?
+Elsewhere: the jobs (random_jobs.py), laws whose exceptions are right physics (docs/concepts/play.md).
+
+A law changes a job and compares the seconds of both steps, without jitter, played exactly. It is a line of
+LAWS; `violations` tries all of them on one job.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+
+from benchmarks.changes import (
+    Change,
+    all_of,
+    deeper,
+    factors,
+    host_speed,
+    on_device,
+    on_tiers,
+    one_stage,
+    set_to,
+    split_blocks,
+    through_json,
+    times,
+    where,
+    wider,
+)
+from benchmarks.random_jobs import random_jobs
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.kernels.book import CurveBook
+from flopcast.cost.price import price
+from flopcast.cost.prices import Priced
+from flopcast.io import catalog
+from flopcast.io.curves import load_book
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan, batch_plans, one_plan
+from flopcast.spec.site import Site, SiteFactor
+from flopcast.timeline.step import played_seconds, run_step
+from flopcast.timeline.uncertainty import sensitivities
+from flopcast.workload.checks import check
+from flopcast.workload.lower import lower
+from flopcast.workload.program import Programs
+from flopcast.workload.realise import realise
+
+ROUNDING = 1e-9
+NUDGE = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Law:
+    """The step of the changed job lasts between `least` and `most` times as long; None: no such job."""
+
+    change: Change
+    least: float = 0.0
+    most: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """A job that breaks a law: seconds before and after the change."""
+
+    law: str
+    job: Job
+    step_s: float
+    changed_s: float
+
+
+def names_of(job: Job) -> Iterable[str]:
+    """The named factors of a job."""
+    return _priced(job).factors
+
+
+OUTER, INNER = slice(-1, None), slice(0, 1)
+FASTER, SLOWER, SAME = {"most": 1.0}, {"least": 1.0}, {"least": 1.0, "most": 1.0}
+PLAN, STACK = "plan.", "stack."
+LAWS: dict[str, Law] = {
+    # hardware
+    "twice the bandwidth of all links": Law(change=on_tiers("bytes_per_s", 2.0), least=0.5, most=1.0),
+    "twice the bandwidth inside": Law(change=on_tiers("bytes_per_s", 2.0, INNER), least=0.5, most=1.0),
+    "twice the bandwidth of the widest tier": Law(
+        change=on_tiers("bytes_per_s", 2.0, OUTER), least=0.5, most=1.0
+    ),
+    "half the latency of all links": Law(change=on_tiers("latency_s", 0.5), least=0.5, most=1.0),
+    "ten times the latency inside": Law(change=on_tiers("latency_s", 10.0, INNER), **SLOWER),
+    "ten times the latency of the widest tier": Law(change=on_tiers("latency_s", 10.0, OUTER), **SLOWER),
+    "no latency at all": Law(change=on_tiers("latency_s", 0.0), **FASTER),
+    "a fourth of the links attained": Law(change=on_tiers("attained_fraction", 0.25), least=1.0, most=4.0),
+    "four times as oversubscribed": Law(change=on_tiers("oversubscription_ratio", 4.0), **SLOWER),
+    "twice the FLOP/s": Law(change=on_device(peak_flop_per_s=2.0), least=0.5, most=1.0),
+    "twice the memory bandwidth": Law(change=on_device(memory_bytes_per_s=2.0), least=0.5, most=1.0),
+    "twice both": Law(change=on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0), least=0.5, most=1.0),
+    "longer launches on the device": Law(change=on_device(kernel_launch_s=4.0), **SLOWER),
+    "a host twice as fast": Law(change=host_speed(2.0), least=0.5, most=1.0),
+    "messages that take nothing from compute": Law(
+        change=on_device(collective_slowdown_fraction=0.0), **FASTER
+    ),
+    "a whole machine twice as fast": Law(
+        change=all_of(
+            on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0, kernel_launch_s=0.5),
+            on_tiers("bytes_per_s", 2.0),
+            on_tiers("latency_s", 0.5),
+            host_speed(2.0),
+        ),
+        least=0.5,
+        most=1.0,
+    ),
+    # contention and overlap
+    "messages moved by copy engines": Law(change=set_to(STACK + "contention.kernel_share", 0.0), **FASTER),
+    "messages moved by kernels": Law(change=set_to(STACK + "contention.kernel_share", 1.0), **SLOWER),
+    "gradients reduced under the backward": Law(
+        change=where(
+            lambda job: not job.stack.gradients.overlap, set_to(STACK + "gradients.overlap", True)
+        ),
+        most=1.0,
+    ),
+    "gradients reduced behind the backward": Law(
+        change=set_to(STACK + "gradients.overlap", False), least=1.0
+    ),
+    "updated parameters gathered under the forward": Law(
+        change=where(one_stage, set_to(STACK + "gradients.overlap_gather", True)), **FASTER
+    ),
+    "parameters gathered one unit ahead": Law(
+        change=set_to(STACK + "sharding.prefetch_units", 1), **FASTER
+    ),
+    "transfers that never block": Law(change=set_to(STACK + "pipeline.transfers", "overlapped"), **FASTER),
+    "transfers one by one": Law(change=set_to(STACK + "pipeline.transfers", "sequential"), **SLOWER),
+    "exchanges beside another micro-batch": Law(
+        change=set_to(STACK + "experts.exchange_overlap", "other_micro_batch"), **FASTER
+    ),
+    # host and software
+    "longer launches of forward kernels": Law(change=times(STACK + "host.forward_item_s", 3.0), **SLOWER),
+    "longer launches of backward kernels": Law(change=times(STACK + "host.backward_item_s", 3.0), **SLOWER),
+    "longer synchronisation": Law(change=times(STACK + "host.synchronise_s", 3.0), **SLOWER),
+    "a longer step of the host": Law(change=times(STACK + "optimizer.step_host_s", 3.0), **SLOWER),
+    "longer posts of transfers": Law(change=set_to(STACK + "pipeline.host_s", 1e-3), **SLOWER),
+    "nothing launched by the host": Law(change=set_to(STACK + "host.graphs", ("iteration",)), **FASTER),
+    "a higher derate": Law(change=times(STACK + "derate.ratio", 1.5), least=1.0, most=1.5),
+    "an optimizer that moves twice as much": Law(
+        change=times(STACK + "optimizer.moved_bytes", 2.0), least=1.0, most=2.0
+    ),
+    "one more overflow check": Law(change=set_to(STACK + "gradients.overflow_checks", 3), **SLOWER),
+    "one more pass of accumulation": Law(change=set_to(STACK + "gradients.accumulate_passes", 3), **SLOWER),
+    "more copies of gradients": Law(
+        change=set_to(STACK + "gradients.copies", ("flatten", "unflatten")), **SLOWER
+    ),
+    "more elements sent to sharded ranks": Law(change=set_to(STACK + "gradients.dtype", "fp32"), **SLOWER),
+    # factors
+    "all factors twice as high": Law(change=factors(names_of, 2.0), **SLOWER),
+    "all factors half as high": Law(change=factors(names_of, 0.5), **FASTER),
+    "products slower": Law(change=factors(names_of, 1.5, "gemm"), least=1.0, most=1.5),
+    "attention slower": Law(change=factors(names_of, 1.5, "attention"), least=1.0, most=1.5),
+    "memory-bound kernels slower": Law(change=factors(names_of, 1.5, "memory"), least=1.0, most=1.5),
+    "fabrics slower": Law(change=factors(names_of, 1.5, "fabric"), least=1.0, most=1.5),
+    "the host slower": Law(change=factors(names_of, 1.5, "host"), least=1.0, most=1.5),
+    # workload
+    "twice the micro-batches": Law(change=times(PLAN + "global_batch", 2), least=1.0, most=2.0),
+    "sequences twice as long": Law(change=times("batch.sequence_length", 2), least=1.0),
+    "twice the blocks": Law(change=deeper, least=1.0, most=2.2),
+    "twice the vocabulary": Law(change=wider, least=1.0, most=2.2),
+    "everything recomputed": Law(change=set_to(PLAN + "recompute", "full"), least=1.0, most=1.7),
+    "attention recomputed": Law(
+        change=where(lambda job: job.plan.recompute == "none", set_to(PLAN + "recompute", "selective")),
+        least=1.0,
+        most=1.7,
+    ),
+    "twice the micro-batch in as many micro-batches": Law(
+        change=all_of(times(PLAN + "global_batch", 2), times(PLAN + "micro_batch", 2)), least=1.0
+    ),
+    "all forwards before all backwards": Law(
+        change=where(
+            lambda job: job.plan.virtual_stages == 1 and job.plan.schedule == "auto",
+            set_to(PLAN + "schedule", "gpipe"),
+        ),
+        least=1.0 - 1e-3,
+    ),
+    # what changes nothing
+    "written as JSON and read": Law(change=through_json, **SAME),
+    "blocks listed in two entries": Law(change=split_blocks, **SAME),
+    "a name of its own": Law(change=set_to("cluster.jitter.ratio", 1.5), **SAME),
+    "chunks of one stage": Law(change=where(one_stage, set_to(PLAN + "schedule", "gpipe")), **SAME),
+}
+
+
+@cache
+def book_of(cluster: str) -> CurveBook:
+    """The curves of a cluster of the catalogue."""
+    return load_book(catalog.cluster(cluster, 1))
+
+
+_PROGRAMS: list[tuple[Job, Programs]] = []  # the latest: laws of hardware share them
+
+
+def _programs(job: Job) -> Programs:
+    """What a job runs; kept for jobs that differ in their hardware alone."""
+    for known, programs in _PROGRAMS:
+        same = (known.model, known.plan, known.batch) == (job.model, job.plan, job.batch)
+        if same and known.software == job.software:
+            return programs
+    programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.software)
+    _PROGRAMS.insert(0, (job, programs))
+    del _PROGRAMS[2:]
+    return programs
+
+
+def _priced(job: Job) -> Priced:
+    book = book_of(job.cluster.name)
+    return price(_programs(job), job.cluster, book, FactorBook(job.site, book.levels))
+
+
+def step_seconds(job: Job) -> float:
+    """Seconds of a step, played exactly, without jitter."""
+    return played_seconds(_priced(job))
+
+
+def violations(job: Job, laws: dict[str, Law] | None = None) -> Iterator[Violation]:
+    """Every law that a job breaks."""
+    base_s = step_seconds(job)
+    base = _programs(job)
+    for name, law in (laws or LAWS).items():
+        changed = law.change(job)
+        if changed is None or check(changed):
+            continue
+        _PROGRAMS[:] = [(job, base)]
+        changed_s = step_seconds(changed)
+        if not law.least * (1 - ROUNDING) <= changed_s / base_s <= law.most * (1 + ROUNDING):
+            yield Violation(law=name, job=job, step_s=base_s, changed_s=changed_s)
+    yield from _others(job, base_s)
+
+
+def _others(job: Job, base_s: float) -> Iterator[Violation]:
+    """Laws of more than two steps: shares that add up, plans of a batch, derivatives."""
+    priced = _priced(job)
+    timeline = run_step(priced)
+    shares_s = sum(share.path_s for share in timeline.shares)
+    stage_s = sum(share.path_s for share in timeline.bottleneck_shares) + timeline.bottleneck_waits_s
+    for name, found_s in (
+        ("shares of the critical path sum to the step", shares_s),
+        ("shares of the busiest stage and its waiting sum to the step", stage_s),
+        ("a step with shares is the step", timeline.step_time_s),
+        ("a plan among others takes as long as alone", _among_others(job)),
+    ):
+        if abs(found_s / base_s - 1.0) > (1e-12 if "among" in name else ROUNDING):
+            yield Violation(law=name, job=job, step_s=base_s, changed_s=found_s)
+    known = {one.name: one.share for one in sensitivities(timeline, priced, {})}
+    for name in sorted(known, key=lambda each: -abs(known[each]))[:2]:
+        slopes = [(_nudged(job, name, by) / base_s - 1.0) / by for by in (-NUDGE, NUDGE)]
+        if not min(slopes) - 1e-3 <= known[name] <= max(slopes) + 1e-3:
+            yield Violation(
+                law=f"d log(step) / d log({name})", job=job, step_s=slopes[1], changed_s=known[name]
+            )
+
+
+def _among_others(job: Job) -> float:
+    """Seconds of the job's plan in a batch with another one of its structure."""
+    other = job.plan.model_copy(update={"global_batch": 2 * job.plan.global_batch})
+    if job.plan.num_micro_batches == 1:
+        other = job.plan
+    plans: list[Plan] = [other, job.plan]
+    programs = realise(lower(job.model, batch_plans(plans), job.batch), job.software)
+    book = book_of(job.cluster.name)
+    priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+    return played_seconds(priced, 1)
+
+
+def _nudged(job: Job, factor: str, by: float) -> float:
+    """Seconds with one factor a little higher."""
+    site = Site(name="nudged", factors=(SiteFactor(name=factor, ratio=1.0 + by),))
+    return step_seconds(job.model_copy(update={"site": site}))
+
+
+def main() -> None:
+    """Print every violation, one line each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    found = 0
+    for number, job in enumerate(islice(random_jobs(asked.seed), asked.jobs)):
+        for one in violations(job):
+            found += 1
+            plan = job.plan
+            print(
+                f"{number:4} {one.law}: {one.step_s:.6g} → {one.changed_s:.6g}"
+                f" ({one.changed_s / one.step_s - 1:+.3%}) {job.cluster.name} {job.stack.name} {plan}",
+                flush=True,
+            )
+    print(f"{asked.jobs} jobs, {len(LAWS) + 6} laws, {found} violations", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Longest paths between streams, in the max-plus algebra: one thing after the other, and many equal ones.
+
+Answers: when is each stream free behind two pieces of work, or behind n equal layers?
+Elsewhere: the matrix of one layer (layer.py), programs made of layers (program.py), the same for whole
+batches of plans (durations.py).
+
+With every time goes a vector that counts how often each item stands on the path that made it:
+seconds · counts = time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Floats, Integers
+
+NEVER = -np.inf
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Paths:
+    """Longest paths from each stream (first index) to each stream (second), with their counts.
+
+    A matrix of the max-plus algebra: times on the path from "stream a is free" to "stream b is free" behind
+    these items; NEVER where b does not wait for a. `counts` says how often each item stands on that path.
+    """
+
+    longest_s: Floats  # (streams, streams, positions, plans, classes)
+    counts: Counts  # time's shape + (columns,)
+
+
+def repeated(state: Paths | None, layer: Paths, repeat: Counts) -> Paths:
+    """`state` followed by `layer`, `repeat` times: (plans, classes) whole numbers.
+
+    By squaring: 100 layers take six squarings and three products. Powers of one matrix commute, so the
+    bits of the repeats may come in any order.
+    """
+    times = repeat.astype(np.intp)
+    result = state
+    power = layer
+    bits = int(times.max()).bit_length() if times.size else 0
+    for bit in range(bits):
+        wanted = ((times >> bit) & 1).astype(bool)
+        if wanted.any():
+            result = _then(result, power, wanted)
+        if bit + 1 < bits:
+            power = joined(power, power)
+    return result if result is not None else _nothing(layer, times)
+
+
+def _then(state: Paths | None, layer: Paths, wanted: np.ndarray) -> Paths:
+    """`state` followed by `layer` where wanted (plans, classes); elsewhere as it was."""
+    start = state if state is not None else _nothing(layer, wanted)
+    both = joined(start, layer)
+    time = np.where(wanted, both.longest_s, start.longest_s)
+    return Paths(time, np.where(wanted[..., None], both.counts, start.counts))
+
+
+def _nothing(layer: Paths, like: np.ndarray) -> Paths:
+    """No work at all, as many streams and columns as a layer has."""
+    shape = np.broadcast_shapes(layer.longest_s.shape[2:], (1, *like.shape))
+    return unit(layer.longest_s.shape[0], shape, layer.counts.shape[-1])
+
+
+def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
+    """The identity matrix of the max-plus algebra: each stream stays where it is."""
+    time = np.full((streams, streams, *shape), NEVER)
+    for stream in range(streams):
+        time[stream, stream] = 0.0
+    return Paths(time, np.zeros((*time.shape, columns)))
+
+
+def joined(first: Paths, second: Paths) -> Paths:
+    """One after the other: the max-plus product of the two matrices.
+
+    The path from a to c goes through the stream b that makes it longest; its counts are those of both
+    halves.
+    """
+    through = first.longest_s[:, :, None] + second.longest_s[None]
+    best = through.max(axis=1)
+    if not first.counts.shape[-1]:
+        return Paths(best, np.zeros((*best.shape, 0)))
+    return Paths(best, _counted(first.counts, second.counts, through.argmax(axis=1)))
+
+
+def _counted(first: Counts, second: Counts, through: Integers) -> Counts:
+    """Counts of both halves of every path; `through` is the stream between them, (streams, streams, …)."""
+    rest, columns = through.shape[2:], first.shape[-1:]
+    before = np.broadcast_to(first, (*first.shape[:2], *rest, *columns))
+    behind = np.broadcast_to(second, (*second.shape[:2], *rest, *columns))
+    start, end, *others = np.ogrid[tuple(slice(size) for size in through.shape)]
+    both: Counts = before[start, through, *others] + behind[through, end, *others]
+    return both

@@ -1,0 +1,96 @@
+"""One plan, played: which program each task ran, and the ends of its step.
+
+Answers: what do the views of a step (shares.py) look at?
+Elsewhere: how it is played (step.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.prices import Priced
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.timeline.pipeline import Played
+from flopcast.timeline.program import Simulated
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ProgramOfTask:
+    """Which program each task of an order runs: arrays (stages · tasks,), flat, stage after stage."""
+
+    chunk_class: Integers
+    position: Integers  # index into POSITIONS
+    row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
+
+    def values(self, array: Counts, tasks: Integers | None = None) -> Counts:
+        """What an array (positions, plans, chunk classes, …) holds for each task, or for these alone."""
+        chosen = slice(None) if tasks is None else tasks
+        row = np.minimum(self.row[chosen], array.shape[1] - 1)
+        found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
+        return found
+
+    def summed(self, array: Counts, tasks: Integers) -> Counts:
+        """The same, added up over tasks: what many tasks share is looked up once."""
+        row = np.minimum(self.row[tasks], array.shape[1] - 1)
+        at = (self.position[tasks], row, self.chunk_class[tasks])
+        programs, times = np.unique(np.ravel_multi_index(at, array.shape[:3]), return_counts=True)
+        found: Counts = times @ array.reshape(-1, array.shape[-1])[programs]
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Run:
+    """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage.
+
+    `update_s` lasts from the step's start, `reduce_s` from `reduce_start_s`; a stage that is done with both
+    waits for the last one, then all synchronise. Before `reduce_start_s`, behind its tasks, a stage waits
+    for the queue of reductions or for what it has lost to messages, whichever is longer.
+    """
+
+    priced: Priced
+    plan: int
+    played: Played
+    of_task: ProgramOfTask
+    forward: Simulated
+    backward: Simulated
+    weight: Simulated | None  # where the backward is split
+    leaves: Integers  # by hop index: 1 where the hop leaves its node
+    update_s: Floats  # (stages,)
+    chain_start: Integers  # (stages,): task that reductions running on waited for; -1: the loss decides
+    reduce_start_s: Floats  # (stages,)
+    reduce_s: Floats  # (stages,)
+    synchronise_s: float
+
+    @property
+    def passes(self) -> tuple[Simulated, ...]:
+        """Programs by kind of task; gradients are complete, and reduced, in the last kind."""
+        return (self.forward, self.backward, *([self.weight] if self.weight else []))
+
+    @property
+    def begin_s(self) -> Floats:
+        """When the step of each stage begins, (stages,): at 0, unless steps are skewed.
+
+        A skewed step begins just before its update, which ends as the first input arrives; so every stage
+        may be as late in the next step as it was in this one.
+        """
+        if not self.programs.plans.structure.skews_steps:
+            return np.zeros(len(self.update_s))
+        g = self.played.graph
+        first = g.node_of_task[:: g.order.kind.shape[1]]
+        return self.played.start_s[first] - self.update_s
+
+    @property
+    def last(self) -> int:
+        """The stage whose step is the longest, on which the others wait; the first of equal ones."""
+        return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
+
+    @property
+    def step_time_s(self) -> float:
+        """The period of repeated steps: the longest step of a stage, then the synchronisation itself."""
+        return float((self.reduce_start_s + self.reduce_s - self.begin_s).max()) + self.synchronise_s
+
+    @property
+    def programs(self) -> Programs:
+        """The programs that were played."""
+        return self.priced.programs
