@@ -10,6 +10,7 @@ from children import child, ran
 from command_line import JOB, environment, process
 
 from flopcast.cli.main import COMMANDS
+from flopcast.io.yaml_text import MAX_BYTES
 
 LOADED = """\
 import sys
@@ -102,7 +103,7 @@ def test_a_file_larger_than_memory_is_refused_unread(tmp_path):
     ended = process("predict", path, preexec_fn=with_little_memory)
 
     assert ended.code == 1
-    assert "at most 1000000 bytes" in ended.err
+    assert f"at most {MAX_BYTES} bytes" in ended.err
     assert "Traceback" not in ended.err
 
 

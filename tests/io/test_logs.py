@@ -400,7 +400,7 @@ def test_a_file_that_cannot_be_read_is_a_fault_with_its_path(tmp_path, name):
     with pytest.raises(SpecError) as caught:
         read_log_file(tmp_path / name)
 
-    assert caught.value.problems[0].fix == "check the path"
+    assert caught.value.problems[0].fix.startswith("check the path")
 
 
 def test_a_damaged_archive_is_a_fault(tmp_path):

@@ -180,7 +180,7 @@ def test_the_file_is_only_read(tmp_path):
 
 
 def test_an_absent_file_is_not_made(tmp_path):
-    with pytest.raises(SpecError, match="no such file"):
+    with pytest.raises(SpecError, match="No such file"):
         read_nsys(tmp_path / "absent.sqlite")
 
     assert not (tmp_path / "absent.sqlite").exists()

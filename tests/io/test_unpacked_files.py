@@ -45,7 +45,7 @@ def test_a_file_that_holds_more_than_it_may_is_refused_and_not_cut(tmp_path, pac
 def test_a_name_that_promises_an_archive_is_held_to_it(tmp_path):
     (tmp_path / "a.gz").write_bytes(b"plain")
 
-    with pytest.raises(OSError, match="gzip"), unpacked(tmp_path / "a.gz"):
+    with pytest.raises(OSError, match="gzip"), unpacked(tmp_path / "a.gz", 100):
         pass
 
 

@@ -17,6 +17,7 @@ import click
 
 from flopcast.cli.completion import names_of, of_jobs
 from flopcast.errors import Problem, SpecError
+from flopcast.io.whole_files import write_whole
 
 if TYPE_CHECKING:
     from flopcast.validation.run import Run
@@ -83,7 +84,7 @@ def writes_document(command: Callable[..., None]) -> Callable[..., None]:
         with redirect_stdout(StringIO()) as printed:
             command(*arguments, **named)
         with writing("--output", output):
-            output.write_text(printed.getvalue(), encoding="utf-8")
+            write_whole(output, printed.getvalue())
         click.echo(f"wrote {output}", err=True)
 
     place = click.Path(path_type=Path)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from flopcast.io.whole_files import write_whole
+
 RUN = "31694544"
 
 
@@ -36,7 +38,7 @@ def command(out: Path) -> None:
     click.echo(compared_text(comparison, RUN))
     with writing("--out", out):
         out.mkdir(parents=True, exist_ok=True)
-        (out / "report.html").write_text(report_page(report), encoding="utf-8")
+        write_whole(out / "report.html", report_page(report))
         write_trace(report, out / "trace.pftrace")
     click.echo(
         f"\nwrote {out / 'report.html'} and {out / 'trace.pftrace'} (open it in ui.perfetto.dev)", err=True

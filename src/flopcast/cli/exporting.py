@@ -8,6 +8,7 @@ import click
 
 from flopcast.cli.asking import asks_for_job, check_writable, writing
 from flopcast.cli.completion import words
+from flopcast.io.whole_files import write_whole
 
 if TYPE_CHECKING:
     from flopcast.io.exports.exported import Exported
@@ -78,11 +79,11 @@ def _write(made: "Exported", output: Path | None) -> None:
         return
     if not several and not output.is_dir():
         with writing("--output", output):
-            output.write_bytes(content)
+            write_whole(output, content)
         click.echo(f"wrote {output}", err=True)
         return
     with writing("--output", output):
         output.mkdir(exist_ok=True)
         for name, content in files:
-            (output / name).write_bytes(content)
+            write_whole(output / name, content)
     click.echo(f"wrote {len(files)} file{'s' * several} into {output}", err=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from flopcast.io.sources import SCRIPT
+from flopcast.io.whole_files import write_whole
 
 PATH = click.Path(path_type=Path)
 TOLD = "The job of {told}, as YAML.\n\n{more}"
@@ -88,5 +89,5 @@ def _import(kind: str, files: tuple[str, ...], out: Path | None, named: dict[str
         click.echo(job_text(data), nl=False)
         return
     with writing("--out", out):
-        out.write_text(job_text(data), encoding="utf-8")
+        write_whole(out, job_text(data))
     click.echo(f"{out}: written", err=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from flopcast.io.whole_files import write_whole
 from flopcast.io.yaml_text import Document
 
 PATH = click.Path(path_type=Path)
@@ -91,5 +92,5 @@ def _write(
         click.echo(model_text(mapping), nl=False)
         return
     with writing("--out", out):
-        out.write_text(model_text(mapping), encoding="utf-8")
+        write_whole(out, model_text(mapping))
     click.echo(f"{out}: {model.name}, {model.parameters() / 1e9:.3f} billion parameters", err=True)

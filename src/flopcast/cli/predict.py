@@ -8,6 +8,7 @@ import click
 
 from flopcast.cli.asking import asks_for_job, check_writable, print_json, writes_document, writing
 from flopcast.io.asked import job_from
+from flopcast.io.whole_files import write_whole
 
 if TYPE_CHECKING:
     from flopcast.report.report import Report
@@ -64,7 +65,7 @@ def command(
         click.echo(as_text(made) + told(made))
     if report is not None:
         with writing("--report", report):
-            report.write_text(report_page(made), encoding="utf-8")
+            write_whole(report, report_page(made))
         click.echo(f"wrote {report}", err=True)
     if trace is not None:
         from flopcast.io.trace import write_trace

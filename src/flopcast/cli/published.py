@@ -18,6 +18,7 @@ from flopcast.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.calibration.peer_fit import PEER_FILES
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
+from flopcast.io.inputs import opened
 from flopcast.io.samples.columns import read_columns
 from flopcast.spec.cluster import Tier
 
@@ -85,7 +86,8 @@ class Published:
         own = [p for s in SYSTEMS for p in sorted((self.data / "operators" / s).glob("*.csv"))]
         peers = [self.data / "peers" / path for path in self._peer_paths]
         for path in (*own, *peers, *sorted({self.data / file.path for file in self._fabric_files})):
-            found.update(path.name.encode() + b"\0" + path.read_bytes())
+            with opened(path) as file:
+                found.update(path.name.encode() + b"\0" + file.read())
         return found.hexdigest()
 
     @property

@@ -7,6 +7,7 @@ import click
 from flopcast.cli.asking import check_writable, print_json, with_progress, writing
 from flopcast.cli.deciding import print_decisions
 from flopcast.cli.judging import Judging
+from flopcast.io.whole_files import write_whole
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
@@ -125,7 +126,7 @@ def published_runs(
         from flopcast.validation.published_html import runs_as_html
 
         with writing("--report", judging.report):
-            judging.report.write_text(runs_as_html(found), encoding="utf-8")
+            write_whole(judging.report, runs_as_html(found))
         click.echo(f"wrote {judging.report}", err=True)
     if wants_json:
         return {"published": runs_as_json(found)}

@@ -6,18 +6,16 @@ mapping with `base: NAME` is that entry with fields changed.
 """
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
 
 from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io import catalog
 from flopcast.io.edits import in_long_names, merged
+from flopcast.io.inputs import opened
 from flopcast.io.open_plans import is_whole, unmendable, with_chosen_plan
 from flopcast.io.schedules import with_schedule
 from flopcast.io.validate import build, path_of
@@ -40,8 +38,6 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 
 COMMAND_LINE = "command line"  # the name of a document that no file holds
-PIPED = "-"
-MOST_PIPED_BYTES = 2**27  # any file that is read from there ends far below
 # what is advised where a part is missing
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 AUTO = "auto"  # a word of a plan: choose what is not said
@@ -79,23 +75,15 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     Raises
     ------
     SpecError
-        It does not exist, is a folder, or may not be read.
+        It does not exist, may not be read, or is a folder, a device or a pipe.
     """
-    if str(path) == PIPED:
-        return _piped(sys.stdin)[: most_bytes + 1]
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(most_bytes + 1)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte, which no path has
+    except OSError as error:
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
         raise _fault("", "file", str(path), allowed, because, "check the path") from None
-
-
-@lru_cache(maxsize=1)
-def _piped(stream: TextIO) -> bytes:
-    """What is piped in: it can be read once, so it is kept."""
-    return stream.buffer.read(MOST_PIPED_BYTES)
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:

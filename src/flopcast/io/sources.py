@@ -14,7 +14,8 @@ from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
 from flopcast.io.edits import placed
-from flopcast.io.jobs import COMMAND_LINE, PIPED, read_file
+from flopcast.io.inputs import PIPED
+from flopcast.io.jobs import COMMAND_LINE, read_file
 from flopcast.io.yaml_text import Document, read_yaml
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")

@@ -6,6 +6,7 @@ the text (report/chrome.py).
 
 from pathlib import Path
 
+from flopcast.io.whole_files import write_whole
 from flopcast.report.chrome import chrome
 from flopcast.report.events import events, memory_over_time
 from flopcast.report.perfetto import Track, perfetto
@@ -28,7 +29,7 @@ def write_trace(report: Report, path: Path) -> None:
     OSError
         The file cannot be written.
     """
-    path.write_bytes(chrome_trace(report) if path.suffix == ".json" else perfetto_trace(report))
+    write_whole(path, chrome_trace(report) if path.suffix == ".json" else perfetto_trace(report))
 
 
 def perfetto_trace(report: Report) -> bytes:

@@ -23,6 +23,7 @@ from typing import IO
 import numpy as np
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.inputs import Bounded
 from flopcast.io.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
 from flopcast.io.logs.formats import FORMATS, NUM_STEPS, RUNTIME, Fields
 from flopcast.io.samples.unpacked import unpacked
@@ -30,7 +31,9 @@ from flopcast.report.log import Log, RankMemory, Steps
 
 MOST_RECORDS = 1_000_000
 CHUNK_BYTES = 1 << 20
+MOST_BYTES = 1 << 32
 MOST_LINE_BYTES = 1 << 16  # the start of a longer line is passed over
+MOST_UNBROKEN_BYTES = 1 << 26
 LIMITS = (1e-12, 1e24)  # seconds, rates and counts of any step, in SI units
 NAMES = tuple(field.name for field in fields(Steps))
 UNLABELLED = -1
@@ -61,21 +64,32 @@ def read_log_file(path: Path) -> Log:
     Raises
     ------
     SpecError
-        As `read_log`; or it does not exist, is a folder, may not be read, or is damaged.
+        As `read_log`; or it is no regular file, may not be read, is damaged, has more than MOST_BYTES, or a
+        line of more than MOST_UNBROKEN_BYTES.
     """
     try:
-        with unpacked(path) as file:
+        with unpacked(path, MOST_BYTES) as file:
             return _read(_lines(file), path.name)
     except OSError as error:
         allowed = "a file that exists and may be read"
-        raise SpecError([_fault(str(path), allowed, str(error), "check the path")]) from None
+        fix = "check the path, or give the part that prints steps"
+        raise SpecError([_fault(str(path), allowed, str(error), fix)]) from None
 
 
-def _lines(file: IO[bytes]) -> Iterator[str]:
-    """Lines without ends and colours; a last one that is not ended loses its last word."""
-    rest = b""
+def _lines(file: IO[bytes] | Bounded) -> Iterator[str]:
+    """Lines without ends and colours; a last one that is not ended loses its last word.
+
+    Raises
+    ------
+    OSError
+        MOST_UNBROKEN_BYTES hold no end of a line.
+    """
+    rest, unbroken_bytes = b"", 0
     while chunk := file.read(CHUNK_BYTES):
         *whole, rest = _ENDS.split(rest + chunk)
+        unbroken_bytes = len(rest) if whole else unbroken_bytes + len(chunk)
+        if unbroken_bytes > MOST_UNBROKEN_BYTES:
+            raise OSError(f"a line of it is longer than {MOST_UNBROKEN_BYTES} bytes: it is no log")
         rest = rest if len(rest) <= MOST_LINE_BYTES else b""
         yield from map(_plain, whole)
     words = _plain(rest).rsplit(None, 1)

@@ -17,6 +17,7 @@ import numpy as np
 from flopcast.calibration.trace import Trace
 from flopcast.calibration.traced_shapes import SIZES, TraceSample
 from flopcast.io.samples.nccl_tests import CollectiveRow
+from flopcast.io.whole_files import being_written
 
 COLLECTIVE_COLUMNS = (
     "collective",
@@ -46,7 +47,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
         The file cannot be written.
     """
     count = 0
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with being_written(path, newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         for count, row in enumerate(rows, start=1):  # noqa: B007

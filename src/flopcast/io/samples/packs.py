@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.inputs import opened
 from flopcast.io.jobs import read_file
 from flopcast.io.samples.pack_faults import bad_header, bad_row, no_folder, not_a_pack, other_device
 from flopcast.io.whole_files import PARTIAL, write_whole
@@ -239,8 +240,9 @@ def _lines(
 def _cut_half_row(path: Path) -> None:
     """Remove what follows the last line's end."""
     with suppress(FileNotFoundError):
-        raw = path.read_bytes()
+        with opened(path) as file:
+            raw = file.read()
         whole = raw[: raw.rfind(b"\n") + 1]
         if len(whole) < len(raw):
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
+            with path.open("r+b") as kept:
+                kept.truncate(len(whole))

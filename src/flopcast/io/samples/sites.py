@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from flopcast.errors import Problem, SpecError
+from flopcast.io.whole_files import write_whole
 from flopcast.spec.site import Site
 
 
@@ -28,7 +29,7 @@ def write_site(path: Path, site: Site, option: str = "--site") -> None:
         The file cannot be written.
     """
     try:
-        path.write_text(site_text(site), encoding="utf-8")
+        write_whole(path, site_text(site))
     except OSError as error:
         raise SpecError(
             [

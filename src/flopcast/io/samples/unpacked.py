@@ -13,39 +13,36 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import SEEK_END
 from pathlib import Path
 from typing import IO, cast
+
+from flopcast.io.inputs import Bounded, opened, too_long
 
 MAGIC = b"\x1f\x8b"
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[IO[bytes]]:
+def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
     """The file's bytes, unpacked while they are read.
 
     Raises
     ------
     OSError
-        It does not exist, may not be read, or is damaged: now, or while it is read. Its text is the reason
-        alone, without number or path.
+        It is no regular file, may not be read, is damaged, or holds more than `most_bytes` when unpacked:
+        now, or while it is read. Its text is the reason alone, without number or path.
     """
     try:
-        with _opened(path) as raw:
+        with opened(path) as raw:
             packed = raw.read(len(MAGIC)) == MAGIC
             if path.suffix == ".gz" and not packed:
                 raise OSError("it is no gzip archive, as its name says: fetch it again, or rename it")
+            if not packed and raw.seek(0, SEEK_END) > most_bytes:
+                raise OSError(too_long(most_bytes))
             raw.seek(0)
-            yield cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
+            yield Bounded(cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw, most_bytes)
     except (OSError, EOFError, zlib.error) as error:
         raise OSError(getattr(error, "strerror", None) or str(error)) from None
-
-
-def _opened(path: Path) -> IO[bytes]:
-    """The file as it lies there; a path that no system takes is an OSError too."""
-    try:
-        return path.open("rb")
-    except ValueError as error:  # a zero byte
-        raise OSError(str(error)) from None
 
 
 def read_unpacked(path: Path, most_bytes: int) -> bytes:
@@ -56,8 +53,5 @@ def read_unpacked(path: Path, most_bytes: int) -> bytes:
     OSError
         As `unpacked`; or the file holds more, which nobody should take for all of it.
     """
-    with unpacked(path) as file:
-        held = file.read(most_bytes + 1)
-    if len(held) > most_bytes:
-        raise OSError(f"it holds more than {most_bytes} bytes")
-    return held
+    with unpacked(path, most_bytes) as file:
+        return file.read(most_bytes + 1)

@@ -19,6 +19,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.io.samples.unpacked import unpacked
 
 CHUNK_BYTES = 1 << 20
+MOST_BYTES = 1 << 34
 MOST_VALUE_CHARACTERS = 1 << 25  # of one value: no event is nearly as long
 LONGEST_WORD = 8  # what a cut word or escape leaves behind: tru, \\u00
 EVENTS = "traceEvents"
@@ -32,11 +33,11 @@ def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
     Raises
     ------
     SpecError
-        It does not exist, may not be read, or is damaged.
+        It is no regular file, may not be read, is damaged, or has more than MOST_BYTES.
     """
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     try:
-        with unpacked(path) as file:
+        with unpacked(path, MOST_BYTES) as file:
             while chunk := file.read(chunk_bytes):
                 yield decoder.decode(chunk)
     except OSError as error:

@@ -22,14 +22,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
 
 import numpy as np
 
 from flopcast.calibration.trace import Trace, Words
 from flopcast.errors import Problem, SpecError
+from flopcast.io.inputs import opened, too_long
 from flopcast.io.traces.columns import Launched, Steps, traced
 
+MOST_BYTES = 1 << 36
 S_PER_NS = 1e-9
 KERNELS, LAUNCHES, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 COPIES = {"CUPTI_ACTIVITY_KIND_MEMCPY": "memcpy", "CUPTI_ACTIVITY_KIND_MEMSET": "memset"}
@@ -64,8 +67,12 @@ def read_nsys(path: Path) -> Trace:
     SpecError
         It does not exist, is no SQLite database or a damaged one, or holds no kernel.
     """
-    if not path.is_file():
-        raise SpecError([_fault(path, "there is no such file", "check the path")])
+    try:
+        with opened(path) as file:
+            if file.seek(0, SEEK_END) > MOST_BYTES:
+                raise OSError(too_long(MOST_BYTES))
+    except OSError as error:
+        raise SpecError([_fault(path, error.strerror or str(error), "check the path")]) from None
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
