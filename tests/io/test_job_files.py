@@ -211,7 +211,7 @@ def test_an_unknown_key_is_told_with_the_key_that_was_meant(part, line, field, s
         ("cluster", "cluster: selen:4", "selene"),
         ("stack", "stack: megatron-2020", "megatron-2021"),
         ("model", "model: {base: gpt-neox}", "gpt-neox-20b"),
-        ("cluster", "cluster: {base: dgxa100}", "dgx-a100"),
+        ("cluster", "cluster: {base: dgx-a101}", "dgx-a100"),
     ],
 )
 def test_a_name_that_the_catalogue_lacks_is_told_with_those_that_are_near(part, line, near):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from flopcast.io.hugging_face.reader import Reader
 from flopcast.io.hugging_face.windows import (
-    all_but_each_sixth,
+    all_but_each,
     every,
     every_other,
     from_the_last_full_one,
@@ -75,7 +75,7 @@ def test_rules_of_families_divide_layers_as_their_papers_count_them(number):
 
     assert every(read) == tuple(range(number))
     assert every_other(read) == tuple(layer for layer in range(number) if layer % 2 == 0)
-    assert all_but_each_sixth(read) == tuple(layer for layer in range(number) if layer % 6 != 5)
+    assert all_but_each(6)(read) == tuple(layer for layer in range(number) if layer % 6 != 5)
 
 
 @FEW
@@ -84,7 +84,7 @@ def test_of_gemma_3_one_layer_in_so_many_is_global(number, step):
     for key in ("sliding_window_pattern", "_sliding_window_pattern"):
         read = config(num_hidden_layers=number, **{key: step})
 
-        near = all_but_each_sixth(read)
+        near = all_but_each(6)(read)
 
         assert number - len(near) == number // step
         assert all((layer + 1) % step for layer in near)
@@ -139,7 +139,7 @@ def test_a_list_of_llama_4_decides_whatever_the_interval_says(listed):
 def test_a_list_of_kinds_decides_whatever_the_rule_of_the_family_says(kinds):
     read = config(num_hidden_layers=len(kinds), layer_types=kinds)
 
-    near = {rule: local_layers(rule)(read) for rule in (every, every_other, all_but_each_sixth)}
+    near = {rule: local_layers(rule)(read) for rule in (every, every_other, all_but_each(6))}
 
     assert len(set(near.values())) == 1
     assert len(near[every]) == len(kinds) - kinds.count("full_attention")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from flopcast.io import catalog
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
-from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Tier
+from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained, Tier
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model, Source
@@ -66,6 +66,7 @@ EXAMPLES = {
     SiteFactor: SiteFactor(name="host", ratio=1.1),
     Source: Source(title="a data sheet"),
     Stack: JOB.stack,
+    Sustained: Sustained(ratio=1.17, log_sigma_factor=0.06),
     Tier: TIER,
 }
 NOUNS = pytest.mark.parametrize("noun", EXAMPLES, ids=lambda noun: noun.__name__)

@@ -238,10 +238,10 @@ def _noun(key: str, data: object, document: Document) -> object:
         parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
         return _priced(build(noun, document, parts, (key,)))
     changes = {name: value for name, value in data.items() if name != "base"}
-    name, nodes = str(data["base"]), None
+    name, nodes = data["base"] if isinstance(data["base"], str) else repr(data["base"]), None
     if key == "cluster":
         name, nodes = _nodes(name, changes, field, document)
-    own_name = catalog.known(kind, name)
+    own_name = catalog.known(kind, name) if isinstance(data["base"], str) else None
     if own_name is None:
         raise SpecError([catalog.unknown_name(kind, name, field, document.where((key,)))])
     if not changes:

@@ -80,7 +80,8 @@ def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
         best = _next_edit(job, fields, given, left, left)
         if best is None:
             return (*found, *_by_field(left))
-        best = _completed(job, best, given, left)
+        whole = _completed(job, best, given, left)
+        best = whole if _mended(left, whole.left) else best  # further edits may bring the fault back
         found.append(_told(best, _mended(left, best.left)))
         known = _keys(left)
         fields, left = best.fields, tuple(one for one in best.left if _key(one) in known)
