@@ -25,6 +25,8 @@ class OverTimeError(OutcomeException):
 def pytest_addoption(parser):
     text = "seconds that a test, its fixtures, and their ends may take each"
     parser.addoption("--time-limit", type=float, default=600.0, metavar="SECONDS", help=text)
+    text = "how often tests/workers/test_kills.py kills a command"
+    parser.addoption("--kills", type=int, default=4, metavar="NUMBER", help=text)
 
 
 @contextlib.contextmanager
