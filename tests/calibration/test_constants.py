@@ -6,11 +6,12 @@ Recognition and Machine Learning, 2006, section 2.3.3).
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from flopcast.calibration.constants import fit
+from flopcast.calibration.constants import LEAST_MEMORY_LEVEL, fit
 from flopcast.calibration.fitted import MEANINGS, Observed, Prior
 from flopcast.cost.factors import SHARED_DERATE, Level
 
@@ -205,3 +206,18 @@ def test_families_have_noise_of_their_own():
 def test_every_constant_has_a_meaning():
     for one in fit([*runs({PRODUCTS: 1.2, FABRIC: 0.9}), *derated("b", 1.1)], PRIORS, {}).constants:
         assert one.meaning == MEANINGS[one.name.partition("[")[0]]
+
+
+def test_no_level_of_memory_bound_kernels_falls_below_what_memory_sustains():
+    """Runs ask for half of the time of memory-bound kernels."""
+    name = "uncalibrated[a: memory-bound]"
+    named = {PRODUCTS: name, FABRIC: FABRIC}
+    asking = [
+        replace(one, shares={named[key]: share for key, share in one.shares.items()})
+        for one in runs({PRODUCTS: 0.5})
+    ]
+
+    found = fit(asking, PRIORS | {name: Prior(log_sigma_factor=0.28)}, {}).levels()
+
+    assert found[name].ratio == pytest.approx(LEAST_MEMORY_LEVEL, abs=0.002)
+    assert found[name].log_sigma_factor > 0.0

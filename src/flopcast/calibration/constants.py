@@ -38,6 +38,11 @@ SHARED_LOG_SIGMA = 0.1  # prior of what all derates share, as of each of them (s
 DEGREES_OF_FREEDOM = 4.0
 EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
 ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
+UNBOUND = -100.0  # logarithm of a level that nothing comes to
+HELD = 1e6  # precision of a level that stands at its least
+# Passes over memory such as GELU's attain 0.8 of the data sheet's bandwidth on A100 (data/operators), and
+# memory sustains no more than 0.93 (cost/kernels/roofline.py): a lower level would change no prediction.
+LEAST_MEMORY_LEVEL = 0.86
 FOLDS = 5  # by configuration, for what nothing explains
 FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
@@ -196,6 +201,9 @@ def _stands(name: str, prior: Prior, at: Mapping[str, Level]) -> float:
 def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float]]:
     """The unknowns, their covariance, and the noise of each family, from the rows with a weight above 0."""
     weights = design.weights * chosen
+    least = np.full(design.shares.shape[1], UNBOUND)
+    least[: len(design.told_names)] = [_least_log(name) for name in design.told_names]
+    held = np.zeros(len(least))  # extra precision that keeps a level at its least
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
     noise = np.full(len(design.gaps), EXPECTED_NOISE)
     precision = np.diag(1.0 / design.prior_log_sigmas**2)
@@ -204,9 +212,10 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     covariance: Logs = np.diag(design.prior_log_sigmas**2)
     for number in range(ROUNDS):
         each = weights * trust / noise**2
-        known = design.shares.T @ (design.shares * each[:, None]) + precision
+        known = design.shares.T @ (design.shares * each[:, None]) + precision + np.diag(held)
         covariance = np.linalg.inv(known).astype(np.float64)
-        before, logs = logs, covariance @ (design.shares.T @ (each * design.gaps))
+        before, logs = logs, covariance @ (design.shares.T @ (each * design.gaps) + held * least)
+        held = np.where(logs < least, HELD, held)
         if number and np.abs(logs - before).max(initial=0.0) < SETTLED:
             break
         left = design.gaps - design.shares @ logs
@@ -215,7 +224,14 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
                 told = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
                 noise[rows] = math.sqrt(told / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
-    return logs, covariance, {name: float(noise[rows][0]) for name, rows in members.items() if rows.any()}
+    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(np.float64)  # held is not sure
+    return logs, open_covariance, {n: float(noise[rows][0]) for n, rows in members.items() if rows.any()}
+
+
+def _least_log(name: str) -> float:
+    """The logarithm of the least level of a factor: where its kernels come to what memory sustains."""
+    bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
+    return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
 def _trust(design: _Design) -> Counts:
