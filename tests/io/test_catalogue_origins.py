@@ -12,22 +12,12 @@ import pytest
 from conftest import SHARED
 
 from flopcast.io import catalog
+from flopcast.io.origins import fitted_numbers, origins
 from flopcast.io.suites import load_suite
 
 DEVELOPMENT = Path(__file__).parents[1] / "validation" / "held_out_runs.csv"
-KINDS = ("stacks", "devices", "hosts", "clusters", "sites")
 SUITES = ("paper", "sc21", "korthikanti", "headlines", "memory")
 SPEAKS_OF_A_FIT = re.compile(r"\bfitted\b|\bfit to\b|\bruns? (?:ask|want|of .* ask)", re.IGNORECASE)
-
-
-def sources():
-    """Every source of the catalogue with the file that holds it."""
-    for kind in KINDS:
-        for name in catalog.names(kind):
-            data = catalog.document(kind, name).data
-            entries = data.get("source", []) if isinstance(data, dict) else []
-            for entry in entries:
-                yield f"{kind}/{name}", entry
 
 
 def judged_sources():
@@ -43,10 +33,10 @@ def judged_sources():
 
 def test_no_number_of_the_catalogue_was_fitted_on_runs_that_judge_it():
     wrong = [
-        (where, entry["covers"], name)
-        for where, entry in sources()
-        for name in entry.get("fitted_on", ())
-        if name in judged_sources() and not fits_on_others(name, entry["covers"])
+        (origin.where, origin.covers, name)
+        for origin in fitted_numbers()
+        for name in origin.fitted_on
+        if name in judged_sources() and not fits_on_others(name, origin.covers)
     ]
 
     assert wrong == []
@@ -64,11 +54,11 @@ def fits_on_others(suite, covers):
 
 def test_a_source_that_speaks_of_a_fit_names_the_runs():
     wrong = [
-        (where, entry["title"])
-        for where, entry in sources()
-        if SPEAKS_OF_A_FIT.search(entry["title"])
-        and not entry.get("fitted_on")
-        and "not fitted" not in entry["title"]
+        (origin.where, origin.title)
+        for origin in origins()
+        if SPEAKS_OF_A_FIT.search(origin.title)
+        and not origin.fitted_on
+        and "not fitted" not in origin.title
     ]
 
     assert wrong == []

@@ -13,7 +13,6 @@ from flopcast.validation.decisions_summary import by_source, decisions_as_json, 
 from flopcast.validation.decisions_tables import (
     FREE,
     HEADINGS,
-    LARGE,
     decisions_as_markdown,
     decisions_as_text,
     tables,
@@ -204,24 +203,27 @@ def test_the_page_holds_a_line_a_source_for_each_kind_of_decision_and_every_wron
     lines = page.splitlines()
     assert "## Never fitted" in lines
     assert [
-        line.split("|")[2].strip() for line in lines if line.startswith(("| made-up ", "| another "))
+        line.split("|")[2].strip() for line in lines if line.startswith(("| made-up |", "| another |"))
     ] == ["1", "1"]
     assert any(line.startswith(f"| {fast.run.id}, not ") and "100.0%" in line for line in lines)
-    widths = {line.count("|") for line in lines if line.startswith(("| source", "| made-up", "| another"))}
+    widths = {
+        line.count("|") for line in lines if line.startswith(("| source", "| made-up |", "| another |"))
+    }
     assert widths == {len(HEADINGS) + 2}
 
 
-def test_a_sweep_of_many_plans_has_a_line_of_its_own():
-    degrees = [f"dp={8 // tp} tp={tp} mbs={mbs} gbs=16 precision=fp16" for tp in (2, 4) for mbs in (1, 2)]
-    runs = [planned(f"r{number}", plan) for number, plan in enumerate((PLAN, *degrees))]
-    many, few = (sweeps_of_runs(judged(chosen).rows) for chosen in (runs, runs[:-1]))
+def test_every_sweep_of_plans_has_a_line_of_its_own_with_its_regret_and_its_ratios():
+    runs = [planned("a", PLAN), planned("b", "dp=4 tp=2 mbs=1 gbs=16 precision=fp16")]
+    sweeps = sweeps_of_runs(judged(runs).rows)
 
-    page = decisions_as_markdown({"none": many})
+    page = decisions_as_markdown({"none": sweeps})
 
     (line,) = [line for line in page.splitlines() if line.startswith("| made-up, ")]
+    cells = [cell.strip() for cell in line.split("|")]
     assert "8 devices" in line
-    assert line.split("|")[2].strip() == str(LARGE)
-    assert "| made-up, " not in decisions_as_markdown({"none": few})
+    assert cells[2] == "2"
+    assert f"{sweeps[0].regret_ratio:.1%}" in cells
+    assert cells[-2].endswith("%")
 
 
 def test_the_text_says_the_same_as_the_page():

@@ -102,6 +102,8 @@ def _sources(one: "Constant") -> str:
 
 def as_markdown(fitted: "Fitted") -> str:
     """A page: what constants are, and one table of them."""
+    from flopcast.io.origins import fitted_numbers
+
     rows = [
         f"| `{one.name}` | {one.ratio:.3f} | {one.log_sigma_factor:.3f} | {one.prior_log_sigma_factor:.3f}"
         f" | {one.rows} | {_sources(one)} |"
@@ -109,7 +111,11 @@ def as_markdown(fitted: "Fitted") -> str:
     ]
     meanings = dict.fromkeys((one.name.partition("[")[0], one.meaning) for one in fitted.constants)
     told = "\n".join(f"- `{name}`: {meaning}." for name, meaning in meanings)
-    return PAGE.format(meanings=told, rows="\n".join(rows))
+    origins = [
+        f"| `{one.where}` | {one.covers} | {', '.join(one.fitted_on)} | {one.title} |"
+        for one in fitted_numbers()
+    ]
+    return PAGE.format(meanings=told, rows="\n".join(rows), origins="\n".join(origins))
 
 
 PAGE = """# Constants that whole runs taught
@@ -125,4 +131,18 @@ the factor scales two per cent of the step or more; *(site)*: one source only, s
 | constant | ratio | sigma | before | rows | sources |
 |---|---|---|---|---|---|
 {rows}
+
+A constant is less sure in a context that none of its runs had. `carried[...]` is the standard deviation of
+constants between device generations, precisions (16, 8, 4 bits), model families and steps of scale,
+estimated from how these constants differ (`calibration/components.py`); it adds to the sigma of every
+constant that is carried over that distance (`cost/carried.py`).
+
+## Numbers of the catalogue that runs gave
+
+No other number of a stack, device, host, cluster or site comes from a whole run. These are fitted again on
+the other rows wherever the runs behind them are judged.
+
+| where | what | runs | how |
+|---|---|---|---|
+{origins}
 """

@@ -19,7 +19,6 @@ HEADINGS = (
     "pairs", "right", "equal", "settled wrong", "in 90 %",
 )  # fmt: skip
 IN_ONE = [heading not in ("sweeps", "worst", "trivial worst") for heading in HEADINGS]
-LARGE = 5  # plans of a sweep that is told by itself
 LEGEND = {  # heading → what it holds
     "rank": "mean of the rank correlations (Spearman's) of predicted and measured rates",
     "regret, worst": "mean and largest of what the recommended plan took longer than the fastest",
@@ -54,9 +53,9 @@ def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[Table]:
         lines = [(source, _cells(members)) for (kind, source), members in groups.items() if kind == free]
         if lines:
             yield Table(told=question, first="source", headings=HEADINGS, lines=tuple(lines))
-    large = [sweep for sweep in sweeps if sweep.free == "plan" and len(sweep.choices) >= LARGE]
-    if large:
-        yield _one_by_one(large)
+    plans = [sweep for sweep in sweeps if sweep.free == "plan"]
+    if plans:
+        yield _one_by_one(plans)
     if wrong(sweeps):
         yield _wrong(sweeps)
 
@@ -71,12 +70,7 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> Table:
         for sweep in sweeps
     )
     headings = tuple(heading for heading, kept in zip(HEADINGS, IN_ONE, strict=True) if kept)
-    return Table(
-        told=f"The same, sweep by sweep: those of {LARGE} plans or more.",
-        first="sweep",
-        headings=headings,
-        lines=lines,
-    )
+    return Table(told="Which plan? Sweep by sweep.", first="sweep", headings=headings, lines=lines)
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:

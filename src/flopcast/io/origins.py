@@ -1,0 +1,41 @@
+"""Numbers of the catalogue that whole runs gave, as their sources say.
+
+Answers: which numbers of stacks, devices, hosts, clusters and sites were fitted, and on which runs?
+Elsewhere: constants, which are fitted again without what is judged (calibration/constants.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flopcast.io import catalog
+
+KINDS = ("stacks", "devices", "hosts", "clusters", "sites")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """A source of the catalogue: its file, what it covers, and the runs that it names."""
+
+    where: str
+    covers: str
+    title: str
+    fitted_on: tuple[str, ...]
+
+
+def origins() -> Iterator[Origin]:
+    """Every source that a number of these kinds has."""
+    for kind in KINDS:
+        for name in catalog.names(kind):
+            data = catalog.document(kind, name).data
+            for entry in data.get("source", []) if isinstance(data, dict) else []:
+                yield Origin(
+                    where=f"{kind}/{name}",
+                    covers=entry.get("covers", "all"),
+                    title=entry["title"],
+                    fitted_on=tuple(entry.get("fitted_on", ())),
+                )
+
+
+def fitted_numbers() -> tuple[Origin, ...]:
+    """Sources that name whole runs."""
+    return tuple(origin for origin in origins() if origin.fitted_on)
