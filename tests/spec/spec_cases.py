@@ -29,14 +29,14 @@ def mixture(num_experts=8, **fields):
     return model() | {"blocks": [model()["blocks"][0] | {"feed_forward": layer}]}
 
 
-def traced():
+def traced(**fields):
     """A model of one traced product a block."""
     product = {"kind": "matmul", "name": "w", "inputs": ["x"], "output": "y", "m": {"tokens": 1}}
     mixer = {
         "kind": "traced",
         "weights_of_block": [{"name": "w", "elements": 64 * 64}],
         "operators": [product | {"n": 64, "k": 64}],
-    }
+    } | fields
     block = {"count": 8, "mixer": mixer, "feed_forward": {"kind": "none"}}
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
 

@@ -534,12 +534,22 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "plan.tensor_parallel",
-        "a trace does not record which axis of a tensor holds heads, columns or positions to split",
-    ): (parts(model=traced(), data_parallel=4, tensor_parallel=2), 2, "1"),
-    (
-        "plan.context_parallel",
-        "a trace does not record which axis of a tensor holds heads, columns or positions to split",
-    ): (parts(model=traced(), stack="megatron-core", data_parallel=4, context_parallel=2), 2, "1"),
+        "tensor parallelism divides the heads and columns of traced products evenly",
+    ): (
+        parts(model=traced(), data_parallel=4, tensor_parallel=2),
+        2,
+        "1, as an older trace does not record which product uses which weight",
+    ),
+    ("plan.sequence_parallel", "a trace does not record which passes work on each token by itself"): (
+        parts(model=traced(units=8), data_parallel=4, tensor_parallel=2, sequence_parallel=True),
+        True,
+        "false for a traced model",
+    ),
+    ("plan.context_parallel", "a trace does not record which axis of a tensor holds positions"): (
+        parts(model=traced(), stack="megatron-core", data_parallel=4, context_parallel=2),
+        2,
+        "1",
+    ),
     ("model.mtp", "a trace is one of the decoder without modules of multi-token prediction"): (
         parts(model=traced() | {"mtp": 1}),
         1,

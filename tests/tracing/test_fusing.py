@@ -1,5 +1,7 @@
 """Kernels found in recordings that are written by hand: no torch is needed."""
 
+from math import prod
+
 import pytest
 
 from flopcast.tracing.fusing import kernels
@@ -13,7 +15,13 @@ def tensor(storage, *shape, element_bytes=2):
     size = element_bytes
     for extent in shape:
         size *= extent
-    return Operand(storage=storage, shape=shape, element_bytes=element_bytes, storage_bytes=size)
+    return Operand(
+        storage=storage,
+        shape=shape,
+        element_bytes=element_bytes,
+        storage_bytes=size,
+        strides=tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))),
+    )
 
 
 def call(name, reads, *writes):
@@ -115,7 +123,7 @@ def test_attention_knows_values_of_another_size(size, told):
 
 
 def test_products_with_a_batch_of_weights_are_groups():
-    weight = Operand(storage=WEIGHT, shape=(8, 64, 32), element_bytes=2, storage_bytes=8 * 64 * 32 * 2)
+    weight = tensor(WEIGHT, 8, 64, 32)
 
     (kernel,) = kernels(recording(call("bmm", [tensor(X, 8, 16, 64), weight], tensor(Y, 8, 16, 32))), 0)
 

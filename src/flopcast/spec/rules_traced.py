@@ -3,16 +3,15 @@
 Answers: what must hold between a model with a traced block, a plan and a stack, why, and what mends it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/traced.py).
-A trace records how many elements its tensors have, not which axis holds the heads or the columns, nor which
-product uses which weight. So none of its products can be split.
+A trace marks the products that tensor parallelism divides (tracing/division.py). It does not record which
+axis of a tensor holds positions, nor which passes work on each token by itself.
 """
 
-from collections.abc import Callable
+import numpy as np
 
-from flopcast.dtypes import Counts
 from flopcast.layers.traced import Traced
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.plan import Plans
+from flopcast.spec.divisors import divisors, listed
 
 
 def _traced(case: Case) -> bool:
@@ -20,21 +19,72 @@ def _traced(case: Case) -> bool:
     return any(isinstance(block.mixer, Traced) for block in case.model.blocks)
 
 
-def _whole(field: str, degree: Callable[[Plans], Counts]) -> Rule:
-    """The rule that a degree of the plan is 1 for a traced block."""
-    return Rule(
-        field=f"plan.{field}",
-        holds=lambda c: not _traced(c) or degree(c.plans) == 1,
-        value=lambda c: first(degree(c.plans)),
-        allowed=lambda _: "1 for a traced model",
-        because="a trace does not record which axis of a tensor holds heads, columns or positions to split",
-        fix=lambda _: f"set {field} to 1, and use pipeline stages, ZeRO or recompute to save memory",
-    )
+def _mixers(case: Case) -> list[Traced]:
+    """The traced blocks, one for each run of equal blocks."""
+    return [block.mixer for block in case.model.blocks if isinstance(block.mixer, Traced)]
+
+
+def _units(case: Case) -> int:
+    """What a tensor-parallel degree must divide: 1 where any traced block cannot be divided."""
+    undivided = any((mixer.units or 1) == 1 for mixer in _mixers(case))
+    return 1 if undivided else int(np.gcd.reduce([0, *(mixer.units or 1 for mixer in _mixers(case))]))
+
+
+def _degrees(case: Case) -> str:
+    """The tensor-parallel degrees that a traced model takes and, if there is only one, the reason."""
+    units = _units(case)
+    if units > 1:
+        return f"a divisor of {units}: {listed(divisors(units))}"
+    for mixer in _mixers(case):
+        if mixer.units is None:
+            return "1, as an older trace does not record which product uses which weight"
+        if mixer.units == 1:
+            whole = [f"{product.weight}: {product.because}" for product in mixer.whole_products]
+            return "1, as no product of a block can be divided" + (
+                f" ({'; '.join(whole)})" if whole else ""
+            )
+    return "1, as the blocks have no common divisor of heads and columns"
+
+
+def _mend(case: Case) -> str:
+    """The edit that keeps the rule about tensor parallelism."""
+    if any(mixer.units is None for mixer in _mixers(case)):
+        return (
+            "set tensor_parallel to 1, or trace the model again (flopcast import hf-model CONFIG --trace)"
+        )
+    units, wanted = _units(case), first(case.plans.tensor_parallel)
+    return f"set tensor_parallel to {np.gcd(units, wanted)}"
 
 
 RULES: tuple[Rule, ...] = (
-    _whole("tensor_parallel", lambda plans: plans.tensor_parallel),
-    _whole("context_parallel", lambda plans: plans.context_parallel),
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: not _traced(c) or _units(c) % c.plans.tensor_parallel == 0,
+        value=lambda c: first(c.plans.tensor_parallel),
+        allowed=_degrees,
+        because="tensor parallelism divides the heads and columns of traced products evenly",
+        fix=_mend,
+    ),
+    Rule(
+        field="plan.sequence_parallel",
+        holds=lambda c: (
+            not _traced(c) or not c.plans.structure.sequence_parallel or c.plans.tensor_parallel == 1
+        ),
+        value=lambda _: True,
+        allowed=lambda _: "false for a traced model",
+        because="a trace does not record which passes work on each token by itself",
+        fix=lambda _: "set sequence_parallel to false",
+    ),
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: not _traced(c) or c.plans.context_parallel == 1,
+        value=lambda c: first(c.plans.context_parallel),
+        allowed=lambda _: "1 for a traced model",
+        because="a trace does not record which axis of a tensor holds positions",
+        fix=lambda _: (
+            "set context_parallel to 1, and use pipeline stages, ZeRO or recompute to save memory"
+        ),
+    ),
     Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,

@@ -7,7 +7,7 @@ A size is a polynomial in sequences b and their length s, in {1, b} Ã— {1, s, sÂ
 six numbers; a seventh must agree. The whole model runs once, layers of each kind alone for the others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -17,7 +17,8 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem, SpecError
-from flopcast.tracing.fusing import Kernel, kernels
+from flopcast.tracing.division import Division
+from flopcast.tracing.fusing import Kernel, division_of, kernels, name_in_layer
 from flopcast.tracing.recorder import ENDS, Recording
 from flopcast.tracing.weightless import Config, Libraries, attentions, run
 
@@ -50,12 +51,14 @@ def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], 
     kinds = _kinds(whole)
     only = tuple(kind.layer for kind in kinds)
     more = [run(libraries, config, *point, attention, only) for point in (*POINTS[1:], PROOF)]
-    blocks = []
+    blocks: list[dict[str, Any]] = []
     for order, kind in enumerate(kinds):
-        traces = [kernels(whole, kind.layer), *(kernels(recording, order) for recording in more)]
+        recordings = ((whole, kind.layer), *((recording, order) for recording in more))
+        division, traces = _traces(recordings)
         mixer = {
             "kind": "traced",
-            "weights_of_block": _weights(whole, kind.layer, traces[0]),
+            **division,
+            "weights_of_block": _weights(whole, kind.layer, traces[0], bool(division["units"] != 1)),
             "operators": _operators(config, traces),
         }
         blocks.append({"count": len(kind.places), "mixer": mixer, "feed_forward": {"kind": "none"}})
@@ -69,7 +72,7 @@ def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], 
         **_pattern(kinds),
         "source": [{"title": _title(libraries, config)}],
     }
-    return mapping, _notes(attention)
+    return mapping, (*_notes(attention), *_notes_on_division(blocks))
 
 
 def _title(libraries: Libraries, config: Config) -> str:
@@ -84,8 +87,39 @@ def _notes(attention: str) -> tuple[str, ...]:
     return (
         f"traced: attention is {kernel}, windows are counted as full attention",
         "traced: passes between products are one kernel each, loads of experts are even, dropout is off",
-        "traced: blocks are not cut by tensor or context parallelism",
+        "traced: neither context parallelism nor sequence parallelism divides the blocks",
     )
+
+
+def _notes_on_division(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How tensor parallelism divides each kind of block, and which products stay whole."""
+    for place, block in enumerate(blocks):
+        mixer = block["mixer"]
+        degrees = f"divisors of {mixer['units']}" if mixer["units"] > 1 else "1 alone"
+        yield f"traced: blocks[{place}] takes tensor_parallel of {degrees}"
+        for product in mixer.get("whole_products", ()):
+            yield f"traced: blocks[{place}]: {product['weight']} stays whole: {product['because']}"
+
+
+def _traces(
+    recordings: Sequence[tuple[Recording, int]],
+) -> tuple[dict[str, object], list[tuple[Kernel, ...]]]:
+    """How a layer is divided, as fields of the block, and its kernels in each recording.
+
+    Where recordings would be divided in different ways, the layer stays whole.
+    """
+    (recording, layer), *_ = recordings
+    traces = [kernels(*each) for each in recordings]
+    found = division_of(recording, layer)
+    names = {p.storage: name_in_layer(p.name, layer) for p in recording.parameters}
+    reasons = {names[storage]: because for storage, because in found.whole.items()}
+    if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
+        traces = [kernels(*each, is_divided=False) for each in recordings]
+        because = "its division is not the same for every micro-batch"
+        reasons = {kernel.weight: because for kernel in traces[0] if kernel.weight}
+        found = Division()
+    whole = [{"weight": weight, "because": because} for weight, because in reasons.items()]
+    return {"units": found.units, **({"whole_products": whole} if whole else {})}, traces
 
 
 def _kinds(recording: Recording) -> list[_Kind]:
@@ -113,8 +147,11 @@ def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
     return {"pattern": listed[:period]}
 
 
-def _weights(recording: Recording, layer: int, found: Sequence[Kernel]) -> list[dict[str, object]]:
+def _weights(
+    recording: Recording, layer: int, found: Sequence[Kernel], is_divided: bool
+) -> list[dict[str, object]]:
     """Weights of one layer; of a stack of experts, what a token uses of it."""
+    divided = division_of(recording, layer).storages if is_divided else frozenset()
     rows = {
         kernel.sizes["groups"]: kernel.sizes["rows"] for kernel in found if kernel.kind == "grouped_matmul"
     }
@@ -123,12 +160,14 @@ def _weights(recording: Recording, layer: int, found: Sequence[Kernel]) -> list[
     for parameter in recording.parameters:
         if parameter.layer == layer:
             weight: dict[str, object] = {
-                "name": parameter.name.partition(f".{layer}.")[2] or parameter.name,
+                "name": name_in_layer(parameter.name, layer),
                 "elements": parameter.elements,
             }
             if len(parameter.shape) == 3 and parameter.shape[0] in rows:
                 share = rows[parameter.shape[0]] / tokens / parameter.shape[0]
                 weight["active"] = max(1, round(parameter.elements * min(1.0, share)))
+            if parameter.storage in divided:
+                weight["divided"] = True
             weights.append(weight)
     return weights
 
@@ -158,7 +197,17 @@ def _operators(config: Config, traces: Sequence[Sequence[Kernel]]) -> list[dict[
         if first.keeps:
             operator["keeps"] = [
                 {"name": name, "elements": _polynomial(config, [kernel.keeps[name] for kernel in same])}
+                | ({"divided": True} if name in first.divided else {})
                 for name in first.keeps
+            ]
+        if first.weight:
+            operator["weight"] = first.weight
+        if first.division != "whole":
+            operator["division"] = first.division
+        if first.enters:
+            operator["enters"] = [
+                {"name": name, "elements": _polynomial(config, [kernel.enters[name] for kernel in same])}
+                for name in first.enters
             ]
         if first.kind == "batched_matmul":
             operator["scores"] = first.sizes["n"] >= first.sizes["k"]

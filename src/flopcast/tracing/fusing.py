@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from flopcast.errors import InternalError
+from flopcast.tracing.division import Division, divide
 from flopcast.tracing.products import RULES
-from flopcast.tracing.recorder import Call, Operand, Recording
+from flopcast.tracing.recorder import Operand, Recording
 
 ELEMENT_BYTES = 2  # of the traced dtype
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "fused_attention", "convolution")
@@ -31,17 +32,22 @@ class Kernel:
     output: str
     sizes: dict[str, float]
     keeps: dict[str, float] = field(default_factory=dict)  # tensor → elements
+    divided: frozenset[str] = frozenset()  # of the tensors that it keeps: each rank holds a part
+    division: str = "whole"  # division.py
+    enters: dict[str, float] = field(default_factory=dict)  # whole tensors that a divided kernel reads
+    weight: str = ""  # of a product
 
     @property
     def structure(self) -> tuple[object, ...]:
         """What must be the same for every micro-batch."""
-        return self.kind, self.inputs, self.output, tuple(self.sizes), tuple(self.keeps)
+        names = tuple(self.sizes), tuple(self.keeps), tuple(self.enters)
+        return self.kind, self.inputs, self.output, *names, self.divided, self.division
 
 
 class _Layer:
     """The forward of one layer, with what flows where."""
 
-    def __init__(self, recording: Recording, index: int) -> None:
+    def __init__(self, recording: Recording, index: int, is_divided: bool) -> None:
         self.calls = [
             call
             for call in recording.calls
@@ -61,6 +67,10 @@ class _Layer:
             self.needs.append({o.storage: last[o.storage] for o in call.reads if o.storage in last})
             last |= {operand.storage: place for operand in call.writes}
         self.multiplied = {o.storage for c in self.calls if c.name in PRODUCTS for o in c.reads}
+        self.weight_names = {
+            p.storage: name_in_layer(p.name, index) for p in recording.parameters if p.layer == index
+        }
+        self.division = divide(recording, index, self.calls) if is_divided else Division()
         self.names = {self.x: "x"}
         for call in self.calls:
             for operand in call.writes:
@@ -75,10 +85,28 @@ class _Layer:
         """Elements of the traced dtype that a storage could hold."""
         return self.bytes[storage] / ELEMENT_BYTES
 
+    def enters(self, places: Iterable[int]) -> dict[str, float]:
+        """Elements of the tensors that are whole on every rank, and that divided calls read."""
+        return {
+            self.names[operand.storage]: operand.size_bytes / ELEMENT_BYTES
+            for place in places
+            for operand in self.calls[place].reads
+            if operand.storage in self.division.entering.get(place, ())
+        }
 
-def kernels(recording: Recording, index: int) -> tuple[Kernel, ...]:
-    """The kernels of one layer's forward, in order."""
-    layer = _Layer(recording, index)
+
+def name_in_layer(name: str, index: int) -> str:
+    """The name of a weight without that of its layer.
+
+    >>> name_in_layer("model.layers.3.mlp.up_proj.weight", 3)
+    'mlp.up_proj.weight'
+    """
+    return name.partition(f".{index}.")[2] or name
+
+
+def kernels(recording: Recording, index: int, is_divided: bool = True) -> tuple[Kernel, ...]:
+    """The kernels of one layer's forward, in order; with what tensor parallelism divides, if so asked."""
+    layer = _Layer(recording, index, is_divided)
     found: list[Kernel] = []
     pending: list[int] = []
     for place, call in enumerate(layer.calls):
@@ -87,8 +115,13 @@ def kernels(recording: Recording, index: int) -> tuple[Kernel, ...]:
             continue
         needed = _closure(layer, place, set(pending))
         pending = [other for other in pending if other not in needed]
-        found += [*_joined(layer, sorted(needed)), _product(layer, call)]
+        found += [*_joined(layer, sorted(needed)), _product(layer, place)]
     return (*found, *_joined(layer, pending))
+
+
+def division_of(recording: Recording, index: int) -> Division:
+    """How tensor parallelism divides one layer."""
+    return _Layer(recording, index, is_divided=True).division
 
 
 def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
@@ -118,13 +151,18 @@ def _joined(layer: _Layer, run: Sequence[int]) -> list[Kernel]:
                 kept |= dict.fromkeys(_nearest(layer, operand.storage, place, inside, seen))
     kept = {storage: None for storage in kept if storage not in written or storage not in layer.multiplied}
     outputs = sorted(seen or written, key=lambda storage: -layer.elements(storage))
+    parts = layer.division.storages
+    divided = sum(size for storage, size in read.items() if storage in parts)
+    divided += sum(layer.elements(storage) for storage in seen if storage in parts)
     return [
         Kernel(
             kind="pass",
             inputs=tuple(layer.names[storage] for storage in read if layer.is_own(storage)),
             output=layer.names[outputs[0]],
-            sizes={"moved": moved},
+            sizes={"moved": moved} | ({"divided": divided} if divided else {}),
             keeps={layer.names[storage]: layer.elements(storage) for storage in kept},
+            divided=frozenset(layer.names[storage] for storage in kept if storage in parts),
+            enters=layer.enters(run),
         )
     ]
 
@@ -166,12 +204,20 @@ def _nearest(layer: _Layer, storage: int, place: int, inside: set[int], seen: Se
     return found
 
 
-def _product(layer: _Layer, call: Call) -> Kernel:
+def _product(layer: _Layer, place: int) -> Kernel:
     """A matrix product with its sizes; the operands that are no weights are its inputs."""
+    call = layer.calls[place]
     reads = call.reads[-2:] if call.name in ("mm", "addmm", "bmm", "baddbmm") else call.reads
     kind, sizes = _sizes(call.name, reads, [operand.storage in layer.weights for operand in reads])
-    inputs = tuple(layer.names[operand.storage] for operand in reads if layer.is_own(operand.storage))
-    return Kernel(kind=kind, inputs=inputs, output=layer.names[call.writes[0].storage], sizes=sizes)
+    return Kernel(
+        kind=kind,
+        inputs=tuple(layer.names[operand.storage] for operand in reads if layer.is_own(operand.storage)),
+        output=layer.names[call.writes[0].storage],
+        sizes=sizes,
+        division=layer.division.kinds.get(place, "whole"),
+        enters=layer.enters([place]),
+        weight=next((layer.weight_names[o.storage] for o in reads if o.storage in layer.weight_names), ""),
+    )
 
 
 def _sizes(name: str, reads: Sequence[Operand], weights: Sequence[bool]) -> tuple[str, dict[str, float]]:

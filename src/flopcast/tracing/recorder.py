@@ -32,12 +32,14 @@ class Operand:
     """A tensor that an operator reads or writes; `storage` numbers the memory it is a view of.
 
     `storage_bytes` is the size of that memory: a view may show a part of it, or one element many times.
+    `strides` are the distances of neighbours along each axis, in elements.
     """
 
     storage: int
     shape: Shape
     element_bytes: int
     storage_bytes: int
+    strides: tuple[int, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -119,6 +121,7 @@ class _Notes:
             shape=tuple(tensor.shape),
             element_bytes=tensor.element_size(),
             storage_bytes=int(tensor.untyped_storage().nbytes()),
+            strides=tuple(tensor.stride()),
         )
 
 

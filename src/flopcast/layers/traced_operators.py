@@ -1,0 +1,213 @@
+"""Operators of a traced block, on one rank: products, attention, and passes between them.
+
+Answers: which sizes does each kind of operator have, and what of it does one tensor-parallel rank run?
+Elsewhere: the block that they make (traced.py), how a trace finds them (tracing/fusing.py).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from flopcast.dtypes import ONE, Counts, constant
+from flopcast.layers.base import Split
+from flopcast.nouns import Noun
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.flash_attention import FlashAttention
+from flopcast.operators.fused_pass import FusedPass
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import Matmul
+from flopcast.units import Number
+
+
+class Size(Noun):
+    """A polynomial in sequences b and tokens of a sequence s; a plain number is a constant.
+
+    >>> from flopcast.layers.traced_operators import Size
+    >>> Size.model_validate(4096).constant, Size(tokens=2).at(2.0, 512.0)
+    (4096, 2048.0)
+    """
+
+    constant: Number = 0.0
+    sequences: Number = Field(default=0.0, description="times b")
+    length: Number = Field(default=0.0, description="times s")
+    tokens: Number = Field(default=0.0, description="times b · s")
+    square: Number = Field(default=0.0, description="times s²")
+    pairs: Number = Field(default=0.0, description="times b · s²")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_number_is_a_constant(cls, value: Any) -> Any:  # noqa: ANN401  what a user wrote
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return {"constant": value} if plain else value
+
+    def at(self, sequences: Any, length: Any) -> Any:  # noqa: ANN401  numbers, or arrays of them
+        """The value for so many sequences of such a length."""
+        fixed = self.constant + self.length * length + self.square * length**2
+        return fixed + sequences * (self.sequences + self.tokens * length + self.pairs * length**2)
+
+    def of(self, split: Split) -> Counts:
+        """The value for a micro-batch, shape (plans, 1)."""
+        size: Counts = constant(0) + self.at(split.sequences, split.length)
+        return size
+
+
+class TracedTensor(Noun):
+    """A tensor that a pass keeps, or that enters a divided region, and its elements."""
+
+    name: str
+    elements: Size
+    divided: bool = Field(default=False, description="each tensor-parallel rank holds a part of it")
+
+    def of(self, split: Split) -> Counts:
+        """Elements on one rank, shape (plans, 1)."""
+        whole = self.elements.of(split)
+        return whole / split.tensor if self.divided else whole
+
+
+class AbstractTracedOperator(Noun):
+    """What all operators of a trace have.
+
+    A product with a weight [k, n] that is divided by columns writes n / ranks columns. One that is divided
+    by rows sums over k / ranks, so that the ranks must add what they wrote. One "within" works on the heads
+    of its rank. `enters` names tensors that are whole on every rank, but whose gradients are partial sums.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    weight: str = Field(default="", description="of a product: the name of the weight, if it has one")
+    division: Literal["whole", "column", "row", "within"] = "whole"
+    enters: tuple[TracedTensor, ...] = ()
+
+    def cut(self, *divisions: str, split: Split) -> Counts:
+        """The number of ranks that share a size which any of these divisions divides."""
+        return split.tensor if self.division in divisions else ONE
+
+    def summed(self, split: Split) -> Counts | None:
+        """Elements of partial sums that ranks add after the operator; None where there are none."""
+        return None
+
+
+class TracedPass(AbstractTracedOperator):
+    """Passes over tensors in one kernel: `moved` elements read and written, `divided` of them by parts."""
+
+    kind: Literal["pass"] = "pass"
+    moved: Size
+    divided: Size = Size()
+    keeps: tuple[TracedTensor, ...] = ()
+
+    def work(self, split: Split) -> AbstractOperator:
+        """The kernel on one micro-batch."""
+        kept = tuple((tensor.name, tensor.of(split)) for tensor in self.keeps)
+        divided = self.divided.of(split)
+        moved = self.moved.of(split) - divided + divided / split.tensor
+        return FusedPass(moved=moved, kept=kept, dtype=split.dtype)
+
+
+class TracedMatmul(AbstractTracedOperator):
+    """`out[m, n] = x[m, k] @ w[k, n]`."""
+
+    kind: Literal["matmul"] = "matmul"
+    m: Size
+    n: Size
+    k: Size
+
+    def work(self, split: Split) -> AbstractOperator:
+        """The product on one micro-batch."""
+        n = self.n.of(split) / self.cut("column", split=split)
+        k = self.k.of(split) / self.cut("row", split=split)
+        return Matmul(m=self.m.of(split), n=n, k=k, dtype=split.dtype)
+
+    def summed(self, split: Split) -> Counts | None:
+        """The whole output of a product divided by rows."""
+        return self.m.of(split) * self.n.of(split) if self.division == "row" else None
+
+
+class TracedBatchedMatmul(AbstractTracedOperator):
+    """`batch` products of [m, k] and [k, n], neither of them a weight: scores where n is the wider."""
+
+    kind: Literal["batched_matmul"] = "batched_matmul"
+    batch: Size
+    m: Size
+    n: Size
+    k: Size
+    scores: bool = Field(description="a large output and a short sum, or the reverse")
+
+    def work(self, split: Split) -> AbstractOperator:
+        """The products on one micro-batch."""
+        batch = self.batch.of(split) / self.cut("within", split=split)
+        n, k = self.n.of(split), self.k.of(split)
+        return BatchedMatmul(
+            role="scores" if self.scores else "context",
+            batch=batch,
+            kv_batch=batch,
+            queries=self.m.of(split),
+            keys=n if self.scores else k,
+            head_size=k if self.scores else n,
+            dtype=split.dtype,
+        )
+
+
+class TracedAttention(AbstractTracedOperator):
+    """Causal attention in one kernel, of `heads` and `kv_heads`; values may have a size of their own."""
+
+    kind: Literal["attention"] = "attention"
+    heads: int = Field(ge=1)
+    kv_heads: int = Field(ge=1)
+    head_size: int = Field(ge=1)
+    value_head_size: int | None = Field(default=None, ge=1, description="default: head_size")
+
+    def work(self, split: Split) -> AbstractOperator:
+        """The kernel on one micro-batch."""
+        values, sequences = self.value_head_size, split.sequences / self.cut("within", split=split)
+        return FlashAttention(
+            batch=self.heads * sequences,
+            kv_batch=self.kv_heads * sequences,
+            queries=split.length,
+            head_size=constant(self.head_size),
+            value_head_size=None if values is None else constant(values),
+            causal=True,
+            dtype=split.dtype,
+        )
+
+
+class TracedGroupedMatmul(AbstractTracedOperator):
+    """Products of `groups` weights of shape [k, n] with `rows` in all, evenly spread."""
+
+    kind: Literal["grouped_matmul"] = "grouped_matmul"
+    groups: int = Field(ge=1)
+    rows: Size
+    n: Size
+    k: Size
+
+    def work(self, split: Split) -> AbstractOperator:
+        """The products on one micro-batch."""
+        return GroupedMatmul(
+            groups=constant(self.groups),
+            rows=self.rows.of(split),
+            n=self.n.of(split) / self.cut("column", split=split),
+            k=self.k.of(split) / self.cut("row", split=split),
+            imbalance=ONE,
+            dtype=split.dtype,
+        )
+
+    def summed(self, split: Split) -> Counts | None:
+        """The whole output of products divided by rows."""
+        return self.rows.of(split) * self.n.of(split) if self.division == "row" else None
+
+
+def _kind_of_operator(value: object) -> str:
+    """The word that tells operators apart."""
+    return str(value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", ""))
+
+
+TracedOperator = Annotated[
+    Annotated[TracedPass, Tag("pass")]
+    | Annotated[TracedMatmul, Tag("matmul")]
+    | Annotated[TracedBatchedMatmul, Tag("batched_matmul")]
+    | Annotated[TracedAttention, Tag("attention")]
+    | Annotated[TracedGroupedMatmul, Tag("grouped_matmul")],
+    Discriminator(_kind_of_operator),
+]
