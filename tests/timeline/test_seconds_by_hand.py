@@ -210,7 +210,7 @@ def test_what_one_stage_does_is_a_share_of_the_mean_over_all_of_them():
 
 @pytest.mark.parametrize("plan", ["dp=8 gbs=16 precision=fp16", "dp=2 tp=4 gbs=16 precision=fp16"])
 def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
-    """Played again with all prices that name the factor divided by 1.1; one stage has one path."""
+    """Played again with all prices that the factor moves divided by 1.1; one stage has one path."""
     priced = priced_job(make_job(plan=plan))
     timeline = run_step(priced)
     told = {f.name: f for f in sensitivities(timeline, priced, {})}
@@ -221,7 +221,7 @@ def test_a_factor_that_is_a_tenth_faster_saves_what_is_told(plan):
             continue
         prices = {
             id(item): replace(
-                price, alone_s=price.alone_s / (1.1 if name in price.names(0) else 1.0), host_s=price.host_s
+                price, alone_s=price.alone_s / 1.1 ** (price.moves * (name in price.names(0)))
             )
             for item in priced.programs.items()
             for price in [priced.of(item)]

@@ -198,3 +198,34 @@ def test_stages_that_keep_parameters_show_one_gather_in_a_step_and_no_reduction_
     micro_batches, of_stage = 8, BLOCKS // 2
     turns = (micro_batches + 1) * of_stage * 2 * w  # 1F1B of two equal stages
     assert step_s == pytest.approx(turns + c + d, abs=c)  # the second stage's first gather is hidden or not
+
+
+LISTED = {  # what may depend on where a run of equal blocks ends
+    "units gathered on the link of tensor parallelism": {
+        "stack": "torch-fsdp2",
+        "plan": "dp=4 tp=2 zero=3 gbs=8 precision=bf16",
+    },
+    "updated parameters under the forward": {
+        "stack": "megatron-bridge",
+        "plan": "dp=4 tp=2 sp zero=1 gbs=8 precision=bf16",
+    },
+    "scales that ranks agree on": {"stack": "megatron-core", "plan": "dp=4 tp=2 gbs=8 precision=fp8"},
+}
+
+
+def test_equal_blocks_listed_in_two_entries_take_as_long_as_in_one():
+    block = {"mixer": {"heads": 16}, "feed_forward": {"ffn_hidden": 4096}}
+    for name, parts in LISTED.items():
+        whole_s, parted_s = (
+            run_step(priced_job(make_job(model=model, cluster="dgx-h100:1", **parts))).step_time_s
+            for counts in ((8,), (3, 5))
+            for model in [
+                {
+                    "hidden": 2048,
+                    "vocabulary": 32000,
+                    "blocks": [block | {"count": count} for count in counts],
+                }
+            ]
+        )
+
+        assert parted_s == pytest.approx(whole_s, rel=1e-9), name

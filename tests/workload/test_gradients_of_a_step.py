@@ -357,12 +357,35 @@ def test_a_copy_passes_over_as_many_gradients_whether_reductions_overlap_or_not(
     after = realised(GPT, stack_with(COPYING, gradients={"overlap": False}), text)
 
     beneath = sum(
-        moved_bytes_of([named(layer.backward, "gradients.flatten")]) * logical.count
+        moved_bytes_of([copy]) * copy.count.item() * logical.count
         for layer, logical in zip(programs.layers, programs.workload.layers, strict=True)
+        for copy in [named(layer.backward, "gradients.flatten")]
     )
 
     at_the_end = named(after.reduce, "gradients.flatten").work.work().moved_bytes
     assert beneath == pytest.approx(float((at_the_end * after.stages.multiplicity).sum()), rel=1e-12)
+
+
+def test_without_replicas_nothing_is_reduced_so_that_copies_stand_at_the_end_whatever_overlaps():
+    """Megatron-Core scales a bucket only where its factor is not 1, whether it overlaps or not."""
+    for text in ("tp=2 gbs=8", "pp=4 gbs=8", "dp=2 pp=2 gbs=8", "cp=2 gbs=8"):
+        programs = realised(GPT, COPYING, text)
+        beneath = [
+            item.count.item() for item in block_of(programs).backward if item.name == "gradients.flatten"
+        ]
+        behind = [item for item in programs.reduce if item.name == "gradients.flatten"]
+        has_replicas = "dp" in text or "cp" in text
+
+        assert any(beneath) == has_replicas, text
+        assert bool(behind) != has_replicas, text
+
+
+def test_a_bucket_that_spans_layers_is_copied_by_one_kernel():
+    """A layer brings the share of the bucket that its gradients fill, as it does to the reduction."""
+    block = block_of(realised(GPT, COPYING, "dp=4 gbs=16"))
+    copy, reduced = (named(block.backward, f"gradients.{name}") for name in ("flatten", "reduce"))
+
+    assert copy.count.item() == reduced.count.item()
 
 
 def test_the_end_of_a_step_runs_in_this_order():

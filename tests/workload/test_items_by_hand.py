@@ -120,7 +120,7 @@ def test_all_stages_together_reduce_every_gradient_once(stages, overlap):
 def test_reductions_are_hidden_where_the_stack_overlaps_them(overlap, with_tensor, hidden):
     stack = stack_with(MEGATRON, gradients={"overlap": overlap, "overlap_with_tensor": with_tensor})
 
-    found = hidden_reductions(stack, plans_of("dp=8", "dp=4 tp=2", "dp=2 tp=4"))
+    found = hidden_reductions(stack, plans_of("dp=8", "dp=4 tp=2", "dp=2 tp=4"), "dp")
 
     assert found.ravel().tolist() == hidden
 

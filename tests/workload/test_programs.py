@@ -222,7 +222,8 @@ def test_every_message_spans_an_axis_of_the_plan():
     spanned = {item.work.axis for item in messages(programs.items())}
 
     # "model": tp and pp together; "embedding": first and last stage; "pp_inside": a hop within a node
-    assert spanned == {"tp", "dp", "dp_shard", "pp", "pp_inside", "model", "embedding"}
+    # "dp_replicate": ranks that hold the same shards
+    assert spanned == {"tp", "dp_shard", "dp_replicate", "pp", "pp_inside", "model", "embedding"}
 
 
 @settings(max_examples=25, deadline=None)

@@ -46,8 +46,8 @@ def micro_batch_items(
 
     The first micro-batch's gradient is not added to anything. Only the last micro-batch's is complete and
     may be reduced, on its own stream, beside the backward of the layers below, behind the stack's copies:
-    those are kernels, which hold up compute. The gradient of a tied tensor is added up like any other; it
-    is copied and reduced here where its owner is on another stage.
+    those are kernels, one for each bucket, which hold up compute. The gradient of a tied tensor is added up
+    like any other; it is copied and reduced here where its owner is on another stage.
 
     Where gradients are sharded (ZeRO-2, ZeRO-3), each layer's are reduced right behind its backward: in
     every micro-batch if nothing but shards is kept, and then only these are accumulated.
@@ -82,31 +82,48 @@ def micro_batch_items(
         by_axis = [("", "dp", held - experts)]
         if any(weight.expert for weight in weights):
             by_axis.append(("_experts", "expert_dp", experts))
-        hidden = hidden_reductions(stack, plans) if plans.structure.zero < 2 else ONE
-        for when, mask in ((when, mask * hidden) for when, mask in times):
-            copies = (name for name in gradients.copies if name not in AFTER_REDUCTION)
-            items += [_over_gradients(stack, n, held * mask, phase="backward", when=when) for n in copies]
-            for name, axis, count in by_axis:
-                items += _beside(stack, plans, (name, axis), count * mask, (when, on_stage))
+        copies = [name for name in gradients.copies if name not in AFTER_REDUCTION]
+        for name, axis, count in by_axis:
+            hidden = hidden_reductions(stack, plans, axis) if plans.structure.zero < 2 else ONE
+            for when, mask in times:
+                here = count * mask * hidden
+                whole, share = _bucket(stack, plans, here, on_stage)
+                passes = (_over_gradients(stack, n, whole, phase="backward", when=when) for n in copies)
+                items += [replace(one, count=share) for one in passes]
+                items += _beside(stack, plans, (name, axis), here, (when, on_stage))
     return tuple(items)
 
 
-def hidden_reductions(stack: Stack, plans: Plans) -> Counts:
-    """1 where reductions run beside the backward, 0 where they follow it; (plans, 1), below ZeRO-2.
+def hidden_reductions(stack: Stack, plans: Plans, axis: str) -> Counts:
+    """1 where reductions over an axis run beside the backward, 0 where they follow it; (plans, 1).
+
+    Below ZeRO-2. A rank without replicas reduces nothing: the stack's copies follow its backward.
 
     Examples
     --------
     >>> from flopcast.spec.plan import Plan, one_plan
     >>> stack = Stack(name="any", gradients={"overlap": True, "overlap_with_tensor": False})
-    >>> [hidden_reductions(stack, one_plan(Plan(dp=8, tp=tp))).item() for tp in (1, 8)]
+    >>> [hidden_reductions(stack, one_plan(Plan(dp=8, tp=tp)), "dp").item() for tp in (1, 8)]
     [1.0, 0.0]
+    >>> hidden_reductions(Stack(name="any", gradients={"overlap": True}), one_plan(Plan()), "dp").item()
+    0.0
     """
     gradients = stack.gradients
-    overlaps = gradients.overlaps(plans.structure.zero)
-    if gradients.overlap_with_tensor or not overlaps:
-        return np.full_like(plans.tensor_parallel, float(overlaps))
-    alone: Counts = np.where(plans.tensor_parallel > 1, 0.0, 1.0)
-    return alone
+    ranks = plans.expert_replicas if axis == "expert_dp" else plans.replicas
+    hides = (ranks > 1) & gradients.overlaps(plans.structure.zero)
+    if not gradients.overlap_with_tensor:
+        hides = hides & (plans.tensor_parallel == 1)
+    return np.asarray(hides.astype(np.float64))
+
+
+def _bucket(stack: Stack, plans: Plans, held: Counts, on_stage: Counts) -> tuple[Counts, Counts]:
+    """Elements of a bucket that the backward fills, and how many of them `held` elements of a layer fill.
+
+    Of a bucket that spans several layers, each brings its share: below 1. Parameters that are units of
+    their own (ZeRO-3) are one bucket.
+    """
+    bucket = np.minimum(bucket_elements(stack, plans), on_stage) if plans.structure.zero < 3 else held
+    return bucket, held / np.maximum(bucket, 1.0)
 
 
 def _beside(
@@ -114,11 +131,10 @@ def _beside(
 ) -> list[Item]:
     """The reduction of one layer's `held` gradients under the backward of the layers below.
 
-    `of` is the ending of the name and the axis, `at` the micro-batches and the elements of the stage. Of a
-    bucket that spans several layers, each brings its share: count is below 1. Parameters that are units of
-    their own (ZeRO-3) travel in one message. A stack that overlaps nothing waits for it.
+    `of` is the ending of the name and the axis, `at` the micro-batches and the elements of the stage. A
+    bucket is one message. A stack that overlaps nothing waits for it.
     """
-    bucket = np.minimum(bucket_elements(stack, plans), at[1]) if plans.structure.zero < 3 else held
+    bucket, share = _bucket(stack, plans, held, at[1])
     hidden = stack.gradients.overlaps(plans.structure.zero)
     items = [
         Item(
@@ -128,7 +144,7 @@ def _beside(
             phase="backward",
             when=at[0],
             stream="dp",
-            count=held / np.maximum(bucket, 1.0),
+            count=share,
             overlapped=hidden,
         )
         for ending, message in reductions(stack, plans, bucket, of[1]).items()
@@ -173,22 +189,9 @@ def reduce_items(
         items.append(replace(_message("replicated", replicas), component="tp_communication"))
     tables = AllReduce(axis="embedding", message_bytes=_sized(stack, tied))
     items.append(_message("tied_embeddings", tables))
-    copies = [(name, _over_gradients(stack, name, parameters)) for name in gradients.copies]
-    overlaps = gradients.overlaps(plans.structure.zero)
-    if not (overlaps and gradients.overlap_with_tensor) and plans.structure.zero < 2:
-        exposed = 1.0 - hidden_reductions(stack, plans)
-        items += [
-            replace(item, count=item.count * exposed)
-            for name, item in copies
-            if name not in AFTER_REDUCTION
-        ]
-        for name, axis, held in _by_axis(parameters, experts):
-            buckets, bucket = _buckets(stack, plans, held, overlaps)
-            items += [
-                replace(_message(f"reduce{name}{ending}", message), count=buckets * exposed)
-                for ending, message in reductions(stack, plans, bucket, axis).items()
-            ]
-    items += [item for name, item in copies if name in AFTER_REDUCTION]
+    if plans.structure.zero < 2:
+        items += _reduced_behind(stack, plans, _by_axis(parameters, experts))
+    items += [_over_gradients(stack, n, parameters) for n in gradients.copies if n in AFTER_REDUCTION]
     shard = updated_parameters(plans, parameters, experts)
     items += [
         _over_gradients(stack, "gradient_norm", shard, f"overflow_check_{check}")
@@ -196,6 +199,23 @@ def reduce_items(
     ]
     items += [_over_gradients(stack, "gradient_norm", shard, "norm"), host_work("step", "step")]
     return tuple(items)
+
+
+def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Counts]]) -> list[Item]:
+    """The stack's copies and the reductions of what was not reduced beside the backward, below ZeRO-2."""
+    behind = [(end, axis, own * (1.0 - hidden_reductions(stack, plans, axis))) for end, axis, own in held]
+    copied = sum((own for _, _, own in behind), ZERO)
+    if not copied.any():
+        return []
+    items = [_over_gradients(stack, n, copied) for n in stack.gradients.copies if n not in AFTER_REDUCTION]
+    overlaps = stack.gradients.overlaps(plans.structure.zero)
+    for end, axis, own in behind:
+        buckets, bucket = _buckets(stack, plans, own, overlaps)
+        items += [
+            replace(_message(f"reduce{end}{ending}", message), count=buckets)
+            for ending, message in reductions(stack, plans, bucket, axis).items()
+        ]
+    return items
 
 
 def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None) -> Counts:

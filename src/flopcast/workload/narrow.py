@@ -162,8 +162,7 @@ def agreement(
 ) -> list[Segment]:
     """The largest values of a chunk's tensors, reduced over the ranks of its stage at the end of a pass.
 
-    Delayed scaling only. One number for each cast of a layer of every kind: what it costs is latency. It
-    blocks.
+    Delayed scaling only. One message holds a number for each cast of the fullest chunk. It blocks.
 
     Parameters
     ----------
@@ -177,6 +176,7 @@ def agreement(
         return []
     casts = [sum(isinstance(item.work, Quantise) for item in items) for items in layers]
     held: Counts = counts @ np.array(casts, dtype=np.float64)
-    message = AllReduce(axis="stage", message_bytes=ONE_NUMBER_BYTES * max(sum(casts), 1))
+    fullest: Counts = held.max(axis=1, keepdims=True)
+    message = AllReduce(axis="stage", message_bytes=ONE_NUMBER_BYTES * np.maximum(fullest, 1.0))
     item = replace(blocking("scales.agree", message, "scales", "scales"), stream="tp", phase=phase)
     return [Segment(items=(replace(item, component="casts"),), repeat=np.minimum(held, 1.0))]

@@ -287,16 +287,20 @@ def _first(units: Sequence[_Unit]) -> list[Counts]:
 
 
 def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment]:
-    """A run of equal units, each gathering the next of them; the last, what the chunk holds after it."""
+    """A run of equal units, each gathering the next one; the last gathers what the chunk holds after it.
+
+    Both gathers stand in the segment of the unit that computes meanwhile, whose messages share their links.
+    """
     arrive, copies, layer = wait_for("gathered"), _copies(unit, how), unit.layers[0]
     inner = (arrive, *_gather(unit.weights, how, ahead=True), *copies, *layer.items)
     found = [Segment(items=inner, repeat=np.maximum(unit.repeat - 1.0, 0.0))]
-    found.append(Segment(items=(arrive,), repeat=unit.here))
-    found += [
-        Segment(items=_gather(other.weights, how, ahead=True), repeat=unit.here * follows)
-        for other, follows in zip(later, _first(later), strict=True)
-    ]
-    found.append(Segment(items=(*copies, *layer.items), repeat=unit.here))
+    last = unit.here
+    for other, follows in zip(later, _first(later), strict=True):
+        gather = _gather(other.weights, how, ahead=True)
+        found.append(Segment(items=(arrive, *gather, *copies, *layer.items), repeat=unit.here * follows))
+        last = last * (1.0 - follows)
+    found.append(Segment(items=(arrive, *copies, *layer.items), repeat=last))
+    found = [segment for segment in found if segment.repeat.any()]
     return [*found, *unit.layers[1:]]
 
 
