@@ -158,7 +158,10 @@ def test_the_answer_has_the_numbers_of_the_json(name):
         "step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s", "tokens_per_s_per_device",
         "mfu", "model_tflops_per_device", "hfu",
     )  # fmt: skip
-    memory = [nine_digits(told["memory"][key]) for key in ("device_used_bytes", "capacity_bytes")]
+    memory = [
+        nine_digits(told["memory"][key])
+        for key in ("expected_bytes", "low_bytes", "high_bytes", "capacity_bytes")
+    ]
     costs = [
         told[key + end]
         for key in ("cost_usd_per_1e12_tokens", "energy_kwh_per_1e12_tokens")

@@ -22,7 +22,7 @@ def test_a_notebook_shows_the_answer_with_the_numbers_of_the_json(name):
         told["step_time_s"],
         told["tokens_per_s"],
         told["mfu"],
-        told["memory"]["device_used_bytes"],
+        told["memory"]["expected_bytes"],
         *(seconds for _, seconds in largest),
     ]
     assert rows[3][2].endswith("does not fit") == (not told["memory"]["fits"])

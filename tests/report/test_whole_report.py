@@ -121,7 +121,7 @@ def test_a_plan_fits_where_the_device_holds_what_the_driver_sees(name):
 def test_what_does_not_fit_is_told_with_how_far_it_is_off():
     report = sample_report("too large")
 
-    share = report.memory.device_used_bytes / (80 * 2**30)
+    share = report.memory.expected_bytes / (80 * 2**30)
     assert not report.memory.fits
     assert report.warnings == (f"does not fit: the fullest stage needs {share:.0%} of the device's memory",)
 

@@ -14,13 +14,14 @@ from flopcast.spec.plan import Plan
 from flopcast.timeline.uncertainty import Sensitivity, interval
 
 JOB = make_job()
+DEVICE_BYTES = JOB.cluster.node.device.memory_bytes
 
 
 def factor(name, sigma, share=1.0):
     return Sensitivity(name=name, log_sigma_factor=sigma, share=share)
 
 
-def played(step_s, *factors, used_bytes=40e9, fits=True, job=JOB, breakdown=None, **plan):
+def played(step_s, *factors, used_bytes=40e9, high_bytes=None, fits=True, job=JOB, breakdown=None, **plan):
     """A plan that takes so many seconds; its words are those of a plan, on one DGX A100."""
     low_s, high_s = interval(step_s, factors)
     made = Plan(**({"dp": 8, "gbs": 16, "precision": "fp16"} | plan))
@@ -41,7 +42,8 @@ def played(step_s, *factors, used_bytes=40e9, fits=True, job=JOB, breakdown=None
         ),
         breakdown=breakdown or {"mlp": 0.6 * step_s, "attention": 0.4 * step_s},
         device_used_bytes=used_bytes,
-        fits=fits,
+        expected_bytes=used_bytes if fits else max(used_bytes, 1.001 * DEVICE_BYTES),
+        high_bytes=high_bytes or 1.05 * used_bytes,
     )
 
 

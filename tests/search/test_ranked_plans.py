@@ -16,7 +16,6 @@ from flopcast.search import sieve as sifting
 from flopcast.search.choose import PLAYED, Choice, choose
 from flopcast.search.grid import plan_at
 from flopcast.search.screen import Screened
-from flopcast.search.space import HEADROOM_FRACTION
 from flopcast.spec.plan import Plan, batch_plans
 from flopcast.units import show
 
@@ -56,6 +55,7 @@ class World:
             fits=possible & (used <= 1.0),
             step_time_s=np.where(possible, seconds, np.nan),
             device_used_bytes=np.where(possible, used * DEVICE_BYTES, np.nan),
+            high_bytes=np.where(possible, used * DEVICE_BYTES, np.nan) / 0.95,
         )
 
     def predict(self, job, book):
@@ -101,7 +101,9 @@ def test_of_equal_plans_the_first_is_chosen(world):
     assert (chosen().plan, chosen().next_best, chosen().next_ratio) == (first, second, 1.0)
 
 
-@pytest.mark.parametrize(("used", "first"), [(HEADROOM_FRACTION, True), (HEADROOM_FRACTION + 1e-6, False)])
+@pytest.mark.parametrize(
+    ("used", "first"), [(0.95, True), (0.95 + 1e-6, False)]
+)  # the high end is 1/0.95 of it
 def test_a_plan_that_leaves_no_room_gives_way_to_a_slower_one_that_does(world, used, first):
     tight, roomy = world.add(1.0, used=used), world.add(2.0)
 
@@ -117,7 +119,8 @@ def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
     found = chosen()
 
     assert found.plan == tight
-    assert (found.possible, found.fitting) == (3, 2)
+    assert (found.possible, found.fitting, found.tight) == (3, 2, True)
+    assert "2 that are tight, of 3 possible" in found.told()
 
 
 def test_plans_that_break_a_rule_are_not_counted_as_possible(world):
@@ -155,10 +158,18 @@ def test_parameters_stay_whole_where_the_stack_or_the_user_says_so(world, job, f
 
 
 def test_parameters_stay_whole_where_something_fits(world):
-    whole = world.add(3.0, used=0.99)
+    whole = world.add(3.0, used=0.9)
     world.add(1.0, used=0.5, zero=3)
 
     assert chosen(SHARDING).plan == whole
+
+
+def test_parameters_are_sharded_before_a_tight_plan_is_taken(world):
+    world.add(1.0, used=0.99)
+    sharded = world.add(3.0, used=0.5, zero=3)
+
+    assert chosen(SHARDING).plan == sharded
+    assert not chosen(SHARDING).tight
 
 
 def test_a_model_that_is_too_large_is_told_by_its_smallest_plan_and_how_many_devices_it_would_take(world):
@@ -192,8 +203,8 @@ def test_where_every_plan_breaks_a_rule_it_is_told_what_was_settled(world, fixed
 
 def test_a_choice_is_told_with_how_much_slower_the_next_is():
     first, second = Plan(dp=8, gbs=8), Plan(dp=4, tp=2, gbs=8)
-    alone = Choice(plan=first, possible=7, fitting=1, next_best=None, next_ratio=1.0)
-    ahead = Choice(plan=first, possible=7, fitting=3, next_best=second, next_ratio=1.125)
+    alone = Choice(plan=first, possible=7, fitting=1, tight=False, next_best=None, next_ratio=1.0)
+    ahead = Choice(plan=first, possible=7, fitting=3, tight=False, next_best=second, next_ratio=1.125)
 
     assert alone.told() == "plan chosen: the fastest of 1 that fit, of 7 possible"
     assert ahead.told() == (

@@ -9,7 +9,7 @@ from made_plans import JOB, played
 from flopcast.errors import SpecError
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.search.question import Question
-from flopcast.search.room import memory_ratio, played_ratio, room_bytes
+from flopcast.search.room import memory_ratio, played_ratio
 from flopcast.search.space import Space
 from flopcast.spec.operations import Price
 
@@ -19,52 +19,57 @@ headroom = st.floats(0.5, 1.0)
 used = st.lists(st.floats(1e6, 200e9), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize(("fraction", "expected"), [(1.0, DEVICE_BYTES), (0.75, 0.75 * DEVICE_BYTES)])
-def test_the_room_is_the_devices_memory_times_the_headroom(fraction, expected):
-    assert room_bytes(JOB.cluster, fraction) == pytest.approx(expected)
+@LAWS
+@given(sizes=used, fraction=headroom)
+def test_a_plan_that_fits_is_judged_by_its_bytes_over_the_headroom(sizes, fraction):
+    sizes = np.array(sizes)
+    room = fraction * DEVICE_BYTES
+
+    ratio = memory_ratio(sizes, sizes, np.ones(sizes.shape, dtype=bool), DEVICE_BYTES, fraction)
+
+    assert ratio == pytest.approx(sizes / room)
+    assert ((ratio <= 1.0) == (sizes <= room)).all()
 
 
 @LAWS
 @given(sizes=used, fraction=headroom)
-def test_what_fits_is_judged_by_its_bytes_over_the_room(sizes, fraction):
+def test_a_plan_that_does_not_fit_is_over_however_little_is_seen_of_it(sizes, fraction):
     sizes = np.array(sizes)
 
-    ratio = memory_ratio(sizes, np.ones(sizes.shape, dtype=bool), JOB.cluster, fraction)
-
-    assert ratio == pytest.approx(sizes / (fraction * DEVICE_BYTES))
-
-
-@LAWS
-@given(sizes=used, fraction=headroom)
-def test_what_does_not_fit_is_over_however_little_is_seen_of_it(sizes, fraction):
-    sizes = np.array(sizes)
-
-    ratio = memory_ratio(sizes, np.zeros(sizes.shape, dtype=bool), JOB.cluster, fraction)
+    ratio = memory_ratio(sizes, sizes, np.zeros(sizes.shape, dtype=bool), DEVICE_BYTES, fraction)
 
     assert (ratio > 1.0).all()
     assert ratio == pytest.approx(np.maximum(sizes / (fraction * DEVICE_BYTES), 1.0), rel=1e-8)
 
 
 @LAWS
-@given(sizes=used, one=headroom, other=headroom)
-def test_more_headroom_kept_never_leaves_more_room(sizes, one, other):
-    fits = np.ones(len(sizes), dtype=bool)
-    tight, wide = sorted((one, other))
+@given(sizes=used)
+def test_without_a_headroom_the_high_end_decides(sizes):
+    high = np.array(sizes)
 
-    assert (
-        memory_ratio(np.array(sizes), fits, JOB.cluster, tight)
-        >= memory_ratio(np.array(sizes), fits, JOB.cluster, wide)
-    ).all()
+    ratio = memory_ratio(0.9 * high, high, 0.95 * high <= DEVICE_BYTES, DEVICE_BYTES, None)
+
+    assert ((ratio <= 1.0) == (high <= DEVICE_BYTES)).all()
+    assert ratio == pytest.approx(high / DEVICE_BYTES)
 
 
 @LAWS
-@given(size=st.floats(1e9, 200e9), fits=st.booleans(), fraction=headroom)
-def test_a_played_plan_is_judged_as_a_screened_one(size, fits, fraction):
-    one = played(10.0, used_bytes=size, fits=fits)
+@given(sizes=used, one=headroom, other=headroom)
+def test_a_smaller_headroom_never_leaves_more_room(sizes, one, other):
+    sizes, flags = np.array(sizes), np.ones(len(sizes), dtype=bool)
+    small, large = (memory_ratio(sizes, sizes, flags, DEVICE_BYTES, each) for each in sorted((one, other)))
 
-    screened = memory_ratio(np.array([size]), np.array([fits]), JOB.cluster, fraction)
+    assert (small >= large).all()
 
-    assert played_ratio(one, fraction) == screened.item()
+
+@LAWS
+@given(size=st.floats(1e9, 200e9), fraction=headroom | st.none())
+def test_a_played_plan_is_judged_as_a_screened_one(size, fraction):
+    one = played(10.0, used_bytes=size)
+
+    sizes = (np.array([each]) for each in (size, one.high_bytes, one.fits))
+
+    assert played_ratio(one, fraction) == memory_ratio(*sizes, DEVICE_BYTES, fraction).item()
 
 
 def refused(**parts):

@@ -28,7 +28,12 @@ def sifted(question, job, space, rows, most=sifting.BEST):
     for sized, plans in batches(job, space, rows):
         part = screen(sized, plans, book)
         seen += [
-            (plan_at(plans, row), float(part.step_time_s[row]), float(part.device_used_bytes[row]))
+            (
+                plan_at(plans, row),
+                float(part.step_time_s[row]),
+                float(part.device_used_bytes[row]),
+                float(part.high_bytes[row]),
+            )
             for row in np.flatnonzero(part.possible)
         ]
         kept = kept.with_batch(question, sized, plans, part)
@@ -38,8 +43,8 @@ def sifted(question, job, space, rows, most=sifting.BEST):
 def test_what_is_kept_is_the_best_and_the_front_of_the_whole_space():
     kept, seen = sifted(QUESTION, JOB, SPACE, 65_536)
 
-    fitting = [row for row in seen if row[2] <= SPACE.headroom_fraction * DEVICE_BYTES]
-    losses = np.array([[step, used] for _, step, used in fitting])
+    fitting = [row for row in seen if row[3] <= DEVICE_BYTES]
+    losses = np.array([[step, used] for _, step, used, _ in fitting])
     order = np.argsort(losses[:, 0], kind="stable")[: sifting.BEST]
     ratio = JOB.cluster.jitter.ratio
     assert kept.possible == len(seen)
@@ -78,6 +83,7 @@ def made(*rows):
         fits=used <= 1.0,
         step_time_s=seconds,
         device_used_bytes=used * DEVICE_BYTES,
+        high_bytes=used * DEVICE_BYTES / 0.95,
     )
 
 
@@ -167,7 +173,7 @@ def test_any_stream_is_sifted_as_if_it_were_one_batch(parts):
         kept = kept.with_batch(QUESTION, JOB, *made(*part))
 
     rows = [row for part in parts for row in part]
-    room = SPACE.headroom_fraction
+    room = 0.95  # as `made` says: the high end is the whole of a device there
     fitting = [(s, u, at) for at, (s, u) in enumerate(rows) if np.isfinite(s) and u <= room]
     losses = np.array([(s, u) for s, u, _ in fitting]).reshape(len(fitting), 2)
     assert kept.candidates == len(rows)

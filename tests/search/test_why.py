@@ -11,6 +11,7 @@ from flopcast.search.found_drawing import as_html, as_svg
 from flopcast.search.found_json import as_json, as_rows
 from flopcast.search.found_text import as_text
 from flopcast.search.question import Question
+from flopcast.search.space import Space
 from flopcast.search.why import why_first, why_infeasible, why_not
 
 QUESTION = Question(jobs=(JOB,))
@@ -74,23 +75,34 @@ def test_a_simpler_plan_says_how_far_it_is_behind():
 
 def test_a_plan_that_does_not_fit_is_told_how_many_bytes_it_lacks():
     device_bytes = JOB.cluster.node.device.memory_bytes
-    room_bytes = 0.95 * device_bytes
-    large = played(8.0, COMMON, used_bytes=room_bytes + 7e9, fits=False)
-    answer = found(BEST, nearest=[large])
+    large = played(8.0, COMMON, used_bytes=device_bytes + 7e9)
 
-    sentence = why_infeasible(answer.nearest[0], QUESTION)
+    sentence = why_infeasible(found(BEST, nearest=[large]).nearest[0], QUESTION)
 
     assert "20.0% faster than the best" in sentence
     assert "needs 7.00 GB more" in sentence
+    assert sentence.endswith("does not fit")
 
 
-def test_a_plan_that_fits_without_headroom_lacks_the_headroom():
+def test_a_tight_plan_lacks_what_its_high_end_lacks_and_names_the_option():
     device_bytes = JOB.cluster.node.device.memory_bytes
-    tight = played(8.0, COMMON, used_bytes=0.99 * device_bytes)
+    tight = played(8.0, COMMON, used_bytes=0.99 * device_bytes, high_bytes=device_bytes + 3e9)
 
     sentence = why_infeasible(found(BEST, nearest=[tight]).nearest[0], QUESTION)
 
-    assert f"needs {0.04 * device_bytes / 1e9:.2f} GB more" in sentence
+    assert "needs 3.00 GB more" in sentence
+    assert sentence.endswith("tight (--headroom 1 takes such plans)")
+
+
+def test_a_plan_beyond_the_headroom_of_the_user_lacks_the_headroom():
+    device_bytes = JOB.cluster.node.device.memory_bytes
+    narrow = Question(jobs=(JOB,), space=Space(headroom_fraction=0.8))
+    large = played(8.0, COMMON, used_bytes=0.9 * device_bytes)
+
+    sentence = why_infeasible(found(BEST, nearest=[large], question=narrow).nearest[0], narrow)
+
+    assert f"needs {0.1 * device_bytes / 1e9:.2f} GB more" in sentence
+    assert "80% of" in sentence
 
 
 def test_a_deadline_that_is_missed_is_told_with_what_is_missing():

@@ -29,7 +29,9 @@ from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 @click.option("--tokens", help='Tokens that the run trains: "2e12", "2T", "300B".')
 @click.option("--deadline", help='The run must be done by then: "30 d".')
 @click.option("--budget", help='The run may cost so much: "2.5M USD".')
-@click.option("--headroom", help="Part of the memory that a plan may use; default 0.95.")
+@click.option(
+    "--headroom", help="Part of the memory that may be used; 1 takes tight plans. Default: plans that fit."
+)
 @click.option("--tp-beyond-domain", is_flag=True, help="Let tensor parallelism leave a scale-up domain.")
 @takes_workers
 @click.option("--no-refine", is_flag=True, help="Keep stages even, and recompute all or nothing.")

@@ -1,8 +1,8 @@
-"""What must fit: the fullest moment of every stage, and whether its bytes fit.
+"""What must fit: the fullest moment of every stage, with an interval.
 
-Answers: how much memory does a rank of each stage class need, when, and does it fit?
-Elsewhere: each category by itself (categories.py: a new one is added there), which moments there are
-(depth.py), the whole course of one plan's step (curve.py).
+Answers: how much memory does a rank of each stage class need, and when?
+Elsewhere: whether that fits (verdict.py), each category by itself (categories.py: a new one is added
+there), which moments there are (depth.py), the whole course of one plan's step (curve.py).
 
 A stage is fullest at a moment of its order of tasks ("forward", "backward" or "weight": the pass that runs
 then), or at the end of the step ("update": activations are gone, gradients are copied and applied). Sizes
@@ -12,8 +12,8 @@ over all tasks. All arrays: (plans, stage classes).
 Conventions. Stages with equal layers form one class, and count as the fullest of them. Four sizes
 of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
 *reserved* by the allocator with its cache, *used* as the driver sees it, with the context and the buffers
-of communicators. A plan fits if what is allocated does, beside context and communicators; what stands there
-before the first step counts too (`sharding.built_whole`).
+of communicators. What stands on a device before the first step counts too (`sharding.built_whole`).
+Whether a plan fits is decided in verdict.py.
 """
 
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from flopcast.memory.categories import AT_WORK, DRIVER, IN_FLIGHT, STANDING, UPD
 from flopcast.memory.depth import NOTHING, Depths, fullest
 from flopcast.memory.levels import Weights, fullest_bytes, held_bytes
 from flopcast.memory.sharded import built_whole
+from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
 from flopcast.schedules import filled_after
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.orders import order_of
@@ -48,6 +49,8 @@ class Memory:
     reserved_bytes: Floats  # allocated and cached
     device_used_bytes: Floats  # as the driver sees it, where the device is large
     needed_bytes: Floats  # what no cache can give back: allocated, and the driver's part
+    low_bytes: Floats  # low end of the same, of a 90 % interval
+    high_bytes: Floats  # high end of what the driver may see, with the allocator's cache
     at_update: np.ndarray  # whether the fullest moment is the update
 
     def worst(self) -> int:
@@ -62,6 +65,8 @@ class Peak:
     reserved_bytes: Floats
     device_used_bytes: Floats
     needed_bytes: Floats
+    low_bytes: Floats
+    high_bytes: Floats
 
 
 def peak_memory(programs: Programs) -> Memory:
@@ -156,6 +161,8 @@ def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
         reserved_bytes=peak.reserved_bytes,
         device_used_bytes=peak.device_used_bytes,
         needed_bytes=peak.needed_bytes,
+        low_bytes=peak.low_bytes,
+        high_bytes=peak.high_bytes,
         at_update=at_update,
     )
 
@@ -169,18 +176,19 @@ def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Peak:
         reserved_bytes=reserved,
         device_used_bytes=np.maximum(reserved, whole) + driver,
         needed_bytes=np.maximum(allocated_bytes, whole) + driver,
+        low_bytes=np.maximum(allocated_bytes * ALLOCATED_LOW_RATIO, whole) + driver,
+        high_bytes=np.maximum(reserved * ALLOCATED_HIGH_RATIO, whole) + driver,
     )
 
 
 def fits(memory: Memory | Peak, cluster: Cluster) -> np.ndarray:
-    """Whether every stage of a plan fits its device, shape (plans,).
+    """Whether every stage of a plan fits its device, if only tightly; shape (plans,).
 
-    Compares what is needed with the data sheet's capacity. PyTorch's allocator gives back the blocks that
-    it only caches before it reports that memory is out (c10/cuda/CUDACachingAllocator.cpp: a failed
-    allocation frees cached blocks and is tried again), so that they do not count.
+    Compares what is expected with the data sheet's capacity (verdict.py). PyTorch's allocator gives back
+    the blocks that it only caches before it reports that memory is out (c10/cuda/CUDACachingAllocator.cpp:
+    a failed allocation frees cached blocks and is tried again), so that they do not count.
     """
-    capacity = cluster.node.device.memory_bytes
-    return np.asarray((memory.needed_bytes <= capacity).all(axis=1))
+    return within(memory.needed_bytes, cluster.node.device.memory_bytes)
 
 
 def seen_bytes(memory: Memory | Peak, cluster: Cluster) -> Floats:

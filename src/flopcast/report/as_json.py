@@ -109,6 +109,10 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
         "reserved_bytes": nine_digits(memory.reserved_bytes),
         "device_used_bytes": nine_digits(memory.device_used_bytes),
         "capacity_bytes": memory.capacity_bytes,
+        "low_bytes": nine_digits(memory.low_bytes),
+        "expected_bytes": nine_digits(memory.expected_bytes),
+        "high_bytes": nine_digits(memory.high_bytes),
+        "verdict": memory.verdict,
         "fits": memory.fits,
         "by_category": {name: nine_digits(size) for name, size in memory.by_category.items()},
         "per_stage": [

@@ -18,7 +18,8 @@ from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
 from flopcast.memory.curve import memory_curve, peak_of
-from flopcast.memory.peak import Memory, fits, seen_bytes
+from flopcast.memory.peak import Memory, seen_bytes
+from flopcast.memory.verdict import Verdict, verdict
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.page.table import Cell, rate, seconds, share, size, table
 from flopcast.spec.job import Job
@@ -73,9 +74,10 @@ class MemoryReport:
 
     `resident_bytes` stay between steps; `allocated_bytes` are the peak of what the framework has handed
     out (`torch.cuda.max_memory_allocated`); `reserved_bytes` what its allocator holds, fragments included;
-    `device_used_bytes` what the driver shows, with its context and communication buffers. A stage fits
-    where what is allocated and the driver's part do: cached blocks are given back before memory is out.
-    `by_category` sums to what is allocated on the fullest stage.
+    `device_used_bytes` what the driver shows, with its context and communication buffers.
+    `expected_bytes` are what no cache can give back: allocated, and the driver's part. `low_bytes` and
+    `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
+    sums to what is allocated on the fullest stage.
     """
 
     allocated_bytes: float
@@ -83,9 +85,30 @@ class MemoryReport:
     reserved_bytes: float
     device_used_bytes: float
     capacity_bytes: float
-    fits: bool
+    low_bytes: float
+    expected_bytes: float
+    high_bytes: float
     by_category: dict[str, float]
     per_stage: tuple[StageMemory, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """ "fits", "tight" or "does not fit" (memory/verdict.py)."""
+        return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits, if only tightly."""
+        return self.verdict != "does not fit"
+
+    @property
+    def need(self) -> str:
+        """The expected need, its 90 % interval, and what there is, as text."""
+        low, high = (show(size_bytes, "B") for size_bytes in (self.low_bytes, self.high_bytes))
+        there = show(self.capacity_bytes, "B")
+        return (
+            f"{show(self.expected_bytes, 'B')} expected ({low} to {high}) of {there} on the fullest stage"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,17 +145,12 @@ class Report:
         """What a notebook shows: the answer as one table, without a style or a script."""
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
-        room = f"of {show(self.memory.capacity_bytes, 'B')} on the fullest stage"
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
             ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} a device"),
             ("MFU", share(self.metrics.mfu_ratio), f"{attained} a device, full attention counted"),
-            (
-                "memory",
-                size(self.memory.device_used_bytes),
-                f"{room}: {'fits' if self.memory.fits else 'does not fit'}",
-            ),
+            ("memory", size(self.memory.expected_bytes), f"{self.memory.need}: {self.memory.verdict}"),
             *(
                 (name.replace("_", " "), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")
                 for name, spent_s in [*self.breakdown.items()][:LARGEST]
@@ -247,7 +265,9 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
         reserved_bytes=float(memory.reserved_bytes[0, worst]),
         device_used_bytes=float(seen[0, worst]),
         capacity_bytes=job.cluster.node.device.memory_bytes,
-        fits=bool(fits(memory, job.cluster)[0]),
+        low_bytes=float(memory.low_bytes[0].max()),
+        expected_bytes=float(memory.needed_bytes[0].max()),
+        high_bytes=float(memory.high_bytes[0].max()),
         by_category={
             name: float(np.broadcast_to(size, shape)[0, worst])
             for name, size in memory.by_category.items()
@@ -313,13 +333,14 @@ def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
     """What the numbers themselves warn of: memory, and an MFU that only convention explains."""
     told = []
     if not memory.fits:
-        over = memory.device_used_bytes / memory.capacity_bytes
+        over = memory.expected_bytes / memory.capacity_bytes
         told.append(f"does not fit: the fullest stage needs {over:.0%} of the device's memory")
-    elif memory.device_used_bytes == memory.capacity_bytes:
-        free = memory.capacity_bytes - memory.allocated_bytes
+    elif memory.verdict == "tight":
+        free = memory.capacity_bytes - memory.expected_bytes
         told.append(
-            f"fits tightly: {show(free, 'B')} beside what is allocated; the allocator empties its cache on"
-            " the way, which costs time that is not counted"
+            f"tight: {show(free, 'B')} are left of the expected need, and up to"
+            f" {show(memory.high_bytes, 'B')} may be used; the run may end out of memory, or empty the"
+            " allocator's cache on the way, which costs time that is not counted"
         )
     if metrics.mfu_ratio > 1:
         told.append("MFU is above 1: the FLOP convention counts the full attention, the kernel skips half")

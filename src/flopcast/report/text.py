@@ -39,8 +39,6 @@ def _answer(report: Report) -> list[str]:
     job, metrics = report.job, report.metrics
     devices = job.cluster.num_devices
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    verdict = "fits" if report.memory.fits else "DOES NOT FIT"
-    used = show(report.memory.device_used_bytes, "B")
     lines = [
         f"{job.model.name} on {job.cluster.name}: {devices} × {job.cluster.node.device.name},"
         f" {job.stack.label}",
@@ -50,12 +48,17 @@ def _answer(report: Report) -> list[str]:
         f" {show(metrics.device_tokens_per_s, 'tokens/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
         f" device, full attention counted; HFU {metrics.hfu_ratio:.1%})",
-        f"memory    {used} of {show(report.memory.capacity_bytes, 'B')} on the fullest stage: {verdict}",
+        f"memory    {report.memory.need}: {_verdict(report.memory)}",
     ]
     if job.model.adapters:
         trained = show(job.model.trained_parameters(), "parameters")
         lines.insert(2, f"trains    {trained} of {show(job.model.parameters(), 'parameters')}, in adapters")
     return lines + [f"warning   {text}" for text in report.warnings]
+
+
+def _verdict(memory: MemoryReport) -> str:
+    """The verdict, in capitals where the job does not fit."""
+    return memory.verdict if memory.fits else memory.verdict.upper()
 
 
 def _times(report: Report) -> list[str]:
@@ -97,12 +100,10 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
     str
         The verdict in the second line, the fullest stage by category, then a table of all stages.
     """
-    verdict = "fits" if memory.fits else "DOES NOT FIT"
     lines = [
         f"{job.model.name}, {job.plan.short()}, {job.batch.told()},"
         f" {job.stack.label} on {job.cluster.node.device.name}",
-        f"{show(memory.device_used_bytes, 'B')} of {show(memory.capacity_bytes, 'B')} on the fullest"
-        f" stage: {verdict}",
+        f"{memory.need}: {_verdict(memory)}",
         "",
         *_memory(memory),
         "",

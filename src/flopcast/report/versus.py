@@ -150,7 +150,7 @@ def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
 def _answers(report: Report) -> list[tuple[str, str]]:
     """The numbers of one job: step, interval, rate, utilisation, memory."""
     memory = report.memory
-    verdict = "fits" if memory.fits else "DOES NOT FIT"
+    verdict = memory.verdict if memory.fits else memory.verdict.upper()
     price, usd, kwh = report.cost.price, report.cost.many_tokens_usd, report.cost.many_tokens_kwh
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     return [
@@ -159,7 +159,7 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
-        ("memory", f"{show(memory.device_used_bytes, 'B')}, {verdict}"),
+        ("memory", f"{show(memory.expected_bytes, 'B')}, {verdict}"),
         ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h a device"),
         ("1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
         ("energy of them", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),

@@ -11,7 +11,7 @@ sharded too. Blocks are dealt out anew where stages are unequal, and ranks
 are put in another order, where that is worth 1 % (refine.py).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from flopcast.prediction import predict
 from flopcast.search.grid import batches
 from flopcast.search.question import Question
 from flopcast.search.refine import Refining, refined
+from flopcast.search.room import WHOLE_FRACTION
 from flopcast.search.sieve import Sieve, Sifted
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
@@ -52,7 +53,7 @@ SEARCHED = (
 class Choice:
     """The chosen plan, among how many, and the next best.
 
-    `possible` plans keep every rule, `fitting` of them fit into the devices with some room to spare.
+    `possible` plans keep every rule, `fitting` of them fit; where none does, they are `tight`.
     `next_ratio` is the step time of `next_best` over that of `plan`, at least 1; both are empty where only
     one plan was played.
     """
@@ -60,6 +61,7 @@ class Choice:
     plan: Plan
     possible: int
     fitting: int
+    tight: bool
     next_best: Plan | None
     next_ratio: float
 
@@ -75,7 +77,8 @@ class Choice:
         words = self.plan.short().split()
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
         start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
-        text = f"{start}: the fastest of {self.fitting} that fit, of {self.possible} possible"
+        fit = "that are tight" if self.tight else "that fit"
+        text = f"{start}: the fastest of {self.fitting} {fit}, of {self.possible} possible"
         if self.next_best is None:
             return text
         return f"{text}; next is {self.next_best.short()}, {self.next_ratio - 1:.1%} slower"
@@ -106,10 +109,10 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
         No plan keeps every rule, or none fits; the message names what is nearest.
     """
     asked = job.model_copy(update={"plan": Plan(**dict(fixed))})
-    found, room_fraction = _sifted(asked, usual_space(job, fixed), book)
-    if not found.best and "zero" not in fixed and _shards_more(job):
-        more, room_fraction = _sifted(asked, usual_space(job, dict(fixed) | {"zero": SHARDED}), book)
-        found = found.joined(more)
+    spaces = [usual_space(job, fixed)]
+    if "zero" not in fixed and _shards_more(job):
+        spaces.append(usual_space(job, dict(fixed) | {"zero": SHARDED}))
+    found, room_fraction = _sifted(asked, spaces, book)
     if found.nearest is None:
         conflicts = advised(job, fixed)
         if conflicts:
@@ -132,27 +135,33 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
         plan=ranked[0],
         possible=found.possible,
         fitting=found.feasible,
+        tight=room_fraction is not None,
         next_best=ranked[1] if len(ranked) > 1 else None,
         next_ratio=next_s / fastest_s,
     )
 
 
-def _sifted(job: Job, space: Space, book: CurveBook) -> tuple[Sieve, Number]:
-    """The fastest plans with room to spare, or without it where none has it; and what part they may use."""
-    memory_bytes = job.cluster.node.device.memory_bytes
-    found = Sieve()
-    for room_fraction in (space.headroom_fraction, 1.0):
-        question = Question(
-            jobs=(job,), space=space.model_copy(update={"headroom_fraction": room_fraction})
-        )
-        found = Sieve(most=PLAYED).after_all(question, batches(job, space), lambda _: book)
-        if found.best or found.nearest is None or found.nearest.used_bytes > memory_bytes:
-            break
-    return found, room_fraction
+def _sifted(job: Job, spaces: Sequence[Space], book: CurveBook) -> tuple[Sieve, float | None]:
+    """The fastest plans of the first space with one that fits, or else one that is tight.
+
+    The second is the headroom with which they were judged (search/room.py).
+    """
+    found = Sieve(most=PLAYED)
+    for room_fraction in (None, WHOLE_FRACTION):
+        found = Sieve(most=PLAYED)
+        for space in spaces:
+            question = Question(
+                jobs=(job,), space=space.model_copy(update={"headroom_fraction": room_fraction})
+            )
+            part = Sieve(most=PLAYED).after_all(question, batches(job, space), lambda _: book)
+            found = found.joined(part)
+            if found.best:
+                return found, room_fraction
+    return found, WHOLE_FRACTION
 
 
 def _level(
-    job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: Number
+    job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: float | None
 ) -> tuple[Plan, Number]:
     """The plan and its step; with unequal stages made level where that is worth a list of numbers."""
     asked = Refining(recompute=False, orders=False, headroom_fraction=room_fraction)

@@ -18,7 +18,8 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
-from flopcast.memory.peak import fits, peak_memory, seen_bytes
+from flopcast.memory.peak import peak_memory, seen_bytes
+from flopcast.memory.verdict import Verdict, verdict
 from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -37,7 +38,8 @@ class Exact:
     """One plan, played: the part of its report that a search ranks by and explains with.
 
     `step_low_s` and `step_high_s` hold the step with 90 % probability, by `factors`; `breakdown` is of the
-    busiest stage and sums to the step. `device_used_bytes` are those of the fullest stage.
+    busiest stage and sums to the step. `device_used_bytes`, and the expected need with its high
+    end, are those of the fullest stage.
     """
 
     job: Job
@@ -48,12 +50,28 @@ class Exact:
     cost: StepCost  # money and energy
     breakdown: dict[str, float]
     device_used_bytes: float
-    fits: bool
+    expected_bytes: float
+    high_bytes: float
 
     @property
     def plan(self) -> Plan:
         """The plan that was played."""
         return self.job.plan
+
+    @property
+    def capacity_bytes(self) -> float:
+        """The memory of a device."""
+        return self.job.cluster.node.device.memory_bytes
+
+    @property
+    def verdict(self) -> Verdict:
+        """ "fits", "tight" or "does not fit" (memory/verdict.py)."""
+        return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits, if only tightly."""
+        return self.verdict != "does not fit"
 
 
 def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> Iterator[tuple[int, Exact]]:
@@ -104,7 +122,8 @@ def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
     priced = price(programs, one.cluster, book, FactorBook(one.site, book.levels))
     passes = simulate_passes(priced)
     whole = whole_step(one, priced)
-    used, fitting = seen_bytes(memory, one.cluster).max(axis=1), fits(memory, one.cluster)
+    used = seen_bytes(memory, one.cluster).max(axis=1)
+    expected, high = memory.needed_bytes.max(axis=1), memory.high_bytes.max(axis=1)
     for row, job in enumerate(jobs):
         timeline = run_step(priced, row, passes)
         step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
@@ -120,5 +139,6 @@ def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
             cost=cost,
             breakdown=breakdown(timeline, step_s - timeline.step_time_s),
             device_used_bytes=float(used[row]),
-            fits=bool(fitting[row]),
+            expected_bytes=float(expected[row]),
+            high_bytes=float(high[row]),
         )

@@ -74,6 +74,9 @@ def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
         "high_s": nine_digits(played.step_high_s),
         "tokens_per_s": nine_digits(played.job.step_tokens / played.step_time_s),
         "peak_memory_bytes": nine_digits(played.device_used_bytes),
+        "expected_memory_bytes": nine_digits(played.expected_bytes),
+        "high_memory_bytes": nine_digits(played.high_bytes),
+        "memory_verdict": played.verdict,
         **cost_as_json(played.cost),
         "objectives": {
             objective.key: nine_digits(objective.shown(loss.value))

@@ -62,11 +62,12 @@ def asked(found: Found) -> list[str]:
     sizes = dict.fromkeys(f"{one.cluster.name} × {one.cluster.num_devices}" for one in question.sized())
     devices = dict.fromkeys(one.cluster.node.device.name for one in question.jobs)
     stacks = dict.fromkeys(one.stack.label for one in question.jobs)
-    room = question.space.headroom_fraction
+    part = question.space.headroom_fraction
+    room = "" if part is None else f" ({part:.0%} of the memory)"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch.told()}",
         f"searched  {found.candidates} plans: {found.possible} possible, {found.feasible} fit"
-        f" ({room:.0%} of the memory), {found.played} played exactly"
+        f"{room}, {found.played} played exactly"
         + (f", {found.refined} of them made out of the best" if found.refined else ""),
     ]
     if found.partial:
@@ -112,9 +113,15 @@ def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> lis
         row += [first, _bounds(objectives[0], one.losses[0]), *others]
         row += [f"{one.ratio - 1:+.1%}" if one.ratio != 1 else "best"]
         row += [f"{one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""]
-        row += [] if OBJECTIVES["memory"] in objectives else [show(one.played.device_used_bytes, "B")]
+        row += [] if OBJECTIVES["memory"] in objectives else [_memory_used(one)]
         rows.append(row)
     return rows
+
+
+def _memory_used(one: Ranked) -> str:
+    """What the driver shows; a plan that does not surely fit says so."""
+    used, verdict = show(one.played.device_used_bytes, "B"), one.played.verdict
+    return used if verdict == "fits" else f"{used} {verdict}"
 
 
 def shared_words(plans: Sequence[Ranked]) -> list[str]:

@@ -44,7 +44,7 @@ class Refining:
     stages: bool = True
     recompute: bool = True
     orders: bool = True
-    headroom_fraction: float = 1.0
+    headroom_fraction: float | None = 1.0
 
 
 def refined(
@@ -82,7 +82,7 @@ def refined(
     return tuple(job for key, job in distinct.items() if key not in known)
 
 
-def _levelled(job: Job, book: CurveBook, headroom_fraction: float) -> Iterator[Job]:
+def _levelled(job: Job, book: CurveBook, headroom_fraction: float | None) -> Iterator[Job]:
     """The job with its stages levelled, where that is another division."""
     layers = levelled(job, book, headroom_fraction)
     if layers is None or layers == (job.plan.stage_layers or (layers[0],) * len(layers)):
@@ -90,7 +90,7 @@ def _levelled(job: Job, book: CurveBook, headroom_fraction: float) -> Iterator[J
     yield from _possible(job, {"stage_layers": layers})
 
 
-def _least_recompute(job: Job, headroom_fraction: float) -> Iterator[Job]:
+def _least_recompute(job: Job, headroom_fraction: float | None) -> Iterator[Job]:
     """The job with as few blocks recomputed as fit: some of them, but not all."""
     plan, blocks = job.plan, job.model.num_blocks
     chunks = plan.pipeline_parallel * plan.virtual_stages
@@ -151,7 +151,7 @@ def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
         yield changed
 
 
-def _fits(job: Job, headroom_fraction: float) -> bool:
-    """Whether the plan fits its devices, and leaves the headroom."""
+def _fits(job: Job, headroom_fraction: float | None) -> bool:
+    """Whether the plan may be used by its memory."""
     memory = peak_memory(realise(lower(job.model, one_plan(job.plan), job.batch), job.software))
     return bool(leaves_room(memory, job.cluster, headroom_fraction).all())

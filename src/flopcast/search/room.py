@@ -1,7 +1,11 @@
 """What part of its devices' memory a plan may use.
 
-Answers: how large is the room, and what does a plan, or a stage, need over it?
-Elsewhere: what is resident (memory/), limits of time and money (question.py).
+Answers: how much of the memory that it may use does a plan, or a stage, need?
+Elsewhere: what is resident (memory/), whether it fits (memory/verdict.py), limits of time and money
+(question.py).
+
+Without a headroom of the user's own, a plan may be used whose verdict is "fits". With one, the driver may
+show that part of the memory in use; all of it allows tight plans too.
 """
 
 import numpy as np
@@ -13,38 +17,53 @@ from flopcast.spec.cluster import Cluster
 from flopcast.units import Number
 
 BARELY_RATIO = 1.0 + 1e-9  # of what does not fit its device, however little is seen of it
+WHOLE_FRACTION = 1.0  # headroom with which tight plans are taken too
 
 
-def room_bytes(cluster: Cluster, headroom_fraction: Number) -> Number:
-    """Bytes that may be used of each device."""
-    return headroom_fraction * cluster.node.device.memory_bytes
-
-
-def memory_ratio(used_bytes: Floats, fits: Flags, cluster: Cluster, headroom_fraction: Number) -> Counts:
+def memory_ratio(
+    used_bytes: Floats,
+    high_bytes: Floats,
+    fits: Flags,
+    capacity_bytes: float,
+    headroom_fraction: Number | None,
+) -> Counts:
     """What is used over what may be, in the shape of the arguments.
 
     Parameters
     ----------
-    used_bytes, fits : arrays of one shape
-        Of plans or stages: what the driver shows, and whether a device can hold it at all.
+    used_bytes, high_bytes, fits : arrays of one shape
+        Of plans or stages: what the driver is expected to show, the high end of that, and whether a device
+        can hold it at all.
+    capacity_bytes : float
+        Of a device.
+    headroom_fraction : float or None
+        The part of the capacity that may be used; None: plans whose verdict is "fits" may be used.
 
     Returns
     -------
     array of the same shape
-        At most 1 where the headroom is left; above 1 wherever it does not fit.
+        At most 1 where the plan may be used; above 1 wherever it does not fit.
     """
-    there = room_bytes(cluster, headroom_fraction)
-    return np.maximum(used_bytes / there, np.where(fits, 0.0, BARELY_RATIO))
+    if headroom_fraction is None:
+        taken, ratio = high_bytes <= capacity_bytes, high_bytes / capacity_bytes
+    else:
+        room = headroom_fraction * capacity_bytes
+        taken, ratio = fits & (used_bytes <= room), used_bytes / room
+    return np.maximum(ratio, np.where(taken, 0.0, BARELY_RATIO))
 
 
-def played_ratio(played: Exact, headroom_fraction: Number) -> float:
+def played_ratio(played: Exact, headroom_fraction: float | None) -> float:
     """The same of a plan that was played."""
-    used_bytes, fits = np.array(played.device_used_bytes), np.array(played.fits)
-    return float(memory_ratio(used_bytes, fits, played.job.cluster, headroom_fraction))
+    used, high, fits = (
+        np.array(each) for each in (played.device_used_bytes, played.high_bytes, played.fits)
+    )
+    return float(memory_ratio(used, high, fits, played.capacity_bytes, headroom_fraction))
 
 
-def leaves_room(memory: Memory, cluster: Cluster, headroom_fraction: Number) -> Flags:
-    """Whether each stage fits and leaves the headroom, (plans, stage classes)."""
-    fits = memory.needed_bytes <= cluster.node.device.memory_bytes
-    ratio = memory_ratio(seen_bytes(memory, cluster), fits, cluster, headroom_fraction)
+def leaves_room(memory: Memory, cluster: Cluster, headroom_fraction: float | None) -> Flags:
+    """Whether each stage may be used, (plans, stage classes)."""
+    capacity_bytes = cluster.node.device.memory_bytes
+    fits = memory.needed_bytes <= capacity_bytes
+    used = seen_bytes(memory, cluster)
+    ratio = memory_ratio(used, memory.high_bytes, fits, capacity_bytes, headroom_fraction)
     return np.asarray(ratio <= 1.0)

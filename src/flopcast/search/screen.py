@@ -36,14 +36,15 @@ class Screened:
     """Results in the order of the plans, shape (plans,); NaN where a plan breaks a rule.
 
     `possible` are the plans that keep every rule of spec/checks.py, `fits` those of them whose fullest
-    stage its device can hold. A plan that does not fit still has a step time: what more memory would
-    bring.
+    stage its device can hold, if only tightly. A plan that does not fit still has a step time: what more
+    memory would bring.
     """
 
     possible: np.ndarray
     fits: np.ndarray
     step_time_s: Floats  # without jitter
     device_used_bytes: Floats  # of the fullest stage
+    high_bytes: Floats  # high end of that
 
 
 def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
@@ -76,9 +77,9 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
         return result
     result.possible[kept] = True
     batch = rows_of(plans, kept)
-    result.step_time_s[kept], result.device_used_bytes[kept], result.fits[kept] = _estimates(
-        batch, job, book
-    )
+    step_s, used, high, fit = _estimates(batch, job, book)
+    result.step_time_s[kept], result.device_used_bytes[kept] = step_s, used
+    result.high_bytes[kept], result.fits[kept] = high, fit
     return result
 
 
@@ -91,15 +92,15 @@ def _of_one_program(plans: Plans) -> Alike:
     return runs([of_equal_program(plans).group, plans.num_micro_batches[:, 0] == 1])
 
 
-def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats, Flags]:
-    """Step times; memory of the fullest stage, and whether it fits; (plans,).
+def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats, Floats, Flags]:
+    """Step times; memory of the fullest stage, its high end, and whether it fits; (plans,).
 
     Memory differs between plans of one program until their pipelines are full. In parts, so that programs
     of no more than CORE_ROWS plans are in memory at once.
     """
     equal, filled = _of_one_program(plans), filled_after(plans)[:, 0]
     pairs = runs([equal.group, filled])
-    found: list[tuple[StepTerms, Floats, Flags]] = []
+    found: list[tuple[StepTerms, Floats, Floats, Flags]] = []
     for start in range(0, equal.size, CORE_ROWS):
         core = rows_of(plans, equal.first[start : start + CORE_ROWS])
         programs = realise(lower(job.model, core, job.batch), job.software)
@@ -108,11 +109,13 @@ def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats,
         memory = peaks(programs, plan[here], filled[pairs.first[here]])
         priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
         used_bytes = seen_bytes(memory, job.cluster).max(axis=1)
-        found.append((step_terms(priced), used_bytes, fits(memory, job.cluster)))
-    terms, used, fit = zip(*found, strict=True)
+        high_bytes = memory.high_bytes.max(axis=1)
+        found.append((step_terms(priced), used_bytes, high_bytes, fits(memory, job.cluster)))
+    terms, used, high, fit = zip(*found, strict=True)
     schedule = plans.structure.pipeline_schedule
     step_s = steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
-    return step_s, np.concatenate(used)[pairs.group], np.concatenate(fit)[pairs.group]
+    used_bytes, high_bytes, fitting = (np.concatenate(each)[pairs.group] for each in (used, high, fit))
+    return step_s, used_bytes, high_bytes, fitting
 
 
 def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
@@ -123,7 +126,7 @@ def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
     result = _nothing(len(plans))
     for members in groups.values():
         part = screen(job, batch_plans([plans[index] for index in members]), book)
-        for name in ("possible", "fits", "step_time_s", "device_used_bytes"):
+        for name in ("possible", "fits", "step_time_s", "device_used_bytes", "high_bytes"):
             getattr(result, name)[members] = getattr(part, name)
     return result
 
@@ -135,6 +138,7 @@ def _nothing(size: int) -> Screened:
         fits=np.zeros(size, dtype=bool),
         step_time_s=np.full(size, np.nan),
         device_used_bytes=np.full(size, np.nan),
+        high_bytes=np.full(size, np.nan),
     )
 
 

@@ -34,7 +34,7 @@ SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screen
 class Sifted:
     """One plan that was kept: its job, its losses as estimated, and by how much it breaks the limits.
 
-    `over_ratio` is the largest of what it needs over what there is: memory with headroom, days, dollars; at
+    `over_ratio` is the largest of what it needs over what there is: memory, days, dollars; at
     most 1 where it breaks none.
     """
 
@@ -205,8 +205,13 @@ class _Batch:
         )
         tokens = question.total_tokens
         losses = np.stack([asked.estimate(estimates, tokens) for asked in question.asked], axis=1)
-        headroom_fraction = question.space.headroom_fraction
-        memory = memory_ratio(estimates.used_bytes, part.fits[row], job.cluster, headroom_fraction)
+        memory = memory_ratio(
+            estimates.used_bytes,
+            part.high_bytes[row],
+            part.fits[row],
+            job.cluster.node.device.memory_bytes,
+            question.space.headroom_fraction,
+        )
         others = np.zeros(len(row))
         for limit in question.limits:
             loss = limit.objective.estimate(estimates, tokens)

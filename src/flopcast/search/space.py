@@ -28,7 +28,6 @@ from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.spec.schedule_words import Schedule
 
 ALL = "all"
-HEADROOM_FRACTION = 0.95  # of the device's memory: measured peaks were 2 to 5 % above predicted ones
 USUAL_TOKENS = (
     2**22
 )  # of a global batch in pretraining: arXiv:2307.09288, section 2.2; arXiv:2407.21783, 3.4
@@ -155,8 +154,9 @@ class Space(Noun):
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool
         Whether the best plans are offered with blocks dealt out anew and less recompute too (refine.py).
-    headroom_fraction : float
-        Of a device's memory that a plan may use.
+    headroom_fraction : float or None
+        Of a device's memory that the driver may show in use; 1 takes tight plans too. None: plans whose
+        verdict is "fits" (memory/verdict.py).
 
     Examples
     --------
@@ -203,8 +203,8 @@ class Space(Noun):
     ] = Field(default=("zigzag",), min_length=1)
     tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
     refine: bool = Field(default=True, description="offer the best plans with what they could do better")
-    headroom_fraction: float = Field(
-        default=HEADROOM_FRACTION, gt=0, le=1, description="of a device's memory that a plan may use"
+    headroom_fraction: float | None = Field(
+        default=None, gt=0, le=1, description="of a device's memory that may be used; default: what fits"
     )
 
     @field_validator("num_devices")

@@ -39,7 +39,7 @@ from flopcast.workload.slices import Slices
 EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal stages
 
 
-def levelled(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> tuple[int, ...] | None:
+def levelled(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -> tuple[int, ...] | None:
     """The blocks of every chunk that make the step of the job's plan shortest, in closed form.
 
     Parameters
@@ -48,8 +48,8 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> tuple
         Its plan has several stages; its own `stage_layers` are not used.
     book : CurveBook
         Curves of the job's cluster.
-    headroom_fraction : float
-        Of the device's memory that a stage may use.
+    headroom_fraction : float or None
+        Of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
 
     Returns
     -------
@@ -67,14 +67,14 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> tuple
     return None if held is None else tuple(held.T.ravel().tolist())
 
 
-def _in_stages(job: Job, book: CurveBook, headroom_fraction: float) -> Integers | None:
+def _in_stages(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
     """The blocks of every stage, (stages, 1)."""
     busy_s = busy_seconds(job, book, headroom_fraction)
     cuts = best_cuts(busy_s, job.plan.num_micro_batches)
     return None if cuts is None else np.diff(cuts)[:, None]
 
 
-def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float) -> Integers | None:
+def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
     """The blocks of every chunk, (stages, chunks)."""
     plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices)
@@ -96,7 +96,7 @@ def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float) -> Integers 
     return None if found is None else found.held
 
 
-def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float = 1.0) -> Floats:
+def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -> Floats:
     """What one micro-batch takes on every stage with every slice that it may hold, as `best_cuts` reads it.
 
     Returns
@@ -217,7 +217,7 @@ class _Room:
     """
 
     job: Job
-    headroom_fraction: float
+    headroom_fraction: float | None
     chunks: Chunks
     kind: Integers
     known: dict[bytes, Flags] = field(default_factory=dict)
@@ -271,7 +271,7 @@ def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
     return slice_s
 
 
-def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float) -> Flags:
+def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float | None) -> Flags:
     """Whether each slice fits on a stage, (slices,)."""
     fits = leaves_room(memory_on(programs, stage), job.cluster, headroom_fraction)
     of = programs.stages.of(0).stage_class

@@ -12,7 +12,7 @@ from flopcast.search.find import Found
 from flopcast.search.objectives import Objective
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked
-from flopcast.search.room import played_ratio, room_bytes
+from flopcast.search.room import played_ratio
 from flopcast.search.settings import Setting
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
@@ -57,21 +57,34 @@ def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> s
 
 def _needs(played: Exact, question: Question) -> str:
     """What a plan lacks; nothing where it keeps every limit."""
-    cluster, headroom_fraction = played.job.cluster, question.space.headroom_fraction
+    headroom_fraction = question.space.headroom_fraction
     needs = []
     if played_ratio(played, headroom_fraction) > 1.0:
-        more = show(played.device_used_bytes - room_bytes(cluster, headroom_fraction), "B")
-        there = show(cluster.node.device.memory_bytes, "B")
-        needs.append(
-            f"{more} more: {show(played.device_used_bytes, 'B')} on its fullest stage, where"
-            f" {headroom_fraction:.0%} of {there} may be used"
-        )
+        needs.append(_memory(played, headroom_fraction))
     for limit in question.limits:
         value = limit.objective.exact(played, question.total_tokens).value
         if value > limit.most:
             shown = limit.objective.show(value - limit.most)
             needs.append(f"{shown} more than the {limit.name}")
     return " and ".join(needs)
+
+
+def _memory(played: Exact, headroom_fraction: float | None) -> str:
+    """How much memory a plan lacks."""
+    there = show(played.capacity_bytes, "B")
+    if headroom_fraction is not None:
+        more = show(played.device_used_bytes - headroom_fraction * played.capacity_bytes, "B")
+        used = show(played.device_used_bytes, "B")
+        part = f"{headroom_fraction:.0%} of {there} may be used"
+        return f"{more} more: {used} on its fullest stage, where {part}"
+    expected, high = show(played.expected_bytes, "B"), show(played.high_bytes, "B")
+    tight = played.verdict == "tight"
+    lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
+    way_out = " (--headroom 1 takes such plans)" if tight else ""
+    return (
+        f"{show(lacked_bytes, 'B')} more: {expected} expected and up to {high} on its fullest stage,"
+        f" of {there}: {played.verdict}{way_out}"
+    )
 
 
 def why_given(one: Ranked, first: Ranked, question: Question) -> str:

@@ -77,7 +77,7 @@ def known_fields() -> dict[str, Field]:
         "tokens": Field(label="Tokens", hint="2T"),
         "deadline": Field(label="Done within", hint="30 d"),
         "budget": Field(label="Budget", hint="2.5M USD"),
-        "headroom": Field(label="Memory", hint="0.95 of it"),
+        "headroom": Field(label="Memory", hint="what fits"),
     }
     return counted | chosen | written
 

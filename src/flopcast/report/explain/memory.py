@@ -45,6 +45,11 @@ def explain_memory(report: Report) -> Explanation:
                 source="context, communicators",
             ),
             Input(
+                name="expected need",
+                told=show(memory.expected_bytes, "B"),
+                source=f"90 %: {show(memory.low_bytes, 'B')} to {show(memory.high_bytes, 'B')}",
+            ),
+            Input(
                 name="capacity",
                 told=show(memory.capacity_bytes, "B"),
                 source=report.job.cluster.node.device.name,

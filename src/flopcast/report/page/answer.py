@@ -51,9 +51,15 @@ def _times(report: Report) -> tuple[Tile, ...]:
 def _memory(report: Report) -> Tile:
     """Whether the fullest stage fits."""
     memory = report.memory
-    verdict = "it fits" if memory.fits else '<strong class="bad">it does not fit</strong>'
-    used, there = markup(size(memory.device_used_bytes)), markup(size(memory.capacity_bytes))
-    return "Memory", verdict, f"{used} of {there} on the fullest stage"
+    verdicts: dict[str, str] = {
+        "fits": "it fits",
+        "tight": "it is tight",
+        "does not fit": '<strong class="bad">it does not fit</strong>',
+    }
+    sizes_bytes = memory.expected_bytes, memory.low_bytes, memory.high_bytes, memory.capacity_bytes
+    expected, low, high, there = (markup(size(each)) for each in sizes_bytes)
+    about = f"{expected} expected ({low} to {high}) of {there} on the fullest stage"
+    return "Memory", verdicts[memory.verdict], about
 
 
 def _costs(report: Report) -> tuple[Tile, ...]:
