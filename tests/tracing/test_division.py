@@ -137,3 +137,19 @@ def test_a_weight_of_two_products_stays_whole():
     found = division(up(UP, 10), up(UP, 11), call("mul", [wide(10), wide(11)], wide(12)), *down(12))
 
     assert "more than one operator" in found.whole[UP]
+
+
+def test_pairs_that_are_turned_as_complex_numbers_keep_their_heads():
+    """DeepSeek-V2's code of transformers views two elements of 4 bytes as one of 8."""
+    pairs = INNER // HEADS // 2
+    size = Operand(
+        storage=10,
+        shape=(ROWS, HEADS, pairs),
+        element_bytes=4,
+        storage_bytes=2 * ROWS * INNER,
+        strides=(INNER // 2, pairs, 1),
+    )
+
+    found = division(up(), call("mul", [size, tensor(7, 1, 1, pairs)], heads(12)), *down(12))
+
+    assert (found.units, found.kinds[1]) == (HEADS, "within")
