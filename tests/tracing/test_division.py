@@ -4,6 +4,7 @@ from math import prod
 
 import pytest
 
+from flopcast.tracing.blocks import POINTS, PROOF
 from flopcast.tracing.division import divide
 from flopcast.tracing.recorder import Call, Operand, Parameter, Recording
 
@@ -153,3 +154,9 @@ def test_pairs_that_are_turned_as_complex_numbers_keep_their_heads():
     found = division(up(), call("mul", [size, tensor(7, 1, 1, pairs)], heads(12)), *down(12))
 
     assert (found.units, found.kinds[1]) == (HEADS, "within")
+
+
+def test_all_traced_micro_batches_have_several_sequences():
+    """A batch of one sequence needs no copy of its heads (BLOOM, Falcon, GPT-J)."""
+    assert min(sequences for sequences, _ in (*POINTS, PROOF)) > 1
+    assert len({sequences for sequences, _ in POINTS}) == 2  # a size is linear in sequences

@@ -4,7 +4,8 @@ Answers: which model of ours does the code of transformers describe, where no la
 Elsewhere: kernels of one traced layer (fusing.py), the layer that the result becomes (layers/traced.py).
 
 A size is a polynomial in sequences b and their length s, in {1, b} × {1, s, s²}. Six micro-batches fix its
-six numbers; a seventh must agree. The whole model runs once, layers of each kind alone for the others.
+six numbers; a seventh must agree. All have several sequences, as some code copies a tensor only then.
+The whole model runs once, layers of each kind alone for the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +23,8 @@ from flopcast.tracing.fusing import Kernel, division_of, kernels, name_in_layer
 from flopcast.tracing.recorder import ENDS, Recording
 from flopcast.tracing.weightless import Config, Libraries, attentions, run
 
-POINTS = ((2, 512), (1, 256), (2, 256), (1, 512), (1, 768), (2, 768))  # the first is of the whole model
-PROOF = (3, 384)
+POINTS = ((2, 512), (3, 256), (2, 256), (3, 512), (3, 768), (2, 768))  # the first is of the whole model
+PROOF = (4, 384)
 TERMS = ("constant", "sequences", "length", "tokens", "square", "pairs")
 INTEGERS = ("heads", "kv_heads", "head_size", "value_head_size", "groups")  # fields that are no polynomials
 UNIT = 256.0  # tokens; lengths in it keep the six equations well apart
