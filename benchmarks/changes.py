@@ -38,6 +38,16 @@ def set_to(path: str, value: object) -> Change:
     return change
 
 
+def always(path: str, value: object) -> Change:
+    """Set one value of the job, whatever it was."""
+    return lambda job: with_value(job, path, value)  # type: ignore[return-value]
+
+
+def unchanged(job: Job) -> Job | None:
+    """The job as it is."""
+    return job
+
+
 def times(path: str, factor: float) -> Change:
     """Multiply one number of the job."""
 
@@ -164,3 +174,16 @@ def through_json(job: Job) -> Job | None:
 def one_stage(job: Job) -> bool:
     """Whether there is no pipeline."""
     return job.plan.pipeline_parallel == 1
+
+
+def only_replicas(job: Job) -> bool:
+    """Whether nothing is sent but activations between stages and gradients between replicas."""
+    plan = job.plan
+    return plan.tensor_parallel * plan.context_parallel * plan.expert_parallel == 1
+
+
+def reduces(job: Job) -> bool:
+    """Whether any other rank holds the same parameters, so that gradients are reduced."""
+    plan = job.plan
+    experts = job.model.family == "experts"
+    return plan.data_parallel * plan.context_parallel * (plan.tensor_parallel if experts else 1) > 1
