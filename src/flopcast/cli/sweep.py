@@ -103,6 +103,7 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
         "high_s",
         "tokens_per_s",
         "peak_memory_bytes",
+        "memory_verdict",
     )
     kept += ("cost_usd_per_1e12_tokens",)
     best = answer["plans"][0] if answer["plans"] else {}
@@ -130,7 +131,9 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
         step_s = best["step_time_s"]
         row += [show_seconds(step_s)]
         row += [f"{show_seconds(best['low_s'], step_s)} to {show_seconds(best['high_s'], step_s)}"]
-        row += [show(best["tokens_per_s"], "tokens/s"), show(best["peak_memory_bytes"], "B"), best["short"]]
+        tight = "" if best["memory_verdict"] == "fits" else f" {best['memory_verdict']}"
+        memory = show(best["peak_memory_bytes"], "B") + tight
+        row += [show(best["tokens_per_s"], "tokens/s"), memory, best["short"]]
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

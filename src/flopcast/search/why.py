@@ -80,10 +80,10 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
     expected, high = show(played.expected_bytes, "B"), show(played.high_bytes, "B")
     tight = played.verdict == "tight"
     lacked_bytes = (played.high_bytes if tight else played.expected_bytes) - played.capacity_bytes
-    way_out = " (--headroom 1 takes such plans)" if tight else ""
+    way_out = "; --headroom 1 takes such plans" if tight else ""
     return (
-        f"{show(lacked_bytes, 'B')} more: {expected} expected and up to {high} on its fullest stage,"
-        f" of {there}: {played.verdict}{way_out}"
+        f"{show(lacked_bytes, 'B')} more ({played.verdict}: {expected} expected and up to {high} on its"
+        f" fullest stage, of {there}{way_out})"
     )
 
 
