@@ -206,7 +206,7 @@ def test_a_gradients_ratio_is_its_time_over_the_forwards():
 
     found = fit_peers(catalog.device("b200-sxm-180gb"), {TRAINING: table})
 
-    ratio = found.curves["grouped_gemm"].layout_ratio["weight_gradient"]
+    ratio = found.curves["grouped_gemm"].layout_ratio["weight_gradient.bf16"]
     assert ratio == pytest.approx(2.0, rel=1e-3)
 
 

@@ -123,7 +123,7 @@ def test_the_interval_holds_nine_of_ten_published_peaks_of_rows_that_say_everyth
     rows = [
         row
         for row in published_runs.judged("catalogue").rows
-        if row.measured_memory_bytes is not None and row.fully_specified
+        if row.measured_memory_bytes is not None and row.run.fully_specified
     ]
 
     assert len(rows) >= 20
