@@ -107,7 +107,7 @@ def test_every_fault_of_the_words_is_told_at_once():
         ({"cluster": "h100"}, "cluster", "did you mean dgx-h100"),
         ({"seq": 0}, "argument seq", "change sequence_length"),
         ({"model": None}, "arguments", "give model, such as"),
-        ({"gpus": 12}, "gpus", "change gpus or cluster"),
+        ({"gpus": 12}, "gpus", "set gpus to 8 or 16"),
         ({"gpus": 0}, "gpus", "change gpus or cluster"),
         ({"gpus": "64"}, "gpus", "change gpus or cluster"),
         ({"gpus": 64.5}, "gpus", "change gpus or cluster"),

@@ -108,7 +108,7 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
     "an archive": (b"PK\x03\x04\x14\x00\x00\x00", "character", 1),
     "control characters": (job("dgx", "d\x1b[31mx"), "character", 2),
     "zeros": (b"\0" * 1000, "character", 1),
-    "more than a megabyte": (job() + b"#" * 1_000_000, "size", 1),
+    "more than four megabytes": (job() + b"#" * 4_000_000, "size", 1),
     "broken json": (b'{"model": "gpt3-175b",\n "plan": ]', "text", 2),
 }
 
@@ -207,7 +207,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "a comparison of one job": (("compare", "job.yaml"), "two sides"),
     "a comparison of three": (("compare", "job.yaml", "job.yaml", "job.yaml"), "two sides"),
     "a kind of device for a cluster": (("predict", *WHOLE, "--cluster", "h100"), "did you mean dgx-h100"),
-    "a name of a hub": (("predict", *WHOLE, "--model", "meta-llama/Llama-2-7B"), "did you mean llama-2-7b"),
+    "a name of a hub": (("predict", *WHOLE, "--model", "meta-llama/Llama-99-7B"), "did you mean llama-7b"),
     "more devices than there are": (("predict", *WORDS, "--gpus", 10**12), "no cluster is larger"),
     "more nodes than there are": (("memory", *WORDS, "--cluster", "dgx-a100:99999999"), "is larger"),
     "a batch without end": (("predict", "job.yaml", "plan.gbs=8000000000"), "no step has that many"),

@@ -123,7 +123,7 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.replace", full)
     ended = flopcast("predict", *WHOLE, "--json", "--report", tmp_path / "page.html")
 
     (fault,) = faults_of(ended, 1)

@@ -97,7 +97,7 @@ def command(
     tables |= {path: validate_runs(path) for path in of_memory}
     published = [path for path in runs if path not in of_memory]
     if not published:
-        judging.refuse(of_suites=bool(suites))
+        judging.refuse(of_suites=any(name in SUITES for name in suites))
     told = published_runs(published, judging, wants_json, wants_markdown) if published else {}
     compared = [validate_suite(name, judging.of_suites) for name in asked if name in SUITES]
     if not wants_markdown and not wants_json:
