@@ -26,13 +26,13 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
-from flopcast.cost.kernels.sustained import sustained_ratio
+from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.placement import Group
 from flopcast.cost.priced_once import priced_once
 from flopcast.cost.prices import LinkUse, Price, Priced, Used
 from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
-from flopcast.dtypes import ZERO, Floats, constant
+from flopcast.dtypes import ZERO, Counts, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.spec.cluster import Cluster, Device
@@ -139,13 +139,12 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     unit = works[0][1].work().unit
     engine_ratio = device.engine_ratio(unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
-    shapes, bound_s, least_s, coordinates = _flatten([work for _, work in works], device)
+    shapes, bound_s, least_s, kernels, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
     names = kernel_factors(priced, found, device, state.stack, state.factors)
     layout_ratio = found.curve.ratio_of(priced.layout, unit)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout_ratio)
-    if priced.is_sustained:
-        alone_s = alone_s * sustained_ratio(alone_s, device.sustained.ratio)
+    alone_s = alone_s * busy_ratio(priced, alone_s / kernels, device)
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     scaled_s = alone_s * scale_ratio(names, state.factors)
@@ -205,8 +204,8 @@ def _keep(
 
 def _flatten(
     works: list[AbstractOperator], device: Device
-) -> tuple[list[tuple[int, ...]], Floats, Floats, tuple[Floats, ...]]:
-    """Shapes of the works' arrays; bounds, least seconds and each coordinate, of all in one flat array.
+) -> tuple[list[tuple[int, ...]], Floats, Floats, Counts, tuple[Floats, ...]]:
+    """Return the shapes of works, and their bounds, least seconds, kernels and coordinates as flat arrays.
 
     Operators of one class have different shapes, (1, 1) where nothing varies. Coordinates are held at
     1 at least: padded stage classes hold no work, and 0 has no logarithm.
@@ -215,12 +214,13 @@ def _flatten(
     rows: list[list[Floats]] = []
     for work in works:
         need = work.work()
-        arrays = (bound_seconds(need, device), least_seconds(need, device), *work.coordinates())
+        times = (bound_seconds(need, device), least_seconds(need, device))
+        arrays = (*times, work.kernels(), *work.coordinates())
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         shapes.append(shape)
         rows.append([np.broadcast_to(array, shape).ravel() for array in arrays])
-    bounds, least, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, bounds, least, tuple(np.maximum(column, 1.0) for column in columns)
+    bounds, least, kernels, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return shapes, bounds, least, kernels, tuple(np.maximum(column, 1.0) for column in columns)
 
 
 def _split(flat: np.ndarray, shapes: list[tuple[int, ...]]) -> Iterator[np.ndarray]:

@@ -20,6 +20,7 @@ import numpy as np
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import Family, class_of
 from flopcast.cost.kernels.roofline import bound_seconds
+from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.price import kernel_seconds
 from flopcast.dtypes import Floats, Logs
 from flopcast.measure.pack import Sample
@@ -98,10 +99,10 @@ def site_of(
     return Site(name=name, factors=tuple(factors), source=(source,) if source else ())
 
 
-def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook) -> Floats:
-    """Seconds that a job would be charged, every factor at 1; shape (rows,).
+def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook, busy: bool = True) -> Floats:
+    """Return the seconds of an operator with every factor at 1, on a busy or on a cool device; (rows,).
 
-    The very arithmetic that prices a job's items (cost/price.py).
+    Those on a busy device are what a job is charged: the same functions compute them (cost/price.py).
     """
     kind, owner = class_of(operator.kernel), device.curves or device.name
     engine_ratio = device.engine_ratio(operator.work().unit)
@@ -109,7 +110,9 @@ def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook) -> 
     bound_s = bound_seconds(operator.work(), device)
     coordinates = tuple(np.broadcast_to(c, bound_s.shape).ravel() for c in operator.coordinates())
     ratio = curve.ratio_of(kind.layout, operator.work().unit)
-    return kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, ratio)
+    alone_s = kernel_seconds(bound_s.ravel(), coordinates, curve, device.multiprocessors, ratio)
+    kernels = np.broadcast_to(operator.kernels(), bound_s.shape).ravel()
+    return alone_s * busy_ratio(kind, alone_s / kernels, device) if busy else alone_s
 
 
 def launch_s(samples: Iterable[Sample]) -> float | None:
@@ -137,7 +140,7 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
         shapes = [sample.shape for sample in group]
         operator = operator_of(shapes[0], columns_of(shapes))
         if operator is not None:
-            predicted = predicted_s(operator, device, book)
+            predicted = predicted_s(operator, device, book, busy=group[0].condition == LOADED)
             measured = np.array([sample.median_s for sample in group])
             usable = predicted > LEAST_LAUNCHES * device.kernel_launch_s
             found[class_of(operator.kernel).kind.family].append(np.log(measured / predicted)[usable])

@@ -13,7 +13,7 @@ operator's backward is a list of operators, so that no second set of formulas ex
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import ONE, Counts, Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -62,6 +62,10 @@ class AbstractOperator(ABC):
 
         Positive, but for bytes of a kernel that moves nothing (views, a bias added by a GEMM).
         """
+
+    def kernels(self) -> Counts:
+        """Return how many kernels of equal size do this work."""
+        return ONE
 
     @abstractmethod
     def saves(self) -> tuple[Saved, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.matmul import Matmul
@@ -97,6 +97,10 @@ class GroupedMatmul(AbstractOperator):
             rows = self.rows / np.maximum(self.groups, 1.0)
             return replace(self, rows=rows).as_one_product().coordinates()
         return self.rows, self.n, self.k, self.groups, self.imbalance
+
+    def kernels(self) -> Counts:
+        """Return one kernel for each group of separate products, and one for all groups otherwise."""
+        return np.maximum(self.groups, 1.0) if self.separate else ONE
 
     def as_one_product(self) -> Matmul:
         """All rows times one weight: what a group alone is. A weight gradient sums over rows."""

@@ -15,11 +15,20 @@ a third of it, as a logarithm, from 0.7 to 2 ms.
 
 import numpy as np
 
+from flopcast.cost.kernels.classes import KernelClass
 from flopcast.dtypes import Floats
+from flopcast.spec.cluster import Device
 
 NODES_S = (15e-6, 60e-6, 0.7e-3, 2e-3)
 SHARES = (0.0, 1.0, 1.0, 0.35)
 SHORTEST_S = 1e-9  # keeps the logarithm of no time at all away
+
+
+def busy_ratio(kind: KernelClass, kernel_s: Floats, device: Device) -> Floats:
+    """Return by how much a busy device slows kernels that last so long, (rows,); 1 for all but products."""
+    if not kind.is_sustained:
+        return np.ones(kernel_s.shape)
+    return sustained_ratio(kernel_s, device.sustained.ratio)
 
 
 def sustained_ratio(alone_s: Floats, ratio: float) -> Floats:

@@ -12,7 +12,7 @@ from flopcast.cost.kernels.book import CurveBook, Found
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
-from flopcast.cost.kernels.sustained import sustained_ratio
+from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.price import kernel_seconds
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts
@@ -62,24 +62,21 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     The factors' product times the kernel's own seconds, the last line before them, is what one takes.
     """
     work, device = run_as(item, row), priced.cluster.node.device
-    need, found, layout = work.work(), curve_of(work, priced, book), class_of(work.kernel).layout
+    need, found, kind = work.work(), curve_of(work, priced, book), class_of(work.kernel)
     curve = found.curve
     flop, size = at(need.flop, row, column), at(need.moved_bytes, row, column)
     bound_s = at(bound_seconds(need, device), row, column)
     places = _coordinates(work, row, column)
-    ratio = curve.ratio_of(layout, need.unit)
+    ratio = curve.ratio_of(kind.layout, need.unit)
     own_s = kernel_seconds(np.array([bound_s]), places, curve, device.multiprocessors, ratio)
-    sustained = class_of(work.kernel).is_sustained and device.sustained.ratio > 1.0
-    loaded = sustained_ratio(own_s, device.sustained.ratio) if sustained else np.ones(1)
-    own_s = own_s * loaded
+    slower = busy_ratio(kind, own_s / at(work.kernels(), row, column), device)
+    own_s = own_s * slower
     compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
     efficiency, beyond = _efficiency(curve, places, device.multiprocessors)
-    by_layout = (
-        [Input(name="layout's ratio", told=f"× {ratio:.4g}, {layout}", number=ratio)] if layout else []
-    )
+    by_layout = Input(name="layout's ratio", told=f"× {ratio:.4g}, {kind.layout}", number=ratio)
     return (
         Input(name="what", told=_first_line(type(work).__doc__)),
         *_shape(work, row, column),
@@ -93,8 +90,8 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
             name="efficiency", told=f"{efficiency:.4g}{beyond}", number=efficiency, source=_evidence(found)
         ),
         lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
-        *by_layout,
-        *([_busy(float(loaded[0]), source_of(device.source, "sustained"))] if sustained else []),
+        *([by_layout] if kind.layout else []),
+        *([_busy(float(slower[0]), source_of(device.source, "sustained"))] if slower[0] > 1.0 else []),
         lasting("without factors", float(own_s[0])),
     )
 
