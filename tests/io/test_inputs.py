@@ -37,7 +37,8 @@ def refusal(reader, path):
         reader(path)
     (problem,) = caught.value.problems
     assert problem.fix
-    assert str(path) in str(problem)
+    assert problem.value == str(path)
+    assert path.name in str(problem)
     return problem.because
 
 

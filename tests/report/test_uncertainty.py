@@ -194,7 +194,6 @@ def slope(job, factor_name):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_shares_are_the_slopes_that_a_site_factor_finds(name):
     job, told = make_job(**PARTS[name]), sample_report(name).factors
-    told = [factor for factor in told if factor.name != "between_plans"]  # it scales no step
 
     slopes = {factor.name: slope(job, factor.name) for factor in told}
 

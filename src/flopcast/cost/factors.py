@@ -120,9 +120,13 @@ class FactorBook:
                 self.get(unexplained_on(family, stack, cluster), sigma)
 
     def ask_between_plans(self) -> None:
-        """Make the factor of what two plans differ by, where runs have shown how much that is."""
+        """Make the factor of what two plans differ by, where runs have shown how much that is.
+
+        It scales no step, so that no site can set its ratio.
+        """
         if BETWEEN_PLANS in self.levels:
-            self.get(BETWEEN_PLANS, self.levels[BETWEEN_PLANS].log_sigma_factor)
+            sigma = self.levels[BETWEEN_PLANS].log_sigma_factor
+            self.found[BETWEEN_PLANS] = Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)
 
     def all(self) -> Mapping[str, Factor]:
         """Every factor that was used, in the order of first use; a copy."""
