@@ -15,7 +15,7 @@ own. DeepSeek-V3's three dense blocks stand in the first round: two tracks, what
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -175,7 +175,7 @@ class Rounds:
     chunks: Chunks
     tracks: Tracks
     allowed: Allowed
-    weight_s: Floats  # of every chunk, as `chunk_s`
+    weight_s: Floats  # of chunks of the first round and of others, (2, roles, cuts, cuts)
     start: _Paths
     between: tuple[_Between, ...]  # of every stage
     least_s: Floats  # of every stage, way of counting blocks, and number of blocks
@@ -183,11 +183,8 @@ class Rounds:
     @classmethod
     def of(cls, chunks: Chunks, tracks: Tracks, allowed: Allowed) -> "Rounds":
         """The search of one plan."""
-        most_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)].max()
-        weight_s = chunks.chunk_s * (1.0 + EVENNESS * chunks.chunk_s / most_s)
-        inner = 1 if chunks.stages > 2 else 0  # stages inside hold the same
-        like = [0, *[inner] * (chunks.stages - 2), chunks.stages - 1]
-        between = {stage: _dealt(chunks, tracks, weight_s, stage) for stage in set(like)}
+        weight_s = _weights(chunks, 1.0)
+        like = _alike(chunks)
         least_s = {stage: _least_seconds(chunks, tracks, stage) for stage in set(like)}
         return cls(
             chunks=chunks,
@@ -195,12 +192,20 @@ class Rounds:
             allowed=allowed,
             weight_s=weight_s,
             start=_start(chunks, tracks),
-            between=tuple(between[stage] for stage in like),
+            between=_all_dealt(chunks, tracks, weight_s),
             least_s=np.stack([least_s[stage] for stage in like]),
         )
 
+    def by_first_round(self) -> "Rounds":
+        """Return the same search, of which `below` finds the division with the shortest first chunks.
+
+        A stage's first chunk fills and drains the pipeline; its others run while the pipeline is full.
+        """
+        weight_s = _weights(self.chunks, EVENNESS)
+        return replace(self, weight_s=weight_s, between=_all_dealt(self.chunks, self.tracks, weight_s))
+
     def below(self, level_s: float, longest_s: float = np.inf) -> Division | None:
-        """The division with the least sum of which no stage, and no chunk, takes longer."""
+        """Return the division with the least sum of which no stage, and no chunk, takes longer."""
         blocks = np.arange(self.least_s.shape[-1])
         most = np.where(self.least_s <= level_s, blocks, 0).max(axis=-1)  # (stages, ways of counting)
         taken = [self.start]
@@ -223,7 +228,7 @@ class Rounds:
             may = (busy_s[:, None] + each_s <= level_s - between_s.min()) & (each_s <= longest_s)
             of, stop = np.nonzero(may & self._ends(paths.at[row, 0], place, stage))
             row, busy_s, here = row[of], busy_s[of] + each_s[of, stop], here[of]
-            weight_s = weight_s[of] + self.weight_s[role, start[of], stop]
+            weight_s = weight_s[of] + self.weight_s[min(number, 1), role, start[of], stop]
             here[:, place] = stop
         of, more = np.nonzero(busy_s[:, None] + between_s <= level_s)
         row, here, weight_s = row[of], here[of], weight_s[of] + between.weight_s[more]
@@ -305,6 +310,26 @@ def _start(chunks: Chunks, tracks: Tracks) -> _Paths:
     return _Paths(at=at, used=nothing, weight_s=nothing.astype(np.float64), before=nothing)
 
 
+def _weights(chunks: Chunks, others_ratio: float) -> Floats:
+    """Return weights of chunks of the first round and, times a ratio, of others: (2, roles, cuts, cuts)."""
+    most_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)].max()
+    weight_s = chunks.chunk_s * (1.0 + EVENNESS * chunks.chunk_s / most_s)
+    return np.stack([weight_s, others_ratio * weight_s])
+
+
+def _alike(chunks: Chunks) -> list[int]:
+    """Return for every stage the number of one that holds the same: all inner stages do."""
+    inner = 1 if chunks.stages > 2 else 0
+    return [0, *[inner] * (chunks.stages - 2), chunks.stages - 1]
+
+
+def _all_dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats) -> tuple[_Between, ...]:
+    """Return the rounds between of every stage."""
+    like = _alike(chunks)
+    between = {stage: _dealt(chunks, tracks, weight_s, stage) for stage in set(like)}
+    return tuple(between[stage] for stage in like)
+
+
 def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Between:
     """Blocks of the rounds between on one stage: each on the chunk that then takes least, late first."""
     numbers = range(tracks.leading, tracks.leading + tracks.together)
@@ -327,7 +352,9 @@ def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Bet
         both = list(zip(roles, held, strict=True))
         each_s = [taken(chunks.chunk_s, *each) for each in both]
         found.busy_s[sum(held)], found.longest_s[sum(held)] = sum(each_s), max(each_s, default=0.0)
-        found.weight_s[sum(held)] = sum(taken(weight_s, *each) for each in both)
+        found.weight_s[sum(held)] = sum(
+            taken(weight_s[min(number, 1)], *each) for number, each in zip(numbers, both, strict=True)
+        )
         found.held[sum(held)] = held
         if not roles or sum(held) == most:
             break

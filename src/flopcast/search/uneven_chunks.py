@@ -7,7 +7,7 @@ In closed form a step is micro-batches · slowest + others / chunks of a stage, 
 are made of. But chunks of one round run side by side on neighbouring stages, and an order that is fixed
 waits for the longest: a stage of no block and seven holds up its neighbours of four and four. So of all
 divisions whose slowest stage is within 1 % of the best one's, the one is taken whose longest chunk is
-shortest.
+shortest, and of those the one whose first chunks are shortest: these fill and drain the pipeline.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> Divisio
     fastest = _fastest(rounds, least_s / chunks.stages)
     if fastest is None:
         return None
-    return _most_even(rounds, _traded(rounds, fastest, micro_batches, least_s))
+    return _most_even(rounds.by_first_round(), _traded(rounds, fastest, micro_batches, least_s))
 
 
 def _fastest(rounds: Rounds, mean_s: float) -> Division | None:
@@ -83,8 +83,12 @@ def _traded(rounds: Rounds, fastest: Division, micro_batches: int, least_s: floa
 
 
 def _most_even(rounds: Rounds, best: Division) -> Division:
-    """Of divisions whose stages are about as fast, one whose longest chunk is shortest."""
-    level_s, even = best.slowest_s * WORTH_RATIO, best
+    """Return, of divisions whose stages are about as fast, one whose longest chunk is shortest.
+
+    Of several such divisions it is the one that `rounds` weighs least.
+    """
+    level_s = best.slowest_s * WORTH_RATIO
+    even = rounds.below(best.slowest_s * (1.0 + EVENNESS), best.longest_s * (1.0 + EVENNESS)) or best
     longest_s = _levels(rounds.chunks, best.longest_s)
     low, high = -1, len(longest_s) - 1  # none keeps below number `low`; `even` keeps below `high`
     while high - low > 1:
@@ -94,8 +98,6 @@ def _most_even(rounds: Rounds, best: Division) -> Division:
             low = middle
         else:
             even, high = found, int(np.searchsorted(longest_s, found.longest_s))
-    if even is best:
-        return best
     while (found := rounds.below(even.slowest_s * (1.0 - EVENNESS), even.longest_s)) is not None:
         even = found
     return even
