@@ -217,15 +217,16 @@ def decisions_table(measured):
         " 90 % |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for (free, source), sweeps in by_question(measured.sweeps["others"]).items():
-        if free == "plan":
-            found = of_sweeps(sweeps)
-            keys = ("mean_regret", "worst_regret", "trivial_mean_regret", "trivial_worst_regret")
-            cells = [percent(found[key]) for key in keys]
-            inside = f"{percent(found['covered'], 0)} of {found['pairs']}"
-            lines.append(
-                f"| {source} | {found['sweeps']} | {found['plans']} | {' | '.join(cells)} | {inside} |"
-            )
+    of_plans = [sweep for sweep in measured.sweeps["others"] if sweep.free == "plan"]
+    each = {source: sweeps for (_, source), sweeps in by_question(of_plans).items()}
+    for source, sweeps in (each | {"all": of_plans}).items():
+        found = of_sweeps(sweeps)
+        keys = ("mean_regret", "worst_regret", "trivial_mean_regret", "trivial_worst_regret")
+        cells = [percent(found[key]) for key in keys]
+        inside = f"{percent(found['covered'], 0)} of {found['pairs']}"
+        lines.append(
+            f"| {source} | {found['sweeps']} | {found['plans']} | {' | '.join(cells)} | {inside} |"
+        )
     return "\n" + "\n".join(lines) + "\n"
 
 
@@ -246,8 +247,9 @@ def published_numbers(measured):
             found[f"{way}.{family}.mean"] = percent(of_rows(of_family(judged, family))["mape"])
     development = measured.development.judged("catalogue").rows
     for family in ("dense", "experts"):
-        found[f"development.{family}"] = percent(of_rows(of_family(development, family))["median"])
-    found["development.inside"] = percent(of_rows(development)["coverage"], 0)
+        of_this = of_rows(of_family(development, family))
+        found[f"development.{family}"] = percent(of_this["median"])
+        found[f"development.{family}.inside"] = percent(of_this["coverage"], 0)
     sources = {"trainium": "aws-neuron-trn1", "torchtune": "torchtune-readme", "pax": "jax-toolbox-pax"}
     sources["dgxc"] = "dgxc-gb200"
     left = measured.published.judged("others").rows

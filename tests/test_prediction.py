@@ -136,8 +136,11 @@ def test_every_fault_is_told_at_once_with_what_would_mend_it():
     heads = next(problem for problem in told if "heads" in problem.allowed)
     assert {p.field for p in told} == {"plan.tensor_parallel", "plan.global_batch", "plan.precision"}
     assert (heads.field, heads.value) == ("plan.tensor_parallel", 3)
-    assert heads.allowed == "a divisor of heads = 16: 1, 2, 4, 8, 16"
-    assert heads.fix == "set tensor_parallel to 2"
+    assert heads.allowed == (
+        "a divisor of heads = 16: 1, 2, 4, 8, 16; a divisor of ffn_hidden = 4096;"
+        " dp · tp · pp · cp = 8, the devices of the cluster"
+    )
+    assert heads.fix == "set tensor_parallel to 2 and data_parallel to 4"
     assert all(problem.because and problem.fix and problem.allowed for problem in told)
     assert "plan.tensor_parallel = 3 is not allowed" in str(caught.value)
 

@@ -125,7 +125,7 @@ class FactorBook:
         It scales no step, so that no site can set its ratio.
         """
         if BETWEEN_PLANS in self.levels:
-            sigma = self.levels[BETWEEN_PLANS].log_sigma_factor
+            sigma = self._sigma_of(self.levels[BETWEEN_PLANS])
             self.found[BETWEEN_PLANS] = Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)
 
     def all(self) -> Mapping[str, Factor]:
