@@ -179,8 +179,8 @@ def test_a_process_that_takes_too_long_is_replaced():
         own = pool.Pool(2, most_waiting=4)
         try:
             with pytest.raises(pool.TooLongError):
-                await own.ask("api.search", JOB | {"tp": "1,2,4,8", "mbs": "1,2,4"}, 0.3, long=True)
-            return await own.ask("api.memory", JOB, 60)
+                await own.ask("api.search", JOB | {"tp": "1,2,4,8", "mbs": "1,2,4"}, 0.3, 0.3, long=True)
+            return await own.ask("api.memory", JOB, 60, 60)
         finally:
             await own.end()
 
@@ -193,7 +193,7 @@ def test_a_process_that_takes_too_long_is_replaced():
 def test_no_more_wait_than_may():
     async def many():
         own = pool.Pool(2, most_waiting=1)
-        asking = [asyncio.create_task(own.ask("api.memory", JOB, 60)) for _ in range(8)]
+        asking = [asyncio.create_task(own.ask("api.memory", JOB, 60, 60)) for _ in range(8)]
         try:
             return await asyncio.gather(*asking, return_exceptions=True)
         finally:
@@ -213,9 +213,9 @@ def test_a_process_that_ends_is_told_and_replaced(monkeypatch):
         monkeypatch.setattr(pool.sys, "executable", "/bin/false")
         try:
             with pytest.raises(pool.BrokenError):
-                await own.ask("api.memory", JOB, 60)
+                await own.ask("api.memory", JOB, 60, 60)
             monkeypatch.setattr(pool.sys, "executable", whole)
-            return [await own.ask("api.memory", JOB, 60) for _ in range(2)]
+            return [await own.ask("api.memory", JOB, 60, 60) for _ in range(2)]
         finally:
             await own.end()
 
