@@ -45,7 +45,7 @@ class Problem:
     def question(self) -> Question:
         """What is asked."""
         plan = f"dp={self.gpus} gbs={self.space['gbs']} precision={self.precision}"
-        plan += f" zero={3 if 'fsdp' in self.stack else 1}"
+        plan += " zero=3" if "fsdp" in self.stack else ""
         words: dict[str, object] = {"model": self.model, "gpus": self.gpus, "seq": self.seq}
         words |= {"stack": self.stack, "plan": plan}
         return Question(

@@ -22,8 +22,6 @@ from benchmarks.search import job_of
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.io.curves import load_book
 from flopcast.prediction import memory_by_class, predict
-from flopcast.search.room import room_bytes
-from flopcast.search.space import HEADROOM_FRACTION
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
@@ -45,11 +43,11 @@ ZERO_STAGES = (1, 3)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A plan with the seconds of its step and the bytes that its fullest stage needs."""
+    """A plan with the seconds of its step and the most bytes that its fullest stage may need."""
 
     plan: Plan
     step_s: float
-    needed_bytes: float
+    high_bytes: float
 
 
 def bound(name: str) -> str:
@@ -58,9 +56,9 @@ def bound(name: str) -> str:
     job = job_of(
         {"model": name, "stack": "megatron-core", "plan": f"dp={words['gpus']} zero=1 gbs={batch}"} | words
     )
-    room = float(room_bytes(job.cluster, HEADROOM_FRACTION))
+    room = job.cluster.node.device.memory_bytes
     points = list(_points(job, batch, stages, load_book(job.cluster)))
-    best = min((one for one in points if one.needed_bytes <= room), key=lambda one: one.step_s)
+    best = min((one for one in points if one.high_bytes <= room), key=lambda one: one.step_s)
     mixed = [fastest(points, room, alike) for alike in WAYS]
     told = [f"{step_s:.2f} s, {step_s / best.step_s - 1.0:+.1%}" for step_s, _ in mixed]
     _, (less, more) = mixed[-1]
@@ -79,8 +77,8 @@ def _points(job: Job, batch: int, stages: Iterable[int], book: CurveBook) -> Ite
         plan = Plan(**degrees, mbs=mbs, gbs=batch, zero=zero, recompute=recompute)
         tried = job.model_copy(update={"plan": plan})
         if not check(tried):
-            needed_bytes = float(memory_by_class(tried)[0].needed_bytes.max())
-            yield Point(plan, predict(tried, book).step_time_s, needed_bytes)
+            high_bytes = float(memory_by_class(tried)[0].high_bytes.max())
+            yield Point(plan, predict(tried, book).step_time_s, high_bytes)
 
 
 def fastest(points: list[Point], room: float, mixed: tuple[str, ...]) -> tuple[float, tuple[Point, Point]]:
@@ -98,11 +96,11 @@ def fastest(points: list[Point], room: float, mixed: tuple[str, ...]) -> tuple[f
 
 def _mixture_s(less: Point, more: Point, room: float) -> float:
     """Seconds of the layers as in two plans so that memory is full; infinite where that cannot be."""
-    if less.needed_bytes > room:
+    if less.high_bytes > room:
         return float("inf")
-    if more.needed_bytes <= room:
+    if more.high_bytes <= room:
         return min(less.step_s, more.step_s)
-    share = (room - less.needed_bytes) / (more.needed_bytes - less.needed_bytes)
+    share = (room - less.high_bytes) / (more.high_bytes - less.high_bytes)
     return less.step_s + share * (more.step_s - less.step_s)
 
 

@@ -21,7 +21,7 @@ from flopcast.search.grid import batches
 from flopcast.search.question import Question
 from flopcast.search.refine import partly_recomputed
 from flopcast.search.sieve import Sieve
-from flopcast.search.space import HEADROOM_FRACTION, Space
+from flopcast.search.space import Space
 from flopcast.search.uneven import best_cuts, busy_seconds
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -84,7 +84,7 @@ def _steps(job: Job, book: CurveBook) -> tuple[float, float, str]:
 
 def _busy(job: Job, plan: Plan, book: CurveBook) -> Floats:
     """What every stage takes with every slice, recomputed as `plan` says; infinite if too large."""
-    return busy_seconds(job.model_copy(update={"plan": plan}), book, HEADROOM_FRACTION)
+    return busy_seconds(job.model_copy(update={"plan": plan}), book, None)
 
 
 def _step(busy_s: Floats, plan: Plan) -> tuple[float, Integers | None]:

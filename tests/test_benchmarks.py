@@ -40,5 +40,5 @@ def test_a_mixture_of_two_plans_fills_memory_and_no_more(less, more, fastest_s):
 
     assert fastest(plans, 60e9, ("recompute",))[0] == pytest.approx(fastest_s)
     assert fastest(plans, 60e9, ("sharding",))[0] == min(
-        (one.step_s for one in plans if one.needed_bytes <= 60e9), default=math.inf
+        (one.step_s for one in plans if one.high_bytes <= 60e9), default=math.inf
     )
