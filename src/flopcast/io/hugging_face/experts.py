@@ -12,15 +12,42 @@ from collections.abc import Callable
 
 from flopcast.io.hugging_face.reader import Reader
 
+Rule = Callable[[Reader], dict[str, object]]
 
-def mixtral_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`, in every layer."""
-    return {
-        "num_experts": read.size("experts", 8),
-        "top_k": read.count("num_experts_per_tok", 2),
-        "expert_hidden": read.size("ffn_hidden", 14336),
-        "auxiliary_loss": _has_loss(read),
-    }
+
+def _has_loss(read: Reader) -> bool:
+    """Whether the router has a loss that keeps loads even: its coefficient is above 0."""
+    return read.raw("router_aux_loss_coef") != 0
+
+
+def _as_wide_as_mlps(experts: int, top_k: int, width: int, **others: object) -> Rule:
+    """Return the rule of a family whose `intermediate_size` is the width of its experts.
+
+    Parameters
+    ----------
+    experts, top_k, width : int
+        The family's defaults, for keys that a config leaves out.
+    others : object
+        Fields of the experts that every config of the family shares.
+    """
+
+    def rule(read: Reader) -> dict[str, object]:
+        return {
+            "num_experts": read.size("experts", experts),
+            "top_k": read.count("num_experts_per_tok", top_k),
+            "expert_hidden": read.size("ffn_hidden", width),
+            "auxiliary_loss": _has_loss(read),
+        } | others
+
+    return rule
+
+
+mixtral_experts = _as_wide_as_mlps(8, 2, 14336)
+grok_experts = _as_wide_as_mlps(8, 2, 32768)
+olmoe_experts = _as_wide_as_mlps(64, 8, 2048)
+granite_experts = _as_wide_as_mlps(8, 2, 11008)
+minimax_experts = _as_wide_as_mlps(256, 8, 1536, router="sigmoid", selection_bias=True)
+gpt_oss_experts = _as_wide_as_mlps(128, 4, 2880, expert_bias=True, gate_clamp=True, router_bias=True)
 
 
 def qwen2_experts(read: Reader) -> dict[str, object]:
@@ -47,11 +74,6 @@ def _qwen(read: Reader, experts: int, top_k: int, width: int) -> dict[str, objec
     }
 
 
-def _has_loss(read: Reader) -> bool:
-    """Whether the router has a loss that keeps loads even: its coefficient is above 0."""
-    return read.raw("router_aux_loss_coef") != 0
-
-
 def dense_layers(read: Reader) -> tuple[int, ...]:
     """Layers without experts: those that `mlp_only_layers` lists, and all but every so many-th.
 
@@ -63,19 +85,6 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
         listed = []
     layers = range(read.size("layers", 24))
     return tuple(layer for layer in layers if layer in listed or (layer + 1) % step)
-
-
-def gpt_oss_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`, with biases and clamped gates; defaults of gpt-oss-120b."""
-    return {
-        "num_experts": read.size("experts", 128),
-        "top_k": read.count("num_experts_per_tok", 4),
-        "expert_hidden": read.size("ffn_hidden", 2880),
-        "expert_bias": True,
-        "gate_clamp": True,
-        "router_bias": True,
-        "auxiliary_loss": _has_loss(read),
-    }
 
 
 def llama4_experts(read: Reader) -> dict[str, object]:
@@ -99,17 +108,7 @@ def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
     return tuple(layer for layer in layers if (layer + 1) % step)
 
 
-def grok_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`, in every layer; defaults of Grok-1."""
-    return {
-        "num_experts": read.size("experts", 8),
-        "top_k": read.count("num_experts_per_tok", 2),
-        "expert_hidden": read.size("ffn_hidden", 32768),
-        "auxiliary_loss": _has_loss(read),
-    }
-
-
-def glm_experts(experts: int, shared: int, top_k: int) -> Callable[[Reader], dict[str, object]]:
+def glm_experts(experts: int, shared: int, top_k: int) -> Rule:
     """Experts chosen by sigmoid scores and a bias that follows the loads (GLM-4.5, dots.llm1)."""
 
     def rule(read: Reader) -> dict[str, object]:
@@ -129,40 +128,8 @@ def glm_experts(experts: int, shared: int, top_k: int) -> Callable[[Reader], dic
     return rule
 
 
-def minimax_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`, chosen by sigmoid scores and a bias; of MiniMax-M2."""
-    return {
-        "num_experts": read.size("experts", 256),
-        "top_k": read.count("num_experts_per_tok", 8),
-        "expert_hidden": read.size("ffn_hidden", 1536),
-        "router": "sigmoid",
-        "selection_bias": True,
-        "auxiliary_loss": _has_loss(read),
-    }
-
-
-def olmoe_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`, in every layer; defaults of OLMoE-1B-7B."""
-    return {
-        "num_experts": read.size("experts", 64),
-        "top_k": read.count("num_experts_per_tok", 8),
-        "expert_hidden": read.size("ffn_hidden", 2048),
-        "auxiliary_loss": _has_loss(read),
-    }
-
-
-def granite_experts(read: Reader) -> dict[str, object]:
-    """Experts as wide as `intermediate_size`, in every layer; defaults of GraniteMoeConfig."""
-    return {
-        "num_experts": read.size("experts", 8),
-        "top_k": read.count("num_experts_per_tok", 2),
-        "expert_hidden": read.size("ffn_hidden", 11008),
-        "auxiliary_loss": _has_loss(read),
-    }
-
-
 def granite_shared_experts(read: Reader) -> dict[str, object]:
-    """The same, with one shared expert of a width of its own where that is above 0."""
+    """Granite's experts, and a shared one where `shared_intermediate_size` is above 0."""
     width = read.value("count", ("shared_intermediate_size",), 0, optional=True, zero_is_none=True)
     shared = {"shared_experts": 1, "shared_hidden": width} if width else {}
     return granite_experts(read) | shared
