@@ -49,11 +49,17 @@ JOBS = {
         "stack": "composer-llm-foundry",
         "plan": "dp=8 ep=8 pp=8 mbs=1 gbs=16 precision=bf16",
     },
+    "experts launched one after another": EXPERTS
+    | {
+        "cluster": "dgx-b200:1",
+        "stack": "nemo-automodel",
+        "plan": "dp=1 pp=8 vpp=2 zero=3 mbs=1 gbs=16 precision=bf16",
+    },
 }
 
 
 def played(programs, job, book, site):
-    """The step on a site, and what it depends on."""
+    """Return the seconds of a step on a site, and its sensitivity to every factor."""
     priced = price(programs, job.cluster, book, FactorBook(site, book.levels))
     timeline = run_step(priced)
     return timeline.step_time_s, sensitivities(timeline, priced, {})
@@ -81,3 +87,5 @@ def test_the_sensitivity_to_every_factor_is_a_derivative_of_the_step(name):
 
     assert len(factors) > 4
     assert not wrong
+    if "launched" in name:
+        assert {factor.name: factor.share for factor in factors}["expert_launch"] > 0.02

@@ -30,7 +30,7 @@ from typing import Protocol
 import numpy as np
 
 from flopcast.calibration.kernel_names import COMMUNICATION, kind_of
-from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.cost.factors import HOST, NINETY_PERCENT
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Logs
 from flopcast.errors import Problem, SpecError
@@ -39,7 +39,7 @@ from flopcast.operators.item import Item
 from flopcast.spec.model import Source
 from flopcast.spec.site import Site, SiteFactor
 
-STEP, HOST = "step", "host"
+STEP = "step"
 NOISE_LOG_SIGMA = 0.02  # estimate: means of quiet runs of one job repeat within one to three per cent
 SURPRISING_SIGMAS = 3.0
 LEAST_MOVE = 0.001  # of a ratio: smaller moves are not worth a line of a site file
@@ -76,9 +76,8 @@ class Shared(Protocol):
     def scaled_s(self) -> float:
         """Those of them that the item's factors scale."""
 
-    @property
-    def row(self) -> int:
-        """The row of prices that holds for it."""
+    def factors(self, priced: Priced) -> tuple[str, ...]:
+        """Return the names of the factors that scale these seconds."""
 
 
 class Played(Protocol):
@@ -305,8 +304,7 @@ def _row(report: Predicted, component: str, names: Sequence[str]) -> Counts:
     for share in report.timeline.bottleneck_shares:
         if component_of(share.item) == component:
             total_s += share.path_s
-            price = report.priced.of(share.item) if share.item is not None else None
-            for name in price.names(share.row) if price is not None else (HOST,):
+            for name in share.factors(report.priced):
                 if name in place:
                     row[place[name]] += share.scaled_s
     return row / total_s

@@ -19,6 +19,7 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
+HOST = "host"  # of every launch and call that the host makes
 EXPERT_LAUNCH = "expert_launch"  # of the products of one expert after another, over one launch each
 FAMILIES = ("dense", "experts")  # of models
 NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas

@@ -7,7 +7,6 @@ Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a prog
 
 import numpy as np
 
-from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats, constant
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
@@ -38,21 +37,6 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
 def launches_experts(item: Item) -> bool:
     """Whether an item is a kernel for each expert, all of which the host launches."""
     return isinstance(item.work, GroupedMatmul) and item.work.separate
-
-
-def expert_launch_fraction(priced: Priced) -> float:
-    """Of all that the host spends on launches in the passes of a step, the part of separate experts.
-
-    Of the mean stage and plan, as the play counts launches together.
-    """
-    whole_s, experts_s = 0.0, 0.0
-    for segment in (one for each in priced.programs.passes for one in each):
-        for item in segment.items:
-            launch_s = float((priced.of(item).host_s * np.minimum(item.count, 1.0)).mean())
-            launch_s *= float(segment.repeat.mean())
-            whole_s += launch_s
-            experts_s += launch_s if launches_experts(item) else 0.0
-    return experts_s / whole_s if whole_s > 0.0 else 0.0
 
 
 def graphed(item: Item, graphs: tuple[str, ...]) -> bool:

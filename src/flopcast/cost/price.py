@@ -19,7 +19,7 @@ import numpy as np
 
 from flopcast.cost.carried import context_of
 from flopcast.cost.collectives.network import MessageCost, message_seconds
-from flopcast.cost.factors import EXPERT_LAUNCH, FactorBook
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
 from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
@@ -308,9 +308,9 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
     """The framework's fixed work in a step is a factor of its own: it launches no kernels."""
     stack = state.stack
     name, seconds = {
-        "synchronise": ("host", stack.host.synchronise_s),
+        "synchronise": (HOST, stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
-        "transfer": ("host", stack.pipeline.host_s),
+        "transfer": (HOST, stack.pipeline.host_s),
     }[work.kind]
     ratio = state.factors.get(name, HOST_LOG_SIGMA).ratio
     speed = state.cluster.node.host.speed_ratio
@@ -319,7 +319,7 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
     """What the host of this cluster spends on one launch."""
-    ratio = state.factors.get("host", HOST_LOG_SIGMA).ratio
+    ratio = state.factors.get(HOST, HOST_LOG_SIGMA).ratio
     if launches_experts(item):
         ratio *= state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA).ratio
     launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio

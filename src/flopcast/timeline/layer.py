@@ -5,10 +5,12 @@ Elsewhere: many layers (paths.py), whole programs (program.py), the items' own s
 compute loses to messages (contention.py) and messages to each other (links.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from flopcast.cost.host import launches_experts
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.item import Item
@@ -21,13 +23,16 @@ from flopcast.workload.program import WHEN
 BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
 SLOWED = "slowed"  # compute, if it bore what its stage loses to messages (contention.py, `ends_stage`)
 STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", SLOWED)
+LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of `counts` belong to a layer: from `offset` on; the host's is the last of `number`.
+    """Which columns of `counts` belong to a layer: those of its items begin at `offset`.
 
-    `number` is 0 where nothing is counted. With slopes, as many columns again follow.
+    The last two of the `number` columns hold the host's seconds of launching: of all other items, and of
+    experts' products one after another. `number` is 0 where nothing is counted. With slopes, as many
+    columns again follow.
     """
 
     offset: int = 0
@@ -39,10 +44,14 @@ class Columns:
         """All columns."""
         return self.number * (2 if self.slopes else 1)
 
-    @property
-    def host(self) -> int:
-        """The column of the host's launches."""
-        return self.number - 1
+    def launching(self, item: Item) -> int:
+        """Return the column in which the host's seconds of launching an item are counted."""
+        return self.number - (1 if launches_experts(item) else LAUNCH_COLUMNS)
+
+
+def num_columns(items: Sequence[Item]) -> int:
+    """Return how many columns the items and the host's launches of them need."""
+    return len(items) + LAUNCH_COLUMNS
 
 
 def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
@@ -66,7 +75,7 @@ def _links(
     def period() -> Period:
         """From a layer to the next where no link is shared: of its slowest blocking stream."""
         streams = tuple(name for name in streams_of(items, priced.programs.plans) if name != SLOWED)
-        columns = Columns(number=len(items) + 1 if slopes else 0)
+        columns = Columns(number=num_columns(items) if slopes else 0)
         alone = _run(items, streams, costs, (None,) * len(items), priced, columns)
         own = [index for index, name in enumerate(streams) if name in BLOCKING]
         each_s, counts = alone.longest_s[own, own], alone.counts[own, own]
@@ -100,9 +109,10 @@ def _of_message(lost: Lost, item: Item, number: int, columns: Columns) -> Counts
     if columns.number:
         found[..., columns.offset + number] = lost.fraction * executions(item)
     if columns.slopes:
+        of_items = lost.slope[..., :-LAUNCH_COLUMNS]
         first = columns.number + columns.offset
-        found[..., first : first + lost.slope.shape[-1] - 1] += lost.slope[..., :-1]
-        found[..., columns.number + columns.host] += lost.slope[..., -1]
+        found[..., first : first + of_items.shape[-1]] += of_items
+        found[..., -LAUNCH_COLUMNS:] += lost.slope[..., -LAUNCH_COLUMNS:]
     return found
 
 
@@ -182,7 +192,7 @@ def _run(
     for number, (item, (seconds, launch_s), link, loses) in enumerate(rows):
         column, executed = columns.offset + number, executions(item)
         if launch_s.any():
-            run.add("host", launch_s, launch_s, columns.host)
+            run.add("host", launch_s, launch_s, columns.launching(item))
         ends = ends_stage(item, priced.programs.plans)[None]
         waits = {item.stream, "host", *item.waits} | ({SLOWED} if item.waits and ends.any() else set())
         start = run.latest(item.stream, waits)

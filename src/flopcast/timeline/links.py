@@ -48,9 +48,9 @@ class Lost:
     them where they are alike.
 
     `fraction` is the loss as a part of the message's own seconds. `slope` is what the derivative of the
-    loss has beyond that, as executions of each of the layer's items, with seconds of launches last: the
-    loss also grows with the queue's messages, and falls as the layer lasts longer. In seconds it sums to
-    zero. Its last axis is empty unless it was asked for.
+    loss has beyond that, as executions of each of the layer's items, with seconds of launches last
+    (layer.py): the loss also grows with the queue's messages, and falls as the layer lasts longer. In
+    seconds it sums to zero. Its last axis is empty unless it was asked for.
     """
 
     fraction: Floats

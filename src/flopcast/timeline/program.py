@@ -16,7 +16,7 @@ import numpy as np
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.item import Item
-from flopcast.timeline.layer import BLOCKING, SLOWED, Columns, layer_paths, streams_of
+from flopcast.timeline.layer import BLOCKING, SLOWED, Columns, layer_paths, num_columns, streams_of
 from flopcast.timeline.links import may_share
 from flopcast.timeline.paths import NEVER, Paths, repeated
 from flopcast.workload.program import POSITIONS, Segment
@@ -43,8 +43,8 @@ class Simulated:
     reduction_counts: Counts  # the same, of what the program adds to that stream
     lost_s: Floats  # how much later compute ends if it bears what its stage loses to messages
     lost_counts: Counts  # like `counts`: what makes up `lost_s`
-    columns: tuple[Item, ...]  # items by column of `counts`; the column behind is the host's launches
-    counts: Counts  # (positions, plans, classes, columns + 1, or twice that): on the critical path
+    columns: tuple[Item, ...]  # items by column of `counts`; the host's launches follow (layer.py)
+    counts: Counts  # (positions, plans, classes, columns, or twice as many): on the critical path
 
 
 def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Simulated:
@@ -70,7 +70,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     """
     items = tuple(item for segment in segments for item in segment.items)
     streams = streams_of(items, priced.programs.plans)
-    number = len(items) + 1 if attribute else 0
+    number = num_columns(items) if attribute else 0
     slopes = attribute and any(may_share(segment.items) for segment in segments)
     state: Paths | None = None
     offset = 0

@@ -14,12 +14,15 @@ from functools import lru_cache
 
 import numpy as np
 
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST
+from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.chains import MESSAGE, TASK
 from flopcast.timeline.contention import executions
+from flopcast.timeline.layer import LAUNCH_COLUMNS, num_columns
 from flopcast.timeline.pipeline import critical_path
 from flopcast.timeline.program import Simulated
 from flopcast.timeline.run import Run
@@ -31,13 +34,14 @@ SHORTEST_S = 1e-15  # keeps a division by no time at all away
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Share:
-    """Seconds of the step that one item takes; no item: launches by the host.
+    """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
 
     `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
     below 0 where a skewed step leaves out what came before it. `row` is the row of prices that holds for
     it: the plan, or the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/prices.py): 0
     where a physical bound keeps its factors from changing its seconds. `shift_s` is what the derivative has
-    beyond `path_s`, where messages share a link (links.py).
+    beyond `path_s`, where messages share a link (links.py). `of_experts` marks launches of experts'
+    products one after another.
     """
 
     item: Item | None
@@ -45,6 +49,7 @@ class Share:
     row: int
     moves_ratio: float = 1.0
     shift_s: float = 0.0
+    of_experts: bool = False
 
     @property
     def scaled_s(self) -> float:
@@ -55,6 +60,12 @@ class Share:
     def slope_s(self) -> float:
         """`d step / d log(factor)` of each factor that scales the item."""
         return (self.path_s + self.shift_s) * self.moves_ratio
+
+    def factors(self, priced: Priced) -> tuple[str, ...]:
+        """Return the names of the factors that scale these seconds."""
+        if self.item is not None:
+            return priced.of(self.item).names(self.row)
+        return (HOST, EXPERT_LAUNCH) if self.of_experts else (HOST,)
 
     def times(self, part_ratio: float) -> "Share":
         """The share of a part of these executions."""
@@ -186,8 +197,8 @@ def mean_shares(run: Run) -> tuple[Share, ...]:
 @lru_cache(maxsize=8)  # the plans of a batch share their passes
 def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
     """As `Simulated.counts`: of kernels all executions, of messages those on the critical path."""
-    counts = simulated.counts[..., : len(simulated.columns) + 1].copy()
-    counts[..., -1] = 0.0
+    counts = simulated.counts[..., : num_columns(simulated.columns)].copy()
+    counts[..., -LAUNCH_COLUMNS:] = 0.0
     column = 0
     for segment in segments:
         for item in segment.items:
@@ -242,18 +253,18 @@ def _task_shares(run: Run, tasks: Integers) -> list[Share]:
 
 
 def _executed(run: Run, simulated: Simulated, counts: Counts, tasks: Integers) -> list[Share]:
-    """Executions of each column by these tasks, in seconds; the host's column is seconds of launches
-    already.
+    """Return the seconds of each column that these tasks take.
 
-    `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated.
+    `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated: executions of
+    items, and seconds of the host's launches.
     """
     found: list[Share] = []
     rows = run.of_task.row[tasks]
-    width = len(simulated.columns) + 1
+    width = num_columns(simulated.columns)
     for row in np.unique(rows).tolist():
         times = run.of_task.summed(counts, tasks[rows == row])
         shifts = times[width:] if len(times) > width else np.zeros(width)
-        for column, item in enumerate((*simulated.columns, None)):
+        for column, item in enumerate((*simulated.columns, None, None)):
             if times[column] or shifts[column]:
                 price = run.priced.of(item) if item is not None else None
                 one_s = price.one_s(row) if price is not None else 1.0
@@ -264,6 +275,7 @@ def _executed(run: Run, simulated: Simulated, counts: Counts, tasks: Integers) -
                         row=row,
                         moves_ratio=price.moved(row) if price is not None else 1.0,
                         shift_s=float(shifts[column] * one_s),
+                        of_experts=column == width - 1,
                     )
                 )
     return found

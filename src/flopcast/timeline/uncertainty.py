@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
-from flopcast.cost.factors import EXPERT_LAUNCH, NINETY_PERCENT, Factor
-from flopcast.cost.host import expert_launch_fraction
+from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.prices import Priced
 from flopcast.timeline.step import Timeline
 
@@ -65,12 +64,8 @@ def sensitivities(
     """
     shares: dict[str, float] = defaultdict(float)
     for share in timeline.shares:
-        names = priced.of(share.item).names(share.row) if share.item is not None else ("host",)
-        for name in names:
+        for name in share.factors(priced):
             shares[name] += share.slope_s / timeline.step_time_s
-    if shares.get("host") and EXPERT_LAUNCH in priced.factors:
-        launched_s = sum(share.slope_s for share in timeline.shares if share.item is None)
-        shares[EXPERT_LAUNCH] += launched_s / timeline.step_time_s * expert_launch_fraction(priced)
     found = [
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from math import prod
 
-from flopcast.cost.factors import EXPERT_LAUNCH, SHARED_DERATE
-from flopcast.cost.host import expert_launch_fraction
+from flopcast.cost.factors import SHARED_DERATE
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.prices import Priced
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -263,13 +262,10 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
     ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
     scaled: dict[str, float] = defaultdict(float)
     for share in report.timeline.shares:
-        names = report.priced.of(share.item).names(share.row) if share.item is not None else (LAUNCH,)
-        if name in names or name in whole:
+        if name in share.factors(report.priced) or name in whole:
             scaled[share.item.component if share.item is not None else LAUNCH] += (
                 share.path_s if name in whole else share.slope_s
             )
-        elif share.item is None and name == EXPERT_LAUNCH:
-            scaled[LAUNCH] += share.slope_s * expert_launch_fraction(report.priced)
     return Explanation(
         name=name,
         amount=known.share * report.clean_step_time_s,
