@@ -37,6 +37,7 @@ from flopcast.io.yaml_text import read_yaml
 from flopcast.operators.item import HostWork, Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.timeline.shares import Share
 from flopcast.timeline.uncertainty import Sensitivity
 
 STEP_S = 10.0
@@ -58,7 +59,7 @@ def report_of(*factors, shares=(), priced=None):
         step_time_s=STEP_S,
         factors=sensitivities,
         timeline=SimpleNamespace(
-            bottleneck_shares=tuple(SimpleNamespace(item=i, path_s=s, scaled_s=s, row=0) for i, s in shares)
+            bottleneck_shares=tuple(Share(item=item, path_s=path_s, row=0) for item, path_s in shares)
         ),
         priced=SimpleNamespace(
             factors={s.name: s for s in sensitivities},

@@ -135,7 +135,7 @@ def test_executions_on_the_critical_path_times_their_seconds_are_the_duration(fi
     run = simulate(segments, priced, attribute=True)
 
     seconds = [float(priced.of(item).alone_s[0, 0]) for item in run.columns]
-    told = run.counts[:, 0, 0] @ np.array([*seconds, 1.0])  # the last column is the host's seconds
+    told = run.counts[:, 0, 0] @ np.array([*seconds, 1.0, 1.0])  # the last columns are the host's seconds
     assert told.tolist() == pytest.approx(run.duration_s[:, 0, 0].tolist(), rel=1e-9, abs=1e-12)
 
 
