@@ -43,7 +43,7 @@ HELD = 1e6  # precision of a level that stands at its least
 # Passes over memory such as GELU's attain 0.8 of the data sheet's bandwidth on A100 (data/operators), and
 # memory sustains no more than 0.93 (cost/kernels/roofline.py): a lower level would change no prediction.
 LEAST_MEMORY_LEVEL = 0.86
-FOLDS = 5  # by configuration, for what nothing explains
+FOLDS = 5  # of models, for what nothing explains
 FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
 LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
 SURER, TOLD_APART = 0.9, 1.5  # over its prior at most; sigmas from 1 at least
@@ -144,7 +144,8 @@ def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mappi
                 told[row, place[name]] = share
     stands = np.array([_stands(name, priors[name], at) for name in names])
     repeats = Counter(one.configuration for one in observed)
-    order = {key: number for number, key in enumerate(dict.fromkeys(one.configuration for one in observed))}
+    trained = [one.configuration if one.model is None else one.model for one in observed]
+    order = {model: number for number, model in enumerate(dict.fromkeys(trained))}
     shared = np.array([priors[name].shared for name in names], dtype=bool)
     mix, sigmas = _unknowns(np.array([priors[name].log_sigma_factor for name in names]), shared)
     return _Design(
@@ -152,7 +153,7 @@ def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mappi
         shares=told @ mix,
         prior_log_sigmas=sigmas,
         weights=np.array([1.0 / repeats[one.configuration] for one in observed]),
-        folds=np.array([order[one.configuration] % FOLDS for one in observed]),
+        folds=np.array([order[model] % FOLDS for model in trained]),
         families=[one.family for one in observed],
         told_names=names,
         told=told,
@@ -250,7 +251,11 @@ def _mixed(design: _Design, covariance: Logs) -> Logs:
 
 
 def _unexplained(design: _Design) -> dict[str, float]:
-    """By family, the sigma with which 90 % intervals hold 90 % of configurations that were left out."""
+    """Return, by family, the sigma with which 90 % intervals hold 90 % of configurations of models left out.
+
+    What is missing of a run belongs to its model's shapes more than to its machine, so that a run of a model
+    says too much of another run of it.
+    """
     left, own = np.zeros(len(design.gaps)), np.zeros(len(design.gaps))
     for fold in range(FOLDS):
         out = design.folds == fold

@@ -43,6 +43,8 @@ class Observed:
         d log(step) / d log(factor), by factor.
     context : mapping of str to str
         Generation, precision, family and scale (cost/carried.py); the family at least.
+    model : str or None
+        Name of the model that is trained; None: no other run trains it.
     sweep : Hashable or None
         Equal for runs of one model on one machine, among which plans are compared; None: it is compared
         with no other.
@@ -54,6 +56,7 @@ class Observed:
     log_gap_factor: float
     shares: Mapping[str, float]
     context: Context
+    model: str | None = None
     sweep: Hashable = None
 
     @property

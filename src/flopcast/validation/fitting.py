@@ -139,6 +139,7 @@ def _observed(row: ComparedRun) -> Observed:
         id=row.run.id,
         source=row.run.source,
         configuration=configuration(row),
+        model=row.job.model.name,
         log_gap_factor=-math.log1p(row.relative_error),
         shares={factor.name: factor.share for factor in row.factors if _fitted(factor)},
         context=row.context,
