@@ -176,6 +176,11 @@ def one_stage(job: Job) -> bool:
     return job.plan.pipeline_parallel == 1
 
 
+def reduces_once(job: Job) -> bool:
+    """Whether there is no pipeline, and gradients are reduced once a step, not once a micro-batch."""
+    return one_stage(job) and job.plan.zero < 2
+
+
 def only_replicas(job: Job) -> bool:
     """Whether nothing is sent but activations between stages and gradients between replicas."""
     plan = job.plan

@@ -112,6 +112,18 @@ def test_efficiency_of_products_has_saturated_at_their_end():
     assert (at_end, beyond) == (-0.5, -0.5)
 
 
+def test_fewer_rows_than_a_tile_never_take_longer_than_a_tile_below_the_measured_range():
+    """A product of less work than any measured one can be padded to a whole tile of 64 rows."""
+    padded = {"padding_m_64": 0.9, "wave_128x128": 0.6}
+    curve = replace(curve_of([[30.0, 31.0]], [-1.0, -0.5]), name="gemm", terms=padded)
+    rows = np.array([1.0, 8.0, 32.0, 63.0, 64.0])
+    sides = np.full(rows.shape, 1024.0)
+
+    found = log_efficiency(curve, (rows, sides, sides), 108)
+
+    assert found == pytest.approx(np.full(rows.shape, found[-1]))
+
+
 @given(cases())
 @FEW
 def test_every_node_gives_back_its_own_value(case):

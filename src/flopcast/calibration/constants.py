@@ -251,10 +251,10 @@ def _mixed(design: _Design, covariance: Logs) -> Logs:
 
 
 def _unexplained(design: _Design) -> dict[str, float]:
-    """Return, by family, the sigma with which 90 % intervals hold 90 % of configurations of models left out.
+    """Return, by family, the sigma with which 90 % intervals hold 90 % of the runs of models left out.
 
-    What is missing of a run belongs to its model's shapes more than to its machine, so that a run of a model
-    says too much of another run of it.
+    What a prediction misses belongs to the shapes of the model more than to the machine, so that one run of
+    a model says too much about its other runs.
     """
     left, own = np.zeros(len(design.gaps)), np.zeros(len(design.gaps))
     for fold in range(FOLDS):

@@ -6,7 +6,7 @@ Elsewhere: how a curve is fitted (calibration/), what the bound is (roofline.py,
 A curve is a small table of log-efficiency over log2 of its coordinates, interpolated linearly. Outside the
 measured range the efficiency is that of the nearest measured shape; beyond the most work, time goes on as
 over the last measured octave, unless the view says that efficiency has saturated. What jumps (tiles,
-waves) is added as terms, which know no range (views.py).
+waves) is added as terms (views.py); with less work than any measured shape, those of a whole tile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,8 +101,15 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
         if power is not None and not view.saturates and len(axis) > 1 and beyond.any():
             edge = [log[beyond] for log in logs]
             total[beyond] += _gain_beyond(curve, edge, number, 2.0**-power)
+    shape = coordinates
+    if view.at_least:
+        little = logs[0] < curve.axes[0][0]
+        shape = tuple(
+            np.where(little, np.maximum(value, least), value)
+            for value, least in zip(coordinates, view.at_least, strict=False)
+        )
     for name, coefficient in curve.terms.items():
-        total = total + coefficient * view.terms[name](coordinates, multiprocessors)
+        total = total + coefficient * view.terms[name](shape, multiprocessors)
     return np.minimum(total, 0.0)
 
 

@@ -47,6 +47,8 @@ class View:
     efficient.
     `overflow` is a pair of axes, the first tiled: what a size exceeds the longest measured one by counts
     along the second. Both fill waves with tiles alike, and only the second was measured to their end.
+    `at_least` holds coordinates at a whole tile: terms are evaluated there for less work than any measured
+    shape has, since a kernel can always pad a smaller product to a tile.
     """
 
     table: Callable[[Coordinates], Coordinates]
@@ -56,6 +58,7 @@ class View:
     freed: int | None = None
     saturates: bool = False
     overflow: tuple[int, int] | None = None
+    at_least: tuple[float, ...] = ()
 
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
         """By which power of each axis the table's efficiency may rise, beside terms of these coefficients.
@@ -206,6 +209,7 @@ GEMM = View(
     tiled=(0,),
     freed=1,
     saturates=True,
+    at_least=(64.0, 64.0, 64.0),
 )
 NARROW_GEMM = replace(GEMM, saturates=False)  # casts of inputs are in its time: they grow slower than work
 BATCHED_PADDINGS = {"n": (64, 128, 256), "k": (32, 64)}
