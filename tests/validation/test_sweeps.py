@@ -87,6 +87,18 @@ def test_repeats_are_one_choice_by_the_geometric_mean_of_their_times():
     assert one.measured_s == pytest.approx(0.2 * 8 / (16 * 1024))
 
 
+def test_plans_that_measurements_do_not_tell_apart_have_no_order_to_be_ranked_in():
+    """Repeats of one run differ by 2 %: an order of plans within that is a coin toss."""
+    ranked = {}
+    for apart_ratio in (1.01, 1.03):
+        runs = planned("a", PLAN, measured_s=0.1), planned("b", measured_s=0.1 * apart_ratio)
+        (sweep,) = sweeps_of_runs(judged(list(runs)).rows)
+        ranked[apart_ratio] = sweep.spearman
+
+    assert ranked[1.01] is None
+    assert abs(ranked[1.03]) == 1.0
+
+
 def test_choices_are_compared_by_device_seconds_a_token():
     """Twice the batch in twice the time on as many devices is no slower."""
     larger = planned("b", CUT.replace("gbs=16", "gbs=32"), measured_s=0.2)

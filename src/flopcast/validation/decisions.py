@@ -105,13 +105,19 @@ class Sweep:
 
     @cached_property
     def spearman(self) -> float | None:
-        """Rank correlation of predicted and measured times."""
-        return rank_correlation([c.predicted_s for c in self.choices], [c.measured_s for c in self.choices])
+        """Rank correlation of predicted and measured times; None where no measurement tells two apart."""
+        return self._rank_correlation([choice.predicted_s for choice in self.choices])
 
     @cached_property
     def trivial_spearman(self) -> float | None:
         """The same of the trivial model."""
-        return rank_correlation([c.trivial_s for c in self.choices], [c.measured_s for c in self.choices])
+        return self._rank_correlation([choice.trivial_s for choice in self.choices])
+
+    def _rank_correlation(self, told_s: Sequence[float]) -> float | None:
+        measured_s = [choice.measured_s for choice in self.choices]
+        if max(measured_s) <= TIED_RATIO * min(measured_s):
+            return None
+        return rank_correlation(told_s, measured_s)
 
     @cached_property
     def fastest(self) -> Choice:

@@ -25,8 +25,8 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
     Returns
     -------
     dict
-        `sweeps`, `plans`: how many. `mean_spearman` of sweeps that have one, null if none has; a sweep of
-        two plans has 1 or -1. `mean_regret`, `worst_regret`: measured time of the recommended plan over
+        `sweeps`, `plans`: how many. `mean_spearman` of sweeps in which some plan was measured further from
+        another than repeats are, null if there is none; a sweep of two plans has 1 or -1. `mean_regret`, `worst_regret`: measured time of the recommended plan over
         that of the fastest, less one. The same with `trivial_` before it: the trivial model's.
         `fastest_equal`: sweeps whose fastest plan is said to be as fast as the recommended one.
         `pairs` of plans; `apart`, measured further apart than repeats are, of which `right` are predicted
