@@ -38,7 +38,7 @@ def mean_errors(rows):
 def test_runs_are_near_though_nothing_was_fitted(published_runs):
     errors = mean_errors(judged(published_runs, "none"))
 
-    assert errors["dense"] <= 0.08
+    assert errors["dense"] <= 0.085
     assert errors["experts"] <= 0.15
 
 

@@ -7,7 +7,7 @@ Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a prog
 
 import numpy as np
 
-from flopcast.dtypes import Floats, constant
+from flopcast.dtypes import Flags, Floats, constant
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.spec.stack import Stack
@@ -32,6 +32,18 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
         return launch_s
     where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
     return where_s
+
+
+def several_experts(item: Item) -> Flags:
+    """Return where a rank holds several experts whose products are launched one after another.
+
+    The product of a single expert is launched like any other. The shape is that of the item's groups.
+    """
+    work = item.work
+    if isinstance(work, GroupedMatmul) and work.separate:
+        several: Flags = work.groups > 1
+        return several
+    return np.zeros((1, 1), dtype=bool)
 
 
 def launches_experts(item: Item) -> bool:

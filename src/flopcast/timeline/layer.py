@@ -5,14 +5,14 @@ Elsewhere: many layers (paths.py), whole programs (program.py), the items' own s
 compute loses to messages (contention.py) and messages to each other (links.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.host import launches_experts
+from flopcast.cost.host import several_experts
 from flopcast.cost.prices import Priced
-from flopcast.dtypes import Counts, Floats
+from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.operators.item import Item
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
@@ -23,6 +23,7 @@ from flopcast.workload.program import WHEN
 BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
 SLOWED = "slowed"  # compute, if it bore what its stage loses to messages (contention.py, `ends_stage`)
 STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", SLOWED)
+EVERYWHERE = np.ones((1, 1, 1), dtype=bool)
 LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
 
 
@@ -31,8 +32,8 @@ class Columns:
     """Which columns of `counts` belong to a layer: those of its items begin at `offset`.
 
     The last two of the `number` columns hold the host's seconds of launching: of all other items, and of
-    experts' products one after another. `number` is 0 where nothing is counted. With slopes, as many
-    columns again follow.
+    the products of several experts, one after another. `number` is 0 where nothing is counted. With slopes,
+    as many columns again follow.
     """
 
     offset: int = 0
@@ -44,9 +45,14 @@ class Columns:
         """All columns."""
         return self.number * (2 if self.slopes else 1)
 
-    def launching(self, item: Item) -> int:
-        """Return the column in which the host's seconds of launching an item are counted."""
-        return self.number - (1 if launches_experts(item) else LAUNCH_COLUMNS)
+    def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
+        """Yield the columns that count the host's seconds of launching an item, and where each does."""
+        several = several_experts(item)[None]
+        alike = several.all() or not several.any()
+        if not several.all():
+            yield self.number - LAUNCH_COLUMNS, EVERYWHERE if alike else ~several
+        if several.any():
+            yield self.number - 1, EVERYWHERE if alike else several
 
 
 def num_columns(items: Sequence[Item]) -> int:
@@ -192,7 +198,8 @@ def _run(
     for number, (item, (seconds, launch_s), link, loses) in enumerate(rows):
         column, executed = columns.offset + number, executions(item)
         if launch_s.any():
-            run.add("host", launch_s, launch_s, columns.launching(item))
+            for launches, where in columns.launching(item):
+                run.add("host", launch_s * where, launch_s * where, launches)
         ends = ends_stage(item, priced.programs.plans)[None]
         waits = {item.stream, "host", *item.waits} | ({SLOWED} if item.waits and ends.any() else set())
         start = run.latest(item.stream, waits)

@@ -26,8 +26,9 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
     -------
     dict
         `sweeps`, `plans`: how many. `mean_spearman` of sweeps in which some plan was measured further from
-        another than repeats are, null if there is none; a sweep of two plans has 1 or -1. `mean_regret`, `worst_regret`: measured time of the recommended plan over
-        that of the fastest, less one. The same with `trivial_` before it: the trivial model's.
+        another than repeats are, null if there is none; a sweep of two plans has 1 or -1. `mean_regret`,
+        `worst_regret`: measured time of the recommended plan over that of the fastest, less one. The same
+        with `trivial_` before it: the trivial model's.
         `fastest_equal`: sweeps whose fastest plan is said to be as fast as the recommended one.
         `pairs` of plans; `apart`, measured further apart than repeats are, of which `right` are predicted
         in that order; `tied`, the others, of which `tied_equal` are called equal; `settled`, whose interval

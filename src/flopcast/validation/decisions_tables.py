@@ -20,7 +20,8 @@ HEADINGS = (
 )  # fmt: skip
 IN_ONE = [heading not in ("sweeps", "worst", "trivial worst") for heading in HEADINGS]
 LEGEND = {  # heading → what it holds
-    "rank": "mean of the rank correlations (Spearman's) of predicted and measured rates, over sweeps with plans measured apart",
+    "rank": "mean of the rank correlations (Spearman's) of predicted and measured rates, over sweeps whose"
+    " plans were measured apart",
     "regret, worst": "mean and largest of what the recommended plan took longer than the fastest",
     "trivial": "the same of FLOP × bubble (–: it tells no plans apart)",
     "pairs": "of plans",
