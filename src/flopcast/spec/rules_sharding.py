@@ -28,6 +28,11 @@ def _nearest_stage(case: Case) -> int:
     return min(sorted(case.stack.sharding.zero_stages), key=lambda stage: abs(stage - _zero(case)))
 
 
+def _whole_stages(case: Case) -> list[int]:
+    """The ZeRO stages of the stack in which every rank keeps whole parameters; 0 is one of every stack."""
+    return sorted({0} | {stage for stage in case.stack.sharding.zero_stages if stage < 3})
+
+
 def _whole_expert_shards(case: Case) -> np.ndarray:
     """Whether the ranks of each group of shards hold each expert equally often; a dense model has none."""
     plans = case.plans
@@ -110,9 +115,9 @@ RULES: tuple[Rule, ...] = (
         field="plan.zero",
         holds=lambda c: _zero(c) < 3 or not _stored_narrow(c),
         value=_zero,
-        allowed=lambda _: "0, 1 or 2 with adapters beside 4-bit weights",
+        allowed=lambda c: f"{listed(_whole_stages(c))} with adapters beside 4-bit weights",
         because="4-bit weights that are gathered and written out by units are not built yet",
-        fix=lambda _: "set zero to 1, or model.adapters.base_dtype to model",
+        fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",
     ),
     Rule(
         field="stack.sharding.unit_copies",
