@@ -108,3 +108,13 @@ def test_a_cluster_that_fails_faster_than_it_starts_is_infeasible(job):
 
     assert ended.code == 2
     assert "hardly get on" in ended.err
+
+
+def test_a_fault_in_the_changes_of_a_phase_names_their_line(job, tmp_path):
+    phases = tmp_path / "phases.yaml"
+    phases.write_text("phases:\n  - {tokens: 1T}\n  - tokens: 1T\n    changes: plan.mbs=0.5\n")
+
+    ended = flopcast("run", job, "--phases", phases)
+
+    assert ended.code == 1
+    assert f"{phases}:4: argument plan.mbs=0.5: plan.micro_batch" in ended.err

@@ -160,3 +160,25 @@ def test_lines_are_those_of_the_file(tmp_path):
     path.write_text('m,n\n1,"a\nb"\n2,c\n', encoding="utf-8")
 
     assert [line for line, _ in read_rows(path)] == [3, 4]
+
+
+def test_faults_of_a_file_name_the_line_that_shows_them(tmp_path):
+    path = tmp_path / "t.csv"
+    for raw, line in (
+        (b"m,m\n1,2\n", 1),
+        (b"m,n\n1,2\n\xff,4\n", 3),
+        (b"m,n\n1,2\n1," + b"x" * 200_000, 3),
+    ):
+        path.write_bytes(raw)
+        with pytest.raises(SpecError) as error:
+            list(read_rows(path))
+
+        assert error.value.problems[0].where == f"{path}:{line}"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_any_end_of_lines_gives_the_same_rows(tmp_path, end):
+    path = tmp_path / "t.csv"
+    path.write_bytes(end.join(["m,n", "1,2", "3,4", ""]).encode())
+
+    assert [row for _, row in read_rows(path)] == [{"m": "1", "n": "2"}, {"m": "3", "n": "4"}]

@@ -119,3 +119,49 @@ def test_a_table_with_other_columns_is_refused_with_those_that_are_missing(tmp_p
         read_runs(path)
 
     assert told.value.problems[0].field == "--runs"
+
+
+def test_a_cell_that_is_no_value_of_its_column_leaves_its_row_out():
+    cells = {
+        "num_layers": "8GB",
+        "hidden_size": "2.5",
+        "tensor_model_parallel_size": "0",
+        "fp16": "1",
+        "deterministic_mode": "yes",
+        "transformer_impl": "Local",
+        "median_mem_allocated_bytes": "nan",
+    }
+    for name, cell in cells.items():
+        rows, left_out = rows_of(**{name: cell})
+
+        assert rows == []
+        assert f"{name} is {cell!r}" in next(iter(left_out.values()))
+
+
+def test_layers_that_virtual_stages_do_not_divide_leave_their_row_out():
+    _, left_out = rows_of(pipeline_model_parallel_size="2", num_layers_per_virtual_pipeline_stage="5")
+
+    assert "12 layers are no multiple" in next(iter(left_out.values()))
+
+
+def test_a_table_without_a_column_that_is_read_is_refused(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(COLUMNS.replace(",seq_length", "") + "\n")
+
+    with pytest.raises(SpecError, match="seq_length missing"):
+        read_runs(path)
+
+
+def test_a_table_from_an_editor_is_the_same_table(tmp_path):
+    path, text = tmp_path / "runs.csv", f"{COLUMNS}\ngpt,gpt3,dev,5e8{',' * 18}\n"
+    path.write_text(text)
+    plain = functional_rows(read_runs(path))
+    for changed in (text.replace("\n", "\r\n"), text.replace("\n", "\r"), "\ufeff" + text):
+        path.write_bytes(changed.encode())
+
+        assert functional_rows(read_runs(path)) == plain
+
+
+def test_a_line_that_is_no_csv_is_refused_with_its_number():
+    with pytest.raises(SpecError, match="line 2 of --runs"):
+        rows_of(case="x" * 200_000)

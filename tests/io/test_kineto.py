@@ -421,3 +421,23 @@ def test_samples_and_events_are_read_back_from_their_files(tmp_path, trace):
     lines = events.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 1 + len(trace.start_s)
     assert lines[1].startswith("-1,-1,-1,-1,aten::addmm,forward,compute,0,0.0002,4,0,7,nvjet")
+
+
+def test_a_text_that_is_no_json_is_refused_with_its_line_wherever_it_is_cut():
+    texts = {'{"a": 1,\n"traceEvents": [\n{"b": 2},\n{"c" 3}]}': 4, '[\n\n{"b": 2}\n': 4}
+    for text, line in texts.items():
+        for chunks in ([text], list(text)):
+            with pytest.raises(SpecError) as told:
+                list(values(chunks, "trace.json"))
+
+            assert told.value.problems[0].where == f"trace.json:{line}"
+
+
+def test_numbers_that_no_clock_or_counter_gives_are_taken_for_none():
+    for name in ("correlation", "External id"):
+        ids = of_events(kernel(0, 10, **{name: 10**30}))
+        assert ids.start_s.tolist() == [0.0]
+    late = of_events(kernel(0, 10), kernel(1e305, 10), kernel(-(10**400), 1))
+
+    assert len(late.start_s) == 1
+    assert "2 kernels have no start" in " ".join(late.remarks)

@@ -370,3 +370,18 @@ def test_a_site_file_holds_what_a_site_says(tmp_path):
 
 def test_a_site_file_that_cannot_be_written_is_told(tmp_path):
     assert refused(lambda: write_site(tmp_path, Site())).field == "--site"
+
+
+@pytest.mark.parametrize("sizes", ["tokens=64", "tokens=64;tokens=8", "tokens=64;width=8;m=4", "m=1;n=1"])
+def test_sizes_that_are_not_those_of_a_class_leave_a_row_out(pack, sizes):
+    found = read_pack(with_row(pack, sizes=sizes))
+
+    assert len(found.samples) == 1
+    assert "the sizes tokens, width of gelu" in found.problems[0].allowed
+
+
+def test_a_mark_before_the_header_changes_nothing(pack):
+    plain = read_pack(pack).samples
+    (pack / SAMPLES).write_bytes(b"\xef\xbb\xbf" + (pack / SAMPLES).read_bytes())
+
+    assert read_pack(pack).samples == plain

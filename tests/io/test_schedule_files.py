@@ -123,7 +123,8 @@ def test_a_table_that_is_missing_or_no_text_is_told(tmp_path):
     assert told(tmp_path, None)[0].field == "file"
     (tmp_path / "mine.csv").write_bytes(b"stage\xff")
 
-    assert told(tmp_path, None)[0].allowed == "UTF-8 text"
+    (problem,) = told(tmp_path, None)
+    assert (problem.allowed, problem.where) == ("UTF-8 text", f"{tmp_path / 'mine.csv'}:1")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ READINGS = st.builds(
 
 def row_of(**changes):
     """A good row, changed."""
-    shape = Shape(kernel="gelu", dtype="bf16", sizes=(("tokens", 64),))
+    shape = Shape(kernel="gelu", dtype="bf16", sizes=(("tokens", 64), ("width", 8)))
     sample = Sample(device="d", shape=shape, condition="cold", repetitions_us=(1.0, 2.0, 4.0))
     return sample_row(sample) | changes
 

@@ -32,6 +32,7 @@ PLANS = {
         "batch": {"seq": 4096, "micro_batches": [{"seq": 512, "count": 3}, {"documents": [24, 1000]}]},
         "plan": "tp=4 pp=2 sp gbs=4 precision=bf16",
     },
+    "a global batch of its default": {"plan": "tp=8 gbs=1 precision=fp16"},
     "uneven stages": {"plan": "dp=4 pp=2 gbs=16 stage_layers=5,3 precision=bf16", "stack": "megatron-core"},
 }
 

@@ -78,3 +78,10 @@ def test_a_row_names_the_stage_whose_rank_was_read(stage, expected):
     (found,) = compare_memory([row], memory_by_class)
 
     assert found.predicted_bytes == memory.allocated_bytes[0, stage_class[expected]]
+
+
+def test_a_table_without_a_row_that_can_be_compared_says_so():
+    text = memory_as_text("runs.csv", (), {"gpt3 dev 0": "num_layers is '8GB', not a whole number above 0"})
+
+    assert "no rows\nleft out, 1: num_layers" in text
+    assert memory_as_json({"runs.csv": ((), {})})["runs.csv"]["summary"] == {"rows": 0.0}

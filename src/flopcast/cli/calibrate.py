@@ -1,5 +1,6 @@
 """`flopcast calibrate`."""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -46,7 +47,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
     from flopcast.cli.fitting_packs import fit_own, is_pack
 
     if is_pack(data):
-        fit_own(data, out, device, click.echo)
+        fit_own(data, out, device, click.echo, partial(click.echo, err=True))
     else:
         fit_all(data, out, click.echo)
 

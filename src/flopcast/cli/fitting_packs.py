@@ -22,7 +22,7 @@ def is_pack(data: Path) -> bool:
     return (data / MANIFEST).is_file()
 
 
-def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
+def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> None:
     """Fit the curves of the device that a pack was measured on.
 
     Parameters
@@ -35,6 +35,8 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
         Its name in the catalogue: a pack knows the name that the driver gives, not ours.
     say : callable
         Receives one line for each curve, and for each class that has too few rows.
+    warn : callable
+        Receives one line for each row that is left out.
 
     Raises
     ------
@@ -46,7 +48,7 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say) -> None:
     if own_name is None:
         raise SpecError([_which_device(device, pack.manifest.device)])
     for problem in pack.problems:
-        say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+        warn(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
     known, source = catalog.device(own_name), f"flopcast measure on {pack.manifest.device}"
     found = pack_samples(pack.samples, known, source)
     curves = fit_pack(found, known)

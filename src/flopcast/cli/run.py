@@ -37,11 +37,14 @@ def command(
     flopcast run job.yaml --phases phases.yaml --price "2.10 USD/h" cluster.reliability.restart_s="5 min"
     """
     from flopcast.api import predict
-    from flopcast.io.phases import stated_phases
+    from flopcast.io.phases import changes_of_phase, stated_phases
     from flopcast.report.training import as_json, as_text, training
 
     stated = stated_phases(tokens, phases)
-    jobs = [job_from(job, (*changes, *phase.words), **named) for phase in stated]
+    jobs = []
+    for number, phase in enumerate(stated):
+        with changes_of_phase(phases, number):
+            jobs.append(job_from(job, (*changes, *phase.words), **named))
     told = training(
         (phase.name or f"phase {number}", phase.tokens, predict(made))
         for number, (phase, made) in enumerate(zip(stated, jobs, strict=True), 1)

@@ -4,6 +4,9 @@ Answers: which phases does this file, or this number of tokens, stand for?
 Elsewhere: what a phase says (spec/phases.py), the jobs that they change (cli/run.py).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
@@ -39,6 +42,29 @@ def stated_phases(tokens: str | None, path: Path | None) -> tuple[StatedPhase, .
         return load_phases(path)
     document = Document("--tokens", {"tokens": tokens}, {})
     return (build(StatedPhase, document, document.data),)
+
+
+@contextmanager
+def changes_of_phase(path: Path | None, number: int) -> Iterator[None]:
+    """Put the line of a phase's changes, where a file has some, before the place of every fault.
+
+    Raises
+    ------
+    SpecError
+        What the block raises.
+    """
+    try:
+        yield
+    except SpecError as error:
+        document = None if path is None else read_yaml(read_file(path), str(path))
+        changes = ("phases", number, "changes")
+        if document is None or changes not in document.lines:
+            raise
+        place = document.where(changes)
+        raise SpecError(
+            replace(problem, where=f"{place}: {problem.where}" if problem.where else place)
+            for problem in error.problems
+        ) from None
 
 
 def _one_of_both(tokens: str | None) -> Problem:

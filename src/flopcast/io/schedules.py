@@ -60,8 +60,9 @@ def _text(raw: bytes, name: str) -> list[str]:
         raise SpecError([_problem(name, "a larger file", allowed, "it is read whole", "use fewer tasks")])
     try:
         return raw.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        fault = _problem(name, "other bytes", "UTF-8 text", "a table is text", "save it as CSV")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        fault = _problem(f"{name}:{line}", "other bytes", "UTF-8 text", "a table is text", "save it as CSV")
         raise SpecError([fault]) from None
 
 

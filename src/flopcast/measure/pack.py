@@ -14,7 +14,7 @@ from statistics import median
 
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.measure.plan import COLD, LOADED
-from flopcast.measure.shapes import Shape
+from flopcast.measure.shapes import SIZES, Shape
 
 FORMAT_VERSION = 1
 MEDIAN_SLACK = 0.01  # a median that differs more from its repetitions has another unit, or another row
@@ -162,6 +162,10 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
         sizes=tuple(_size(word) for word in row["sizes"].split(";") if word),
         flags=tuple(word for word in row["flags"].split(";") if word),
     )
+    if (names := SIZES.get(shape.kernel)) is not None and sorted(names) != sorted(
+        name for name, _ in shape.sizes
+    ):
+        raise ValueError(f"the sizes {', '.join(names)} of {shape.kernel}, each once, not {row['sizes']!r}")
     return Sample(
         device=device,
         shape=shape,

@@ -18,6 +18,8 @@ on Numerical Analysis 13(6), 1976.
 import math
 from dataclasses import dataclass, replace
 
+from flopcast.operators.memory_bound import KINDS
+
 TINY_LOW, TINY_HIGH = (
     16,
     64,
@@ -248,3 +250,6 @@ SPACES: tuple[Space, ...] = (
         for way in ("", ".backward")
     ),
 )
+SIZES = dict.fromkeys(KINDS, ("tokens", "width")) | {
+    space.kernel: tuple(axis.name for axis in space.axes) for space in SPACES
+}  # what the sizes of a class are called

@@ -3,7 +3,8 @@
 Answers: what has to be written so that reading it gives the very same job, whatever the catalogue says?
 Elsewhere: reading it back (io/jobs.py); files that name entries of the catalogue instead are written by
 people.
-Fields that have their default are left out. Quantities carry their unit, as a file's must.
+Fields that have their default are left out, but for the global batch: a plan without one is completed by a
+search. Quantities carry their unit, as a file's must.
 """
 
 import json
@@ -28,7 +29,9 @@ def job_document(job: Job) -> dict[str, object]:
     >>> document["cluster"]["tiers"][0]["bytes_per_s"]
     '50 GB/s'
     """
-    told = _with_units(job.model_dump(mode="json", exclude_defaults=True), ())
+    plain = job.model_dump(mode="json", exclude_defaults=True)
+    plain["plan"] = {**plain["plan"], "global_batch": job.plan.global_batch}
+    told = _with_units(plain, ())
     if not isinstance(told, dict):
         raise InternalError(f"a job is told as a mapping, not as {type(told)}")
     return told

@@ -92,8 +92,11 @@ def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[Compa
 def summary(compared: Sequence[ComparedMemory]) -> dict[str, float]:
     """Mean, median, 90th percentile, largest and bias of the relative errors.
 
-    The percentile is the error that nine of ten rows do not exceed.
+    The percentile is the error that nine of ten rows do not exceed. Where there is no row, that
+    is all it says.
     """
+    if not compared:
+        return {"rows": 0.0}
     errors = sorted(abs(row.relative_error) for row in compared)
     return {
         "rows": float(len(errors)),
@@ -113,13 +116,20 @@ def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[
         f" {row.relative_error:>+7.1%}  {row.quantity}  {row.id}"
         for row in rows
     ]
+    lines.append(_summary_text(rows))
+    reasons = Counter(left_out.values())
+    return "\n".join(lines + [f"left out, {number}: {reason}" for reason, number in reasons.items()])
+
+
+def _summary_text(rows: Sequence[ComparedMemory]) -> str:
+    """The errors of all rows in one line."""
+    if not rows:
+        return "no rows"
     found = summary(rows)
-    lines.append(
+    return (
         f"{len(rows)} rows: mean {found['mean']:.2%}, median {found['median']:.2%}, p90 {found['p90']:.2%},"
         f" largest {found['largest']:.2%}, bias {found['bias']:+.2%}"
     )
-    reasons = Counter(left_out.values())
-    return "\n".join(lines + [f"left out, {number}: {reason}" for reason, number in reasons.items()])
 
 
 def memory_as_json(tables: Tables) -> object:
@@ -146,8 +156,11 @@ def memory_as_markdown(tables: Tables) -> str:
     """A section of a page for every table."""
     lines: list[str] = []
     for name, (rows, _) in tables.items():
-        found = summary(rows)
         lines += ["", f"## {name}: bytes, with nothing fitted on these rows", ""]
+        if not rows:
+            lines += ["No row could be compared."]
+            continue
+        found = summary(rows)
         lines += [
             f"Mean {found['mean']:.2%}, median {found['median']:.2%}, largest {found['largest']:.2%} of"
             f" {len(rows)} rows. Peaks are the most of all ranks.",

@@ -16,7 +16,8 @@ of its own; attention without it keeps one square of scores.
 
 import csv
 import io
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
@@ -24,7 +25,24 @@ from flopcast.io.jobs import job_of, read_file
 from flopcast.io.yaml_text import Document
 from flopcast.validation.memory import MemoryRow
 
-HEADER = ("family", "case", "environment", "median_mem_allocated_bytes", "transformer_impl")
+HEADER = (
+    "family",
+    "case",
+    "environment",
+    "median_mem_allocated_bytes",
+    "transformer_impl",
+)  # tell the kind
+COUNTS = (
+    "num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size",
+    "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "num_layers_per_virtual_pipeline_stage",
+    "context_parallel_size", "expert_model_parallel_size", "num_experts",
+)  # fmt: skip
+SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "fp16", "deterministic_mode")
+COLUMNS = (*HEADER, *COUNTS, *SWITCHES, "recompute_granularity")
+TRUTH = {"true": True, "false": False, "": False}
+WORDS = dict.fromkeys(SWITCHES, tuple(TRUTH)) | {"transformer_impl": ("transformer_engine", "local", "")}
+MOST, MOST_LOGGED_BYTES = 1e9, 1e15  # of anything that is counted
 VOCABULARY = 50257
 MOST_BYTES = 10_000_000
 LEFT_OUT = {  # words in the name of a case → why its row is not compared
@@ -46,13 +64,14 @@ def read_runs(path: Path) -> str:
     SpecError
         The file cannot be read, or has other columns.
     """
-    text = read_file(path, MOST_BYTES).decode("utf-8", "replace")
-    missing = set(HEADER) - set(text.split("\n", 1)[0].strip().split(","))
+    text = _text(path)
+    missing = set(COLUMNS) - set(_names(text))
     if missing:
         problem = Problem(
+            where=f"{path}:1",
             field="--runs",
             value=str(path),
-            allowed=f"a CSV with the columns {', '.join(HEADER)}",
+            allowed=f"a CSV with the columns {', '.join(COLUMNS)}",
             because=f"{', '.join(sorted(missing))} missing: no table of Megatron-LM's functional tests",
             fix="give another file",
         )
@@ -68,8 +87,19 @@ def is_of_functional_tests(path: Path) -> bool:
     SpecError
         The file cannot be read.
     """
-    header = read_file(path, MOST_BYTES).decode("utf-8", "replace").split("\n", 1)[0]
-    return set(HEADER) <= set(header.strip().split(","))
+    return set(HEADER) <= set(_names(_text(path)))
+
+
+def _text(path: Path) -> str:
+    """The text of a file; editors put a mark before the header, and ends of lines of their own."""
+    return (
+        read_file(path, MOST_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    )
+
+
+def _names(text: str) -> list[str]:
+    """The names of the columns of a CSV."""
+    return next(csv.reader(text.split("\n", 1)[:1]), [])
 
 
 def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
@@ -84,11 +114,20 @@ def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
     -------
     rows, left_out
         Jobs with what was logged; reasons by the row's id, "CASE ENVIRONMENT".
+
+    Raises
+    ------
+    SpecError
+        The text is no CSV.
     """
     rows: list[MemoryRow] = []
     left_out: dict[str, str] = {}
-    for number, row in enumerate(csv.DictReader(io.StringIO(text))):
+    for number, row in enumerate(_rows(text)):
         name = f"{row['case']} {row['environment']} {number}"
+        fault = _fault(row)
+        if fault:
+            left_out[name] = fault
+            continue
         if row["family"] != "gpt" or not row["median_mem_allocated_bytes"]:
             continue
         reason = next((why for word, why in LEFT_OUT.items() if word in row["case"]), "")
@@ -103,6 +142,63 @@ def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
         measured = float(row["median_mem_allocated_bytes"])
         rows.append(MemoryRow(id=name, job=job, quantity="resident", stage="last", measured_bytes=measured))
     return rows, left_out
+
+
+def _rows(text: str) -> Iterator[dict[str, str]]:
+    """The rows of a CSV; cells that a short row lacks are empty.
+
+    Raises
+    ------
+    SpecError
+        A line of it is no CSV.
+    """
+    reader = csv.DictReader(io.StringIO(text), restval="")
+    try:
+        yield from reader
+    except csv.Error as error:
+        problem = Problem(
+            field=f"line {reader.reader.line_num} of --runs",
+            value=str(error),
+            allowed="a line of CSV",
+            because="cells are separated by commas, and quotes are closed",
+            fix="mend this line",
+        )
+        raise SpecError([problem]) from None
+
+
+def _fault(row: Mapping[str, str]) -> str:
+    """Why the cells of a row cannot be read; nothing where they can."""
+    if None in row:
+        return "it has more cells than the header"
+    faults = [
+        f"{name} is {row[name]!r}, not a whole number above 0" for name in COUNTS if not _counts(row[name])
+    ]
+    for name, allowed in WORDS.items():
+        if row[name] not in allowed:
+            faults.append(f"{name} is {row[name]!r}, not {' or '.join(filter(None, allowed))}")
+    logged = row["median_mem_allocated_bytes"]
+    if logged and not 0 < _float(logged) < MOST_LOGGED_BYTES:
+        faults.append(f"median_mem_allocated_bytes is {logged!r}, not a number above 0")
+    if faults:
+        return ", ".join(faults)
+    each = _number(row, "num_layers_per_virtual_pipeline_stage", 0)
+    stages, layers = _number(row, "pipeline_model_parallel_size"), _number(row, "num_layers", 12)
+    if each and layers % (stages * each):
+        return f"{layers} layers are no multiple of {stages} stages of {each} layers each"
+    return ""
+
+
+def _counts(cell: str) -> bool:
+    """Whether a cell is a whole number above 0, or empty."""
+    return not cell or (0 < _float(cell) < MOST and _float(cell).is_integer())
+
+
+def _float(cell: str) -> float:
+    """The number of a cell, NaN where it is none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
 
 
 def _job(row: Mapping[str, str]) -> dict[str, object]:
@@ -125,7 +221,7 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
     if gated:
         feed_forward["activation"] = "swiglu"
     if row["num_experts"]:
-        feed_forward = {"num_experts": int(row["num_experts"]), "top_k": 2, "expert_hidden": wide}
+        feed_forward = {"num_experts": _number(row, "num_experts"), "top_k": 2, "expert_hidden": wide}
         feed_forward["activation"] = "swiglu" if gated else "gelu"
     learned = "rope" not in case
     block = {
@@ -150,9 +246,9 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
 def _stack(row: Mapping[str, str]) -> dict[str, object]:
     """Megatron-Core with the row's switches."""
     engine = row["transformer_impl"] != "local"
-    workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[row["deterministic_mode"] == "true"]
+    workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[TRUTH[row["deterministic_mode"]]]
     workspace_bytes += TRANSFORMER_ENGINE_BYTES if engine else 0
-    half = bool(row["fp16"])
+    half = TRUTH[row["fp16"]]
     return {
         "base": "megatron-core",
         "attention_kernel": "flash" if engine else "materialised",
@@ -183,11 +279,11 @@ def _plan(row: Mapping[str, str]) -> dict[str, object]:
         "cp": context,
         "vpp": chunks,
         "ep": _number(row, "expert_model_parallel_size"),
-        "sp": row["sequence_parallel"] == "true" and tensor > 1,
-        "zero": 1 if row["use_distributed_optimizer"] == "true" else 0,
+        "sp": TRUTH[row["sequence_parallel"]] and tensor > 1,
+        "zero": 1 if TRUTH[row["use_distributed_optimizer"]] else 0,
         "mbs": _number(row, "micro_batch_size", 4),
         "gbs": _number(row, "global_batch_size", 32),
-        "precision": "fp16" if row["fp16"] else "bf16",
+        "precision": "fp16" if TRUTH[row["fp16"]] else "bf16",
     }
     return plan | ({"recompute": row["recompute_granularity"]} if row["recompute_granularity"] else {})
 

@@ -245,6 +245,7 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
 
     name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
     return Problem(
+        where=f"{path}:1",
         field="--runs",
         value=str(path),
         allowed=f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests",

@@ -60,25 +60,28 @@ def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """The names of a file's columns, and the cells of every row that is not blank with their line."""
     try:
         text = read_unpacked(path, MOST_BYTES).decode("utf-8-sig")  # editors put a mark before the header
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise SpecError([_unreadable(path, str(error))]) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SpecError([_unreadable(path, str(error), line)]) from None
     rows = _rows(text, path)
-    names = next(rows, (0, []))[1]
+    line, names = next(rows, (1, []))
     fault = _header_fault([name for name in names if name])
     if fault:
-        raise SpecError([_unreadable(path, fault)])
+        raise SpecError([_unreadable(path, fault, line)])
     return names, rows
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     """Every row that is not blank, with its line."""
-    reader = csv.reader(io.StringIO(text), skipinitialspace=True)
+    reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)  # any ends of lines
     try:
         for cells in reader:
             if cells:
                 yield reader.line_num, cells
     except csv.Error as error:  # a field longer than any number
-        raise SpecError([_unreadable(path, f"line {reader.line_num}: {error}")]) from None
+        raise SpecError([_unreadable(path, str(error), reader.line_num)]) from None
 
 
 def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
@@ -184,8 +187,13 @@ def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
     )
 
 
-def _unreadable(path: Path, why: str) -> Problem:
-    """The fault of a file that is no table at all."""
+def _unreadable(path: Path, why: str, line: int = 0) -> Problem:
+    """The fault of a file that is no table at all; `line` is where that shows, 0 where it shows nowhere."""
     return Problem(
-        field="file", value=str(path), allowed="a CSV file, plain or .gz", because=why, fix="check the file"
+        where=f"{path}:{line}" if line else "",
+        field="file",
+        value=str(path),
+        allowed="a CSV file, plain or .gz",
+        because=why,
+        fix="check the file",
     )

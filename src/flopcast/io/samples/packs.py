@@ -214,7 +214,7 @@ def _rows(
     """
     if not path.exists():
         return
-    text = _whole(path).decode("utf-8", errors="replace")
+    text = _whole(path).decode("utf-8-sig", errors="replace")  # editors put a mark before it
     reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in names if name not in (reader.fieldnames or ())]
     if missing:

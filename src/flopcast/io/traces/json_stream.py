@@ -80,9 +80,10 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
         raise SpecError([fault(name, because, "give the file that the profiler exported")])
 
 
-def fault(value: str, because: str, fix: str) -> Problem:
-    """A fault of the whole file."""
+def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
+    """A fault of the whole file, or of the line that `where` names."""
     return Problem(
+        where=where,
         field="trace",
         value=value,
         allowed="a Chrome trace (JSON, plain or .gz), as torch.profiler exports it",
@@ -120,6 +121,7 @@ class _Text:
     def __init__(self, chunks: Iterable[str], name: str) -> None:
         self.chunks, self.name = iter(chunks), name
         self.held, self.at, self.passed, self.ended = "", 0, 0, False
+        self.passed_lines = 0
 
     def grow(self) -> bool:
         """One more chunk, or as much as is held if that is more; False at the end of the text.
@@ -127,6 +129,7 @@ class _Text:
         Asking for as much again as is held keeps a value of many chunks from being tried once a chunk.
         """
         self.passed += self.at
+        self.passed_lines += self.held.count("\n", 0, self.at)
         parts, self.at = [self.held[self.at :]], 0
         missing = max(1, len(parts[0]))
         while missing > 0 and not self.ended:
@@ -176,9 +179,13 @@ class _Text:
     def cut(self) -> Problem:
         """The fault of a text that ends too early: a job that was killed while it wrote."""
         because = f"it ends after {self.passed + len(self.held)} characters, before its last bracket"
-        return fault(self.name, because, "export again: its writer was stopped")
+        return fault(self.name, because, "export again: its writer was stopped", self._line(len(self.held)))
 
     def broken(self, why: str) -> Problem:
         """The fault of a text that is no JSON, with the place."""
         because = f"it is no JSON near character {self.passed + self.at}: {why}"
-        return fault(self.name, because, "export the trace again, or mend that place")
+        return fault(self.name, because, "export the trace again, or mend that place", self._line(self.at))
+
+    def _line(self, at: int) -> str:
+        """File and line of a position in what is held."""
+        return f"{self.name}:{self.passed_lines + self.held.count(chr(10), 0, at) + 1}"

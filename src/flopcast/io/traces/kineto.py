@@ -34,6 +34,8 @@ from flopcast.io.traces.json_stream import EVENTS, fault, read_text, values
 from flopcast.units import Number
 
 S_PER_US = 1e-6
+MOST_ID = 2**63  # of what a column holds
+MOST_NUMBER = 1e300  # of a time or a size: sums of such numbers stay finite
 KERNELS = {
     "kernel": "",
     "gpu_memcpy": "memcpy",
@@ -79,13 +81,13 @@ def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
 
 
 def _integer(value: object) -> int:
-    """An id or a position; 0 where it is absent or no number."""
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0
+    """An id or a position; 0 where it is absent, no number, or more than any id."""
+    return int(value) if isinstance(value, (int, float)) and abs(value) < MOST_ID else 0
 
 
 def _number(value: object) -> float:
     """A quantity; NaN where it is absent or no number."""
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    return float(value) if isinstance(value, (int, float)) and abs(value) < MOST_NUMBER else math.nan
 
 
 class _Columns:
@@ -139,7 +141,7 @@ class _Reading:
         args = args if isinstance(args, dict) else {}
         if category in KERNELS:
             self._kernel(KERNELS[category] or name, start_s, duration_s, args, event)
-        elif (step := _STEP.match(name)) is not None:
+        elif (step := _STEP.match(name)) is not None and int(step.group(1)) < MOST_ID:
             self.annotated[not category.startswith("gpu")].add(int(step.group(1)), start_s, duration_s)
         elif category in CALLS:
             self._call(name, start_s, duration_s, args, event)
