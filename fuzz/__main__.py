@@ -1,0 +1,212 @@
+"""Search for inputs that flopcast handles wrongly: python -m fuzz --minutes 10 --seed 1.
+
+Prints inputs, branches and failures as they come; at the end, the branches that the search and that random
+jobs (benchmarks/random_jobs.py) reached over the same time. Failures are made small and written to
+fuzz/found, where tests/test_fuzz.py runs them again. Exit code 1: there are new failures.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from fuzz import branches
+
+branches.install()
+
+from fuzz.child import warm_up  # noqa: E402
+from fuzz.kinds import FOUND, ROOT, keep, kept  # noqa: E402
+from fuzz.search import Point, Search, replay  # noqa: E402
+
+if TYPE_CHECKING:
+    from fuzz.oracles import Failure
+
+KEPT = ROOT / ".fuzz"
+REPORT_S = 15.0
+ROWS = 10  # of the curves
+
+
+def main() -> None:
+    """Run the search, and print what it found."""
+    asked = arguments()
+    warm_up()
+    if asked.replay:
+        sys.exit(replayed())
+    search = Search(random=Random(asked.seed), guided=not asked.unguided)
+    search.new = lambda one: keep(asked.corpus, one) if asked.corpus else None
+    beside = Beside(asked.seed, asked.minutes) if asked.minutes and not asked.no_random_jobs else None
+    try:
+        search.start(kept(asked.corpus) if asked.corpus else [])
+        search.go(Progress(search, asked.minutes, asked.inputs))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    search.child.end()
+    search.mark()
+    if asked.json:
+        print(json.dumps(as_data(search)))
+    else:
+        print(summary(search, beside.points() if beside else [], asked.corpus))
+    if not asked.dry:
+        for failure in search.failures.values():
+            keep(FOUND, failure.input, slug(failure.name))
+    sys.exit(1 if search.failures else 0)
+
+
+def arguments() -> argparse.Namespace:
+    """The words of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="./dev fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--minutes", type=float, help="stop after so long; the default is 10, without --inputs"
+    )
+    parser.add_argument("--inputs", type=int, help="stop after so many inputs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--corpus", type=Path, default=KEPT, help="folder of inputs to go on with; .fuzz")
+    parser.add_argument(
+        "--fresh", action="store_const", const=None, dest="corpus", help="keep no such folder"
+    )
+    parser.add_argument(
+        "--unguided", action="store_true", help="change the examples alone, whatever they reach"
+    )
+    parser.add_argument("--no-random-jobs", action="store_true", help="print no curve of random jobs")
+    parser.add_argument("--replay", action="store_true", help="run fuzz/found again, and nothing else")
+    parser.add_argument("--dry", action="store_true", help="write no failures to fuzz/found")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    asked = parser.parse_args()
+    if asked.minutes is None and asked.inputs is None:
+        asked.minutes = 10.0
+    return asked
+
+
+class Progress:
+    """Says whether to go on, and prints where the search is."""
+
+    def __init__(self, search: Search, minutes: float | None, inputs: int | None) -> None:
+        self._search, self._inputs = search, inputs
+        self._begin_s = time.monotonic()
+        self._end_s = self._begin_s + 60 * minutes if minutes else float("inf")
+        self._next_s = self._begin_s + REPORT_S
+
+    def __call__(self) -> bool:
+        """Whether there is time, and inputs are left."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + REPORT_S
+            found = self._search
+            print(
+                f"{now_s - self._begin_s:5.0f} s {found.inputs:7} inputs {found.num_branches:6} branches"
+                f" {len(found.kept):5} kept {len(found.failures):3} failures",
+                file=sys.stderr,
+            )
+        return now_s < self._end_s and (self._inputs is None or self._search.inputs < self._inputs)
+
+
+class Beside:
+    """Random jobs under the same laws, in a process beside the search, for as long."""
+
+    def __init__(self, seed: int, minutes: float) -> None:
+        context = multiprocessing.get_context("fork")
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=_random_jobs, args=(there, seed, minutes), daemon=True)
+        self._process.start()
+
+    def points(self) -> list[Point]:
+        """The curve so far; ends the process."""
+        found: list[Point] = []
+        while self._here.poll(1.0):
+            try:
+                found.append(self._here.recv())
+            except EOFError:
+                break
+        self._process.kill()
+        return found
+
+
+def _random_jobs(connection: Connection, seed: int, minutes: float) -> None:
+    """Try random jobs, as they are, in this process; tell how many branches they have reached."""
+    from benchmarks.random_jobs import random_jobs
+    from flopcast.jobs import dump_job
+    from fuzz.jobs import CHECKS
+
+    begin_s, seen = time.monotonic(), set(branches.taken().tolist())
+    for number, job in enumerate(random_jobs(seed)):
+        for check in CHECKS.values():
+            check(dump_job(job).encode())
+        seen |= set(branches.taken().tolist())
+        seconds = time.monotonic() - begin_s
+        connection.send(Point(seconds=seconds, inputs=number + 1, branches=len(seen)))
+        if seconds > 60 * minutes:
+            return
+
+
+def slug(name: str) -> str:
+    """A name of a failure as a part of a file name."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name).split())[:80]
+
+
+def replayed() -> int:
+    """Run every input of fuzz/found again, print its failures, and return the exit code."""
+    from fuzz.child import Child
+
+    child, failed = Child(), False
+    for one in kept(FOUND):
+        for failure in islice(replay(child, one), 1):
+            failed = True
+            print(f"{one.kind}/{one.name}: {failure.name}\n{failure.text[-3000:]}\n")
+    child.end()
+    return int(failed)
+
+
+def as_data(search: Search) -> dict[str, object]:
+    """The summary as plain data."""
+    return {
+        "inputs": search.inputs,
+        "branches": search.num_branches,
+        "accepted": search.accepted,
+        "slowest_cpu_s": search.slowest_cpu_s,
+        "failures": {name: failure.text[-3000:] for name, failure in search.failures.items()},
+    }
+
+
+def summary(search: Search, others: list[Point], corpus: Path | None) -> str:
+    """Failures, counts and both curves, and how to go on."""
+    lines = [line for failure in search.failures.values() for line in told(failure)]
+    lines += [
+        f"{search.inputs} inputs, {search.accepted} accepted, slowest {search.slowest_cpu_s:.2f} s",
+        f"{search.num_branches} of {len(branches.PLACES)} branches, {len(search.failures)} failures",
+        "",
+        f"{'seconds':>8} {'inputs':>8} {'branches':>9}   {'random jobs':>11} {'branches':>9}",
+    ]
+    last_s = search.curve[-1].seconds
+    for row in range(1, ROWS + 1):
+        mine, theirs = (at(curve, last_s * row / ROWS) for curve in (search.curve, others))
+        numbers = f"{mine.inputs:8} {mine.branches:9}   {theirs.inputs:11} {theirs.branches:9}"
+        lines.append(f"{last_s * row / ROWS:8.0f} {numbers}")
+    if corpus:
+        lines += ["", f"{corpus} holds what reached new branches: the next run goes on with it"]
+    return "\n".join(lines)
+
+
+def told(failure: "Failure") -> Iterator[str]:
+    """A failure in a few lines."""
+    yield f"{failure.name}: {len(failure.input.data)} bytes, for {failure.input.devices} devices"
+    yield from (f"    {line}" for line in failure.text.splitlines()[-12:])
+    yield ""
+
+
+def at(curve: list[Point], seconds: float) -> Point:
+    """The last point before a time."""
+    before = [point for point in curve if point.seconds <= seconds]
+    return before[-1] if before else Point(seconds=0.0, inputs=0, branches=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""What must hold however an input is broken, and what must stay the same where nothing of meaning changes.
+
+Answers: is this end a failure, and by which rule?
+Elsewhere: changes that may change the meaning (mutate.py), laws of jobs (jobs.py).
+"""
+
+import csv
+import io
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+import yaml
+
+from fuzz.child import CODE_BROKEN, CODE_DIED, CODE_OVER_TIME, MOST_BYTES, MOST_CPU_S, Child, Ended
+from fuzz.kinds import Input, kinds
+from fuzz.mutate import NoAliases, at_path, paths
+
+Same = Callable[[Random, bytes], bytes | None]  # None where it does not apply
+DECISIVE_KEY = "fuzz_parallel_layers"  # its name speaks of what costs time (flopcast.io.unknown_keys)
+NO_FILE = ("plan", "changes", "laws", "passes")  # kinds whose words are no file of their own
+PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
+OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
+    "no line of it is a usable row",
+    "none of its",
+    "a header and nothing below it",
+    "is not found among",
+    "usable rows of at least one class",
+)
+FRAME = re.compile(r'File ".*?/flopcast/(\S+?)", line \d+, in (\S+)')
+COUNTS = re.compile(
+    r"(num_hidden_layers|num_layers|n_layers?|hidden_size|n_embd|d_model|n_embed|hidden|count|vocab_size"
+    r"|intermediate_size|ffn_hidden_size|seq_length|max_seq_len|micro_batch_size|global_batch_size)$"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """An input that breaks a rule. Two failures of one `name` have one cause, as far as can be told."""
+
+    input: Input
+    name: str
+    text: str
+
+
+def judge(one: Input, ended: Ended) -> Failure | None:
+    """Return what is wrong with the end of a run, None where all is right."""
+    found = _fault(one, ended)
+    return None if found is None else Failure(input=one, name=f"{one.kind} {found[0]}", text=found[1])
+
+
+def _fault(one: Input, ended: Ended) -> tuple[str, str] | None:
+    """The name of a broken rule, and a text about it."""
+    if ended.code in (CODE_DIED, CODE_OVER_TIME, CODE_BROKEN):
+        return "dies, hangs or breaks " + re.sub(
+            r"[^a-zA-Z_ ]+.*", "", f"{ended.err} ".splitlines()[0]
+        ), ended.err
+    if ended.code not in (0, 1, 2) or "Traceback" in ended.err:
+        frames = FRAME.findall(ended.err)
+        where = " ".join(frames[-1]) if frames else ""
+        lines = [line for line in ended.err.splitlines() if re.match(r"[\w.]+(Error|Warning)?:", line)]
+        return f"crashes {lines[-1].partition(':')[0] if lines else ended.code} {where}", ended.err
+    if ended.peak_bytes > MOST_BYTES or ended.cpu_s > MOST_CPU_S:
+        return "takes too much", f"{ended.cpu_s:.2f} s, {ended.peak_bytes / 1e6:.0f} MB"
+    return _untold(one, ended) if ended.code else _odd_answer(ended.out)
+
+
+def _untold(one: Input, ended: Ended) -> tuple[str, str] | None:
+    """What a refusal does not say: its file, its line, or that it is one."""
+    if ended.out and not ended.out.startswith("{"):
+        return "prints an answer beside its faults", ended.out
+    if ended.code != 1 or one.kind in NO_FILE or not one.data.strip():
+        return None
+    if PLACE.search(ended.err) or any(text in ended.err for text in OF_WHOLE_FILES):
+        return None
+    if not re.search(r"(input|samples)\.\w+", ended.err):
+        return "does not name the file", ended.err
+    if one.kind == "nsys":  # a database has no lines
+        return None
+    because = re.search(r"because: (.*)", ended.err)
+    return f"names no line, {re.sub(r':.*|[^a-z ]', '', because[1])[:40] if because else ''}", ended.err
+
+
+def _odd_answer(out: str) -> tuple[str, str] | None:
+    """An answer that is empty, no JSON where it begins so, or has a number that none can be."""
+    if not out.strip():
+        return "prints nothing", out
+    if not out.startswith("{\n"):
+        return None
+    try:
+        data = json.loads(out, parse_constant=lambda name: [][name])  # type: ignore[call-overload]
+    except (ValueError, TypeError):
+        return "prints no JSON", out
+    step_s, mfu = data.get("step_time_s", 1.0), data.get("mfu", 0.0)
+    if not 0 < step_s < 1e15 or not 0 <= mfu <= 1:
+        return "answers with an impossible number", f"step_time_s {step_s}, mfu {mfu}"
+    return None
+
+
+def _line_ends(_: Random, data: bytes) -> bytes | None:
+    return None if b"\r" in data else data.replace(b"\n", b"\r\n")
+
+
+def _byte_order_mark(_: Random, data: bytes) -> bytes | None:
+    return None if data[:1] > b"\x7f" else b"\xef\xbb\xbf" + data
+
+
+def _comment(_: Random, data: bytes) -> bytes | None:
+    return data + b"# a comment\n" if data.endswith(b"\n") and not data.endswith(b"\\\n") else None
+
+
+def _json_keys(random: Random, data: bytes) -> bytes | None:
+    """The keys of all mappings of a JSON file in another order, and other spaces."""
+    try:
+        tree = json.loads(data, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return None
+
+    def shuffled(node: object) -> object:
+        if isinstance(node, dict):
+            names = random.sample(list(node), len(node))
+            return {name: shuffled(node[name]) for name in names}
+        return [shuffled(one) for one in node] if isinstance(node, list) else node
+
+    made = json.dumps(shuffled(tree), indent=random.choice((None, 1, 3)), ensure_ascii=False)
+    return made.encode("utf-8", "replace") if re.search(rb"\d[eE.]", data) is None else None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A mapping, none of whose keys stands twice."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
+
+
+def _blocks(data: bytes, start: str) -> list[str] | None:
+    """The parts of a text that begin with a line like `start`; None where it begins with none."""
+    try:
+        parts = re.split(rf"^(?={start})", data.decode(), flags=re.MULTILINE)
+    except UnicodeDecodeError:
+        return None
+    if parts[0].strip() or not parts[-1].endswith("\n"):
+        return None
+    return parts[1:]
+
+
+def _yaml_keys(random: Random, data: bytes) -> bytes | None:
+    """The keys of the outermost mapping of a YAML file in another order."""
+    parts = _blocks(data, r"[A-Za-z_\"]")
+    if parts is None:
+        return None
+    made = "".join(random.sample(parts, len(parts))).encode()
+    try:
+        trees = [yaml.load(text, yaml.CSafeLoader) for text in (data, made)]
+    except (yaml.YAMLError, ValueError):
+        return None
+    return made if trees[0] == trees[1] and len(trees[0]) == len(parts) else None
+
+
+def _toml_keys(random: Random, data: bytes) -> bytes | None:
+    """The tables of a TOML file in another order."""
+    parts = _blocks(data, r"\[\w")
+    if parts is None:
+        return None
+    made = "".join(random.sample(parts, len(parts))).encode()
+    try:
+        trees = [tomllib.loads(text.decode()) for text in (data, made)]
+    except ValueError:
+        return None
+    return made if trees[0] == trees[1] else None
+
+
+def _columns(random: Random, data: bytes) -> bytes | None:
+    """The columns of a table in another order, every cell in quotes."""
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode(), newline=""), strict=True))
+    except (csv.Error, UnicodeDecodeError):
+        return None
+    if not rows or len({len(row) for row in rows}) > 1 or len(set(rows[0])) < len(rows[0]):
+        return None
+    order = random.sample(range(len(rows[0])), len(rows[0]))
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+        [row[i] for i in order] for row in rows
+    )
+    return text.getvalue().encode()
+
+
+FLAG = re.compile(rb"^\s+(--[\w-]+)(?: [\w.@/:-]+)? \\\n$")
+
+
+def _flags(random: Random, data: bytes) -> bytes | None:
+    """The flags of a run of lines that hold one flag each, in another order."""
+    lines = data.splitlines(keepends=True)
+    found = [number for number, line in enumerate(lines) if FLAG.match(line)]
+    run = [n for n in found if n - found[0] == found.index(n)] if found else []
+    flags = re.findall(rb"--[\w-]+", data)
+    if len(run) < 2 or len(set(flags)) < len(flags):
+        return None
+    for number, line in zip(run, random.sample([lines[n] for n in run], len(run)), strict=True):
+        lines[number] = line
+    return b"".join(lines)
+
+
+SAME: dict[str, tuple[Same, ...]] = {  # syntax → changes that mean nothing
+    "json": (_json_keys, _json_keys, _line_ends),
+    "yaml": (_yaml_keys, _yaml_keys, _json_keys, _comment, _line_ends),
+    "toml": (_toml_keys, _comment, _line_ends),
+    "shell": (_flags, _flags, _comment),
+    "csv": (_columns, _columns, _line_ends, _byte_order_mark),
+    "text": (_line_ends,),
+}
+ORDERED = ("pack", "schedule")  # tables whose columns or rows have a fixed order
+
+
+def _answer(ended: Ended) -> object:
+    """An end without the lines of the file that it names: those move."""
+    text = ended.out if ended.code == 0 else re.sub(r"\n  .*", "", ended.err)
+    plain = re.sub(r"(input|samples)\.\w+(:\d+)?|\b(on )?lines? \d+( and \d+)?", "", text)
+    return ended.code, sorted({line.rstrip(",") for line in plain.splitlines()})
+
+
+def _syntax(one: Input) -> str:
+    if one.suffix == ".toml":
+        return "toml"
+    return "json" if one.data.lstrip()[:1] == b"{" else kinds()[one.kind].syntax
+
+
+def check_same(random: Random, child: Child, one: Input, ended: Ended) -> Failure | None:
+    """One change that means nothing: the answer, or the faults, must be the same."""
+    change = random.choice(SAME[_syntax(one)])
+    if kinds()[one.kind].words is None or (change is _columns and one.kind in ORDERED):
+        return None
+    data = change(random, one.data)
+    if data is None:
+        return None
+    again = child.run(replace(one, data=data))
+    if _answer(again) == _answer(ended):
+        return None
+    text = f"before: {ended.code} {ended.err or ended.out}\nafter: {again.code} {again.err or again.out}\n"
+    return Failure(
+        input=one,
+        name=f"{one.kind} changes by {change.__name__}",
+        text=text + data.decode("utf-8", "replace"),
+    )
+
+
+def _accepted_tree(child: Child, one: Input, ended: Ended) -> tuple[dict[str, object], Ended] | None:
+    """The mapping of an accepted JSON or YAML file, and how its plain spelling ends; None for all else."""
+    kind = kinds()[one.kind]
+    if ended.code or _syntax(one) not in ("json", "yaml") or kind.words is None or one.kind == "kineto":
+        return None
+    try:
+        tree = yaml.load(one.data, yaml.CSafeLoader)
+        plain = child.run(_written(one, tree))
+    except (yaml.YAMLError, ValueError, TypeError):  # dates, for example
+        return None
+    return None if plain.code or not isinstance(tree, dict) else (tree, plain)
+
+
+def _written(one: Input, tree: object) -> Input:
+    is_json = one.data.lstrip()[:1] == b"{"
+    text = json.dumps(tree, indent=1) if is_json else yaml.dump(tree, Dumper=NoAliases, sort_keys=False)
+    return replace(one, data=text.encode())
+
+
+def check_unknown(random: Random, child: Child, one: Input, ended: Ended) -> Failure | None:
+    """An unknown key that may be costly is refused, in every section of an accepted file."""
+    found = _accepted_tree(child, one, ended)
+    if found is None:
+        return None
+    tree, _ = found
+    places = [(), *(path for path in paths(tree) if isinstance(at_path(tree, path), dict))]
+    place = random.choice(places)
+    at_path(tree, place)[DECISIVE_KEY] = 3  # type: ignore[index]
+    changed = _written(one, tree)
+    again = child.run(changed)
+    if again.code and DECISIVE_KEY in again.err:
+        return None
+    where = ".".join(str(key) for key in place if not isinstance(key, int))
+    return Failure(input=changed, name=f"{one.kind} accepts an unknown key in {where}", text=again.err)
+
+
+def check_counts(random: Random, child: Child, one: Input, ended: Ended) -> Failure | None:
+    """A count of layers, a width or a batch, doubled in an accepted file, changes what is printed."""
+    found = _accepted_tree(child, one, ended)
+    if found is None:
+        return None
+    tree, plain = found
+    counts = [
+        path for path in paths(tree) if COUNTS.match(str(path[-1])) and type(at_path(tree, path)) is int
+    ]
+    if not counts:
+        return None
+    *way, key = random.choice(counts)
+    at_path(tree, way)[key] *= 2  # type: ignore[index]
+    changed = _written(one, tree)
+    again = child.run(changed)
+    if (again.code, again.out, again.err) != (plain.code, plain.out, plain.err):
+        return None
+    name = f"{one.kind} ignores {'.'.join(str(each) for each in (*way, key) if not isinstance(each, int))}"
+    return Failure(input=changed, name=name, text=plain.out)
+
+
+def check_written(_: Random, child: Child, one: Input, ended: Ended) -> Failure | None:
+    """The job that an import writes needs the memory of the file that it was made from."""
+    if ended.code or not kinds()[one.kind].on_devices:
+        return None
+    ends = (
+        child.run(replace(one, kind=f"{one.kind}-memory")),
+        child.run(Input(kind="memory", suffix=".yaml", data=ended.out.encode())),
+    )
+    needs = [json.loads(end.out).get("memory", end.err) if end.code == 0 else end.err for end in ends]
+    if needs[0] == needs[1]:
+        return None
+    text = f"the file: {needs[0]}\nthe job: {needs[1]}\n{ended.out}"
+    return Failure(input=one, name=f"{one.kind} writes another job", text=text)
+
+
+CHECKS = (check_same, check_unknown, check_counts, check_written)

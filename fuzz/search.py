@@ -1,0 +1,186 @@
+"""The loop: choose an input by the rarity of its branches, change it, run it, judge it, keep what is new.
+
+Answers: which inputs are tried, which are kept, and how many branches do they reach?
+Elsewhere: changes (mutate.py), rules (oracles.py), the process that runs an input (child.py).
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuzz import branches
+from fuzz.child import Child, Ended
+from fuzz.kinds import DEVICES, Input, examples, kinds
+from fuzz.mutate import mutated
+from fuzz.oracles import CHECKS, Failure, judge
+
+JOBS_AT_START = 6
+CHECKED_SHARE = 0.05  # of accepted inputs without a new branch
+RARE_SHARE = 0.5  # of choices that begin with a rare branch; the others begin with a kind
+MOST_S = 15.0  # of a minimisation
+
+Clock = Callable[[], bool]  # whether to go on
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """The state of a run after so many seconds."""
+
+    seconds: float
+    inputs: int
+    branches: int
+
+
+@dataclass(kw_only=True, slots=True)
+class Search:
+    """What a run has tried, kept and found."""
+
+    random: Random
+    guided: bool = True
+    child: Child = field(default_factory=Child)
+    kept: list[Input] = field(default_factory=list)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    curve: list[Point] = field(default_factory=list)
+    inputs: int = 0
+    accepted: int = 0
+    slowest_cpu_s: float = 0.0
+    new: Callable[[Input], object] = str  # told of every input with a new branch
+    _hits: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(branches.MOST_BRANCHES, dtype=np.int64)
+    )
+    _owners: dict[int, list[int]] = field(default_factory=dict)
+    _by_kind: dict[str, list[int]] = field(default_factory=dict)
+    _begin_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def num_branches(self) -> int:
+        """Branches that were reached."""
+        return int(np.count_nonzero(self._hits))
+
+    def start(self, more: list[Input]) -> None:
+        """Run the examples, and what an earlier run kept."""
+        from fuzz.jobs import job_inputs
+
+        made = [
+            one
+            for seed, kind in enumerate(("laws", "passes"))
+            for one in job_inputs(seed, JOBS_AT_START, kind)
+        ]
+        for one in [*examples(), *made]:
+            self._keep(*self._accepted(one))
+        for one in more:
+            self.try_input(one)
+
+    def _accepted(self, one: Input) -> tuple[Input, Ended]:
+        """An example on the fewest devices that are accepted, on 8 where none is."""
+        for devices in DEVICES if kinds()[one.kind].on_devices else DEVICES[:1]:
+            tried = replace(one, devices=devices)
+            ended = self._run(tried)
+            if ended.code == 0:
+                return tried, ended
+        return one, self._run(one)
+
+    def go(self, clock: Clock) -> None:
+        """Change inputs until the clock says no."""
+        while clock():
+            self.try_input(self._next())
+
+    def try_input(self, one: Input) -> None:
+        """Run an input, judge it, and keep it where it reaches a new branch."""
+        ended = self._run(one)
+        self.accepted += ended.code == 0
+        self.slowest_cpu_s = max(self.slowest_cpu_s, ended.cpu_s)
+        failure = judge(one, ended)
+        if failure is not None:
+            self._fail(failure)
+            return
+        is_new = bool((self._hits[ended.branches] == 0).any())
+        if is_new:
+            self.new(one)
+        if is_new and self.guided:
+            self._keep(one, ended)
+        self._hits[ended.branches] += 1
+        if is_new or self.random.random() < CHECKED_SHARE:
+            for check in CHECKS:
+                broken = check(self.random, self.child, one, ended)
+                if broken is not None:
+                    self._fail(broken)
+
+    def _run(self, one: Input) -> Ended:
+        self.inputs += 1
+        ended = self.child.run(one)
+        if not self.curve or self.inputs % 50 == 0:
+            self.mark()
+        return ended
+
+    def mark(self) -> None:
+        """Add a point to the curve."""
+        seconds = time.monotonic() - self._begin_s
+        self.curve.append(Point(seconds=seconds, inputs=self.inputs, branches=self.num_branches))
+
+    def _keep(self, one: Input, ended: Ended) -> None:
+        number = len(self.kept)
+        self.kept.append(one)
+        self._by_kind.setdefault(one.kind, []).append(number)
+        self._hits[ended.branches] += 1
+        for branch in ended.branches.tolist():
+            self._owners.setdefault(branch, []).append(number)
+
+    def _next(self) -> Input:
+        """A changed input: of an owner of a rare branch, or of any kind."""
+        if self.guided and self.random.random() < RARE_SHARE:
+            names = np.fromiter(self._owners, dtype=np.int64)
+            chosen = self.random.choices(names.tolist(), (1.0 / self._hits[names]).tolist())[0]
+            number = self.random.choice(self._owners[chosen])
+        else:
+            number = self.random.choice(self._by_kind[self.random.choice(list(self._by_kind))])
+        one = self.kept[number]
+        return mutated(self.random, one, self.kept[self.random.choice(self._by_kind[one.kind])])
+
+    def _fail(self, failure: Failure) -> None:
+        """Note a failure with a new name, as small as a few tries make it."""
+        if failure.name in self.failures:
+            return
+        self.child.end()  # what ran before may be the cause
+        if self._again(failure.input, failure.name):
+            self.failures[failure.name] = minimised(failure, lambda one: self._again(one, failure.name))
+
+    def _again(self, one: Input, name: str) -> bool:
+        return any(failure.name == name for failure in replay(self.child, one, times=3))
+
+
+def replay(child: Child, one: Input, times: int = 8) -> Iterator[Failure]:
+    """Every failure of an input: of its end, or of the rules about changed inputs, tried `times` each."""
+    ended = child.run(one)
+    failure = judge(one, ended)
+    if failure is not None:
+        yield failure
+        return
+    for number in range(times):
+        for check in CHECKS:
+            broken = check(Random(number), child, one, ended)
+            if broken is not None:
+                yield broken
+
+
+def minimised(failure: Failure, fails: Callable[[Input], bool]) -> Failure:
+    """Drop lines, then words, in ever smaller runs, while the failure stays and time is left."""
+    best, end_s = failure.input, time.monotonic() + MOST_S
+    ways = (lambda data: data.splitlines(keepends=True), lambda data: re.split(rb"(?<=[^\w.])", data))
+    for parts in ways:
+        size = max(len(parts(best.data)) // 2, 1)
+        while size:
+            pieces, start = parts(best.data), 0
+            while start < len(pieces) and time.monotonic() < end_s:
+                tried = replace(best, data=b"".join(pieces[:start] + pieces[start + size :]))
+                if tried.data and fails(tried):
+                    best, pieces = tried, parts(tried.data)
+                else:
+                    start += size
+            size //= 2
+    return replace(failure, input=best)
