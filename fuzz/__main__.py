@@ -198,7 +198,7 @@ def summary(search: Search, others: list[Point], corpus: Path | None) -> str:
 def told(failure: "Failure") -> Iterator[str]:
     """A failure in a few lines."""
     yield f"{failure.name}: {len(failure.input.data)} bytes, for {failure.input.devices} devices"
-    yield from (f"    {line}" for line in failure.text.splitlines()[-12:])
+    yield from (f"    {line}" for line in failure.text[-2000:].splitlines())
     yield ""
 
 

@@ -58,11 +58,9 @@ class Ended:
 def warm_up() -> None:
     """Import what the commands use, by running them once, and forget the branches."""
     with tempfile.TemporaryDirectory() as folder:
-        for kind in kinds().values():
-            if kind.files and kind.words is not None:
-                path = Path(folder, f"samples{kind.files[0].suffix}")
-                path.write_bytes(kind.files[0].read_bytes())
-                _command(kind.words(str(path), 8))
+        for name, kind in kinds().items():
+            for path in kind.files[:1]:
+                _run(folder, Input(kind=name, suffix=path.suffix, data=path.read_bytes()))
         _command(["predict", str(JOB), "--json"])
     branches.taken()
 
@@ -116,13 +114,13 @@ def _file(folder: str, one: Input) -> str:
 
 def _run(folder: str, one: Input) -> Ended:
     """Run one input in this process."""
-    words = kinds()[one.kind].words
-    place = _file(folder, one)
+    kind, place = kinds()[one.kind], _file(folder, one)
     branches.taken()
     begin_s = time.process_time()
+    signal.signal(signal.SIGPROF, _over)
     signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
     try:
-        code, out, err = _command(words(place, one.devices)) if words else _check(one)
+        code, out, err = _command(kind.words(place, one.data, one.devices)) if kind.command else _check(one)
     except OverTimeError:
         code, out, err = CODE_OVER_TIME, "", "".join(traceback.format_exc())
     finally:
@@ -143,7 +141,6 @@ def _over(_: int, __: FrameType | None) -> None:
 
 def serve(connection: Connection) -> None:
     """Run what arrives until the other side closes."""
-    signal.signal(signal.SIGPROF, _over)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2 * MOST_BYTES, used + 2 * MOST_BYTES))

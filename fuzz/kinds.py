@@ -1,39 +1,82 @@
-"""Kinds of inputs: where the examples of each lie, how a command reads them, how their text is made.
+"""Kinds of inputs: where the examples of each lie, and the command that reads them.
 
-Answers: what does the fuzzer start from, and which command line reads an input?
+Answers: what does the fuzzer start from, and which words make flopcast read an input?
 Elsewhere: how inputs are changed (mutate.py), what must hold (oracles.py).
 
-Most examples are the files of the tests; `corpus/` holds what the tests build while they run.
+Most examples are the files of the tests; `corpus/` holds what the tests build while they run. In a command
+{file} and {folder} stand for the place of the input, {job} for a small job, {n} for a number of devices,
+{text} for the input's first line, {lines} for one word a line, and + for a blank inside a word.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CORPUS = ROOT / "fuzz" / "corpus"
-FOUND = ROOT / "fuzz" / "found"
+CORPUS, FOUND = ROOT / "fuzz" / "corpus", ROOT / "fuzz" / "found"
+EXAMPLES, CATALOG = ROOT / "tests" / "io", ROOT / "src" / "flopcast" / "catalog"
 JOB = CORPUS / "job" / "chosen.yaml"
-EXAMPLES = ROOT / "tests" / "io"
-CATALOG = ROOT / "src" / "flopcast" / "catalog"
 DEVICES = (8, 16, 32, 64, 128, 512, 1024)  # tried in turn, until an example is accepted
-
-Words = Callable[[str, int], list[str]]
+COMMANDS = {  # kind → syntax, folder of examples, those taken, command
+    "hf": ("json", EXAMPLES / "configs", slice(None), "import hf {file}"),
+    "memory": ("yaml", CORPUS / "job", slice(None), "memory {file} --json"),
+    "predict": ("yaml", CORPUS / "job", slice(None), "predict {file} --json"),
+    "catalogue": ("yaml", CATALOG / "jobs" / "paper", slice(None), "predict {file} --json"),
+    "model": (
+        "yaml", CATALOG / "models", slice(None, None, 4),
+        "memory --model {file} --cluster dgx-h100:1 --plan dp=8+gbs=8 --json",
+    ),
+    "site": ("yaml", CORPUS / "site", slice(None), "predict {job} --site {file} --json"),
+    "phases": ("yaml", CORPUS / "phases", slice(None), "run {job} --phases {file} --json"),
+    "plan": ("text", CORPUS / "plan", slice(None), "memory {job} --json --plan={text}"),
+    "changes": ("text", CORPUS / "changes", slice(None), "memory {job} --json -- {lines}"),
+    "schedule": (
+        "csv", CORPUS / "schedule", slice(None),
+        "memory {job} --json --plan dp=2+tp=2+pp=4+mbs=1+gbs=16+schedule={file}",
+    ),
+    "log": ("text", EXAMPLES / "logs", slice(None), "predict {job} --json --log {file}"),
+    "kineto": ("json", EXAMPLES / "traces", slice(2, None), "import kineto {file}"),
+    "nccl-tests": ("text", EXAMPLES / "traces", slice(2), "import nccl-tests {file}"),
+    "nsys": ("text", CORPUS / "nsys", slice(None), "import nsys {file}"),
+    "runs": ("csv", CORPUS / "runs", slice(None), "validate --runs {file} --json"),
+    "pack": (
+        "csv", CORPUS / "pack", slice(None),
+        "calibrate fit --data {folder} --device h100-sxm5-80gb --out {folder}/curves",
+    ),
+    "laws": ("yaml", CORPUS / "laws", slice(None), ""),
+    "passes": ("yaml", CORPUS / "passes", slice(None), ""),
+}  # fmt: skip
+ON_DEVICES = "--cluster dgx-h100 --gpus {n}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """Examples, and the words that make flopcast read a file of this kind on so many devices.
+    """Examples, their syntax (json, yaml, shell, csv, text), and the command that reads such a file.
 
-    `words` is empty for kinds that are called as functions (jobs.py).
+    `command` is empty for kinds that are called as functions (jobs.py). `is_import` says that a kind
+    called "KIND-memory" predicts the memory of the same file.
     """
 
+    syntax: str
     files: tuple[Path, ...]
-    syntax: str  # json, yaml, toml, shell, csv, text
-    words: Words | None = None
-    on_devices: bool = False
+    command: str
+    is_import: bool = False
+
+    def words(self, path: str, data: bytes, devices: int) -> list[str]:
+        """The words of the command for an input at a place."""
+        lines = [line for line in data.decode("utf-8", "replace").replace("\0", "").splitlines() if line]
+        places = {
+            "file": path,
+            "folder": Path(path).parent,
+            "job": JOB,
+            "text": "".join(lines[:1]),
+            "n": devices,
+        }
+        made: list[str] = []
+        for word in self.command.split():
+            made += lines if word == "{lines}" else [word.replace("+", " ").format(**places)]
+        return made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,142 +94,23 @@ class Input:
         return f"{self.devices}-{sha256(self.data).hexdigest()[:10]}{self.suffix}"
 
 
-def _imported(kind: str, *more: str) -> Words:
-    return lambda path, devices: [
-        "import",
-        kind,
-        path,
-        "--cluster",
-        "dgx-h100",
-        "--gpus",
-        str(devices),
-        *more,
-    ]
-
-
-def _needs(kind: str, *more: str) -> Words:
-    return lambda path, devices: [
-        "memory",
-        path,
-        "--kind",
-        kind,
-        "--cluster",
-        "dgx-h100",
-        "--gpus",
-        str(devices),
-        "--json",
-        *more,
-    ]
-
-
-def _job(*words: str) -> Words:
-    """A command that reads the small job, and the file where "FILE" stands."""
-    return lambda path, _: [path if word == "FILE" else word for word in words]
-
-
-def _text(*words: str) -> Words:
-    """A command that takes the contents of the file as words of its own."""
-
-    def made(path: str, _: int) -> list[str]:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-        lines = [line for line in text.replace("\0", "").splitlines() if line]
-        return [*words[:-1], *([words[-1] + "".join(lines[:1])] if words[-1] else lines)]
-
-    return made
-
-
-def _of(folder: Path, pattern: str = "*") -> tuple[Path, ...]:
-    return tuple(sorted(path for path in folder.glob(pattern) if path.is_file()))
-
-
 @cache
 def kinds() -> dict[str, Kind]:
     """Every kind by its name."""
-    small, on_h100 = str(JOB), ("--cluster", "dgx-h100:1", "--plan", "dp=8 gbs=8", "--json")
     found: dict[str, Kind] = {}
+    for name, (syntax, folder, part, command) in COMMANDS.items():
+        found[name] = Kind(syntax=syntax, files=_files(folder)[part], command=command)
     for folder in (EXAMPLES / "scripts", *sorted((EXAMPLES / "foreign").iterdir())):
         name, syntax = ("megatron", "shell") if folder.name == "scripts" else (folder.name, "yaml")
-        more = ("--model", "llama-3-8b") if name == "deepspeed" else ()
-        found[name] = Kind(files=_of(folder), syntax=syntax, words=_imported(name, *more), on_devices=True)
-        found[f"{name}-memory"] = Kind(files=(), syntax=syntax, words=_needs(name, *more))
-    return found | {
-        "hf": Kind(files=_of(EXAMPLES / "configs"), syntax="json", words=_job("import", "hf", "FILE")),
-        "memory": Kind(
-            files=(*_of(CORPUS / "job"), *_of(CATALOG / "jobs" / "paper")),
-            syntax="yaml",
-            words=_job("memory", "FILE", "--json"),
-        ),
-        "predict": Kind(
-            files=(*_of(CORPUS / "job"), *_of(CATALOG / "jobs" / "paper")[:4]),
-            syntax="yaml",
-            words=_job("predict", "FILE", "--json"),
-        ),
-        "model": Kind(
-            files=_of(CATALOG / "models")[::4],
-            syntax="yaml",
-            words=_job("memory", "--model", "FILE", *on_h100),
-        ),
-        "site": Kind(
-            files=_of(CORPUS / "site"),
-            syntax="yaml",
-            words=_job("predict", small, "--site", "FILE", "--json"),
-        ),
-        "phases": Kind(
-            files=_of(CORPUS / "phases"),
-            syntax="yaml",
-            words=_job("run", small, "--phases", "FILE", "--json"),
-        ),
-        "plan": Kind(
-            files=_of(CORPUS / "plan"), syntax="text", words=_text("memory", small, "--json", "--plan=")
-        ),
-        "changes": Kind(
-            files=_of(CORPUS / "changes"), syntax="text", words=_text("memory", small, "--json", "--", "")
-        ),
-        "schedule": Kind(
-            files=_of(CORPUS / "schedule"),
-            syntax="csv",
-            words=lambda path, _: [
-                "memory",
-                small,
-                "--json",
-                "--plan",
-                f"dp=2 tp=2 pp=4 mbs=1 gbs=16 schedule={path}",
-            ],
-        ),
-        "log": Kind(
-            files=_of(EXAMPLES / "logs"),
-            syntax="text",
-            words=_job("predict", small, "--json", "--log", "FILE"),
-        ),
-        "kineto": Kind(
-            files=_of(EXAMPLES / "traces", "*.json"), syntax="json", words=_job("import", "kineto", "FILE")
-        ),
-        "nsys": Kind(files=_of(CORPUS / "nsys"), syntax="text", words=_job("import", "nsys", "FILE")),
-        "nccl-tests": Kind(
-            files=_of(EXAMPLES / "traces", "*.log"),
-            syntax="text",
-            words=_job("import", "nccl-tests", "FILE"),
-        ),
-        "runs": Kind(
-            files=_of(CORPUS / "runs"), syntax="csv", words=_job("validate", "--runs", "FILE", "--json")
-        ),
-        "pack": Kind(
-            files=_of(CORPUS / "pack"),
-            syntax="csv",
-            words=lambda path, _: [
-                "calibrate",
-                "fit",
-                "--data",
-                str(Path(path).parent),
-                "--device",
-                "h100-sxm5-80gb",
-                "--out",
-                str(Path(path).parent / "curves"),
-            ],
-        ),
-        "laws": Kind(files=(), syntax="yaml"),
-        "passes": Kind(files=(), syntax="yaml"),
-    }
+        on = f"{ON_DEVICES} --model llama-3-8b" if name == "deepspeed" else ON_DEVICES
+        imports, reads = f"import {name} {{file}} {on}", f"memory {{file}} --kind {name} {on} --json"
+        found[name] = Kind(syntax=syntax, files=_files(folder), command=imports, is_import=True)
+        found[f"{name}-memory"] = Kind(syntax=syntax, files=(), command=reads)
+    return found
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in folder.glob("*") if path.is_file()))
 
 
 def examples() -> list[Input]:
@@ -200,7 +124,6 @@ def examples() -> list[Input]:
 
 def kept(folder: Path) -> list[Input]:
     """Inputs of a folder that `keep` wrote, in the order of their names."""
-    paths = sorted(path for path in folder.glob("*/*") if path.parent.name in kinds())
     return [
         Input(
             kind=path.parent.name,
@@ -208,7 +131,8 @@ def kept(folder: Path) -> list[Input]:
             data=path.read_bytes(),
             devices=int(path.name.partition("-")[0]),
         )
-        for path in paths
+        for path in sorted(folder.glob("*/*"))
+        if path.parent.name in kinds()
     ]
 
 

@@ -139,6 +139,14 @@ def _columns(random: Random, data: bytes, _: bytes) -> bytes:
     return b"\n".join(b",".join(row) for row in rows) + b"\n"
 
 
+def loaded(data: bytes) -> object:
+    """The value of a JSON or YAML text; None for what PyYAML cannot read, and for what holds anchors."""
+    try:
+        return None if b"*" in data else yaml.load(data, yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
 def paths(node: object, here: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     """Where every value of nested mappings and lists stands, the outermost left out."""
     entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -169,10 +177,7 @@ def _value(random: Random, value: object) -> object:
 def _tree(random: Random, data: bytes, other: bytes) -> bytes:
     """Drop, change, rename, or move one value of a mapping; or take one from another file."""
     is_json = data.lstrip()[:1] in (b"{", b"[")
-    try:
-        tree, theirs = (yaml.load(text, yaml.CSafeLoader) for text in (data, other))
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError):
-        return data
+    tree, theirs = loaded(data), loaded(other)
     places = paths(tree)
     if not places:
         return data
@@ -216,7 +221,7 @@ def mutated(random: Random, one: Input, other: Input) -> Input:
     """Return an input with one to four changes; `other` lends parts of its own."""
     kind = kinds()[one.kind]
     changes: Sequence[Change] = (*EVERY, *ALSO.get(kind.syntax, ()))
-    changes = OF_JOBS if kind.words is None else changes
+    changes = OF_JOBS if not kind.command else changes
     data = one.data
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 4))):
         data = random.choice(changes)(random, data, other.data)

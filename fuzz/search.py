@@ -21,6 +21,7 @@ from fuzz.oracles import CHECKS, Failure, judge
 
 JOBS_AT_START = 6
 CHECKED_SHARE = 0.05  # of accepted inputs without a new branch
+SLOW, SLOW_SHARE = ("laws", "passes", "predict", "catalogue", "site", "phases", "log", "runs"), 0.25
 RARE_SHARE = 0.5  # of choices that begin with a rare branch; the others begin with a kind
 MOST_S = 15.0  # of a minimisation
 
@@ -78,7 +79,7 @@ class Search:
 
     def _accepted(self, one: Input) -> tuple[Input, Ended]:
         """An example on the fewest devices that are accepted, on 8 where none is."""
-        for devices in DEVICES if kinds()[one.kind].on_devices else DEVICES[:1]:
+        for devices in DEVICES if kinds()[one.kind].is_import else DEVICES[:1]:
             tried = replace(one, devices=devices)
             ended = self._run(tried)
             if ended.code == 0:
@@ -134,11 +135,14 @@ class Search:
     def _next(self) -> Input:
         """A changed input: of an owner of a rare branch, or of any kind."""
         if self.guided and self.random.random() < RARE_SHARE:
-            names = np.fromiter(self._owners, dtype=np.int64)
-            chosen = self.random.choices(names.tolist(), (1.0 / self._hits[names]).tolist())[0]
+            found = np.fromiter(self._owners, dtype=np.int64)
+            chosen = self.random.choices(found.tolist(), (1.0 / self._hits[found]).tolist())[0]
             number = self.random.choice(self._owners[chosen])
         else:
-            number = self.random.choice(self._by_kind[self.random.choice(list(self._by_kind))])
+            names = [
+                name for name in self._by_kind if name not in SLOW or self.random.random() < SLOW_SHARE
+            ]
+            number = self.random.choice(self._by_kind[self.random.choice(names)])
         one = self.kept[number]
         return mutated(self.random, one, self.kept[self.random.choice(self._by_kind[one.kind])])
 

@@ -84,6 +84,11 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
         "rewrites",
         3,
     ),
+    "a rewrite without a name": (
+        job("stack: megatron-2022", "stack: {base: megatron-2022, rewrites: ['']}"),
+        "rewrites",
+        3,
+    ),
     "a tag": (job("micro_batch: 1", "micro_batch: !!int 1"), "tag", 7),
     "a tag that would run code": (
         job("micro_batch: 1", "micro_batch: !!python/name:os.abort ''"),

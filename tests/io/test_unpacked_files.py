@@ -1,6 +1,7 @@
 """Files of others: plain or packed by their first bytes, whole or refused."""
 
 import gzip
+import tracemalloc
 
 import pytest
 
@@ -54,3 +55,14 @@ def test_a_name_that_promises_an_archive_is_held_to_it(tmp_path):
 def test_every_reader_tells_a_path_that_is_no_file(tmp_path, reader, name):
     with pytest.raises(ValueError, match="fix: "):  # a SpecError is one
         reader(tmp_path / name)
+
+
+def test_a_small_file_takes_little_memory_however_large_it_might_be(tmp_path):
+    (tmp_path / "a").write_bytes(b"step 1")
+
+    tracemalloc.start()
+    read_unpacked(tmp_path / "a", 10**12)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak_bytes < 10_000_000

@@ -33,7 +33,7 @@ from flopcast.workload.stages import leaves_no_stage_empty
 
 def _unknown(case: Case) -> str:
     """Rewrites that the stack names and nobody wrote."""
-    return ", ".join(name for name in case.stack.rewrites if name not in REWRITES)
+    return ", ".join(name or "''" for name in case.stack.rewrites if name not in REWRITES)
 
 
 def _layers(case: Case) -> tuple[int, ...]:

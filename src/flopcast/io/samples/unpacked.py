@@ -20,6 +20,7 @@ from typing import IO, cast
 from flopcast.io.inputs import Bounded, opened, too_long
 
 MAGIC = b"\x1f\x8b"
+CHUNK_BYTES = 1 << 20
 
 
 @contextmanager
@@ -54,4 +55,6 @@ def read_unpacked(path: Path, most_bytes: int) -> bytes:
         As `unpacked`; or the file holds more, which nobody should take for all of it.
     """
     with unpacked(path, most_bytes) as file:
-        return file.read(most_bytes + 1)
+        return b"".join(
+            iter(lambda: file.read(CHUNK_BYTES), b"")
+        )  # one read would take memory for the most
