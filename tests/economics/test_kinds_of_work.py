@@ -16,11 +16,11 @@ from flopcast.operators.item import blocking, host_work, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, Broadcast, ReduceScatter
-from flopcast.spec.operations import POWER_CLASSES, Draw, Power
+from flopcast.spec.operations import POWER_CLASSES, Power
 from flopcast.spec.site import Site
 
 FEW = settings(max_examples=40)
-FRACTION, LIMIT_W = st.floats(0.01, 1.0), st.floats(50.0, 2000.0)
+LIMIT_FRACTION, KIND = st.floats(0.3, 1.0), st.sampled_from([*POWER_CLASSES, "idle"])
 DEVICES = catalog.names("devices")
 ONE = constant(1)
 
@@ -81,15 +81,18 @@ def test_every_family_of_kernels_and_every_rest_is_a_class_of_power():
 
 @pytest.mark.parametrize("name", DEVICES)
 @FEW
-@given(FRACTION, LIMIT_W)
-def test_no_device_draws_more_than_its_board_or_its_site_allow(name, fraction, limit_w):
+@given(KIND, LIMIT_FRACTION)
+def test_no_device_draws_more_than_its_board_or_its_site_allow(name, kind, limit_fraction):
     device = catalog.device(name)
-
-    free_w, held_w = (drawn_w(Draw(fraction=fraction), device, s) for s in (Site(), limited(limit_w)))
-
     board_w = device.board_power_w or 0.0
-    assert free_w == pytest.approx(fraction * board_w)
-    assert held_w == min(free_w, limit_w)
+    limit_w = limit_fraction * (board_w or 400.0)
+
+    free_w, held_w = (drawn_w(kind, device, site) for site in (Site(), limited(limit_w)))
+
+    assert free_w == pytest.approx(getattr(device.power, kind).fraction * board_w)
+    assert held_w <= min(free_w, limit_w) * (1 + 1e-12)
+    if kind not in ("products", "attention"):
+        assert held_w == pytest.approx(min(free_w, limit_w))
 
 
 @all_cases("name", DEVICES)
@@ -103,11 +106,11 @@ def test_harder_work_never_draws_less_and_nothing_less_than_no_work(name):
 
 
 @FEW
-@given(LIMIT_W, LIMIT_W)
-def test_a_lower_limit_never_draws_more(one_w, other_w):
+@given(LIMIT_FRACTION, LIMIT_FRACTION)
+def test_a_lower_limit_never_draws_more(one, other):
     device = make_job().cluster.node.device
-    low_w, high_w = sorted((one_w, other_w))
+    limits_w = [fraction * device.board_power_w for fraction in sorted((one, other))]
 
-    draws = [drawn_w(device.power.products, device, limited(watts)) for watts in (low_w, high_w)]
+    draws = [drawn_w("products", device, limited(watts)) for watts in limits_w]
 
     assert draws == sorted(draws)

@@ -38,6 +38,29 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "h100-sxm5-80gb",
         "a100-sxm4-80gb",
     ),
+    ("site.power_limit_w", "a limit lowers the clock by its share of the board power"): (
+        parts(cluster=BFLOAT_NODES, precision="bf16", site={"power_limit_w": "300 W"}),
+        300,
+        "none on a device whose board_power_w is not stated",
+    ),
+    ("site.power_limit_w", "nobody measured a limit below 30 % of the board power"): (
+        parts(cluster="dgx-a100:1", site={"power_limit_w": "100 W"}),
+        100,
+        "120 W and more",
+    ),
+    (
+        "site.clock_hz",
+        "kernels take longer by the ratio of the device's highest clock to the clock that is set",
+    ): (
+        parts(cluster=BFLOAT_NODES, precision="bf16", site={"clock_hz": "1 GHz"}),
+        1e9,
+        "none on a device whose clock_hz is not stated",
+    ),
+    ("site.clock_hz", "that is the highest clock of the device"): (
+        parts(cluster="dgx-a100:1", site={"clock_hz": "1.5 GHz"}),
+        1.5e9,
+        "at most 1410 MHz",
+    ),
     ("plan.tensor_parallel", "key/value heads are split whole or repeated whole"): (
         parts(model=model(heads=24, kv_heads=6), data_parallel=2, tensor_parallel=4),
         4,

@@ -23,6 +23,7 @@ from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
 from flopcast.cost.host import launch_seconds, launches_experts
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.clocks import clock_warnings
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
@@ -126,7 +127,10 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
         prices=state.prices,
         factors=dict(factors.all()),
         used=used,
-        warnings=tuple(warnings_of([(u.curve, u.calibrated) for u in used], cluster.node.device)),
+        warnings=(
+            *warnings_of([(u.curve, u.calibrated) for u in used], cluster.node.device),
+            *clock_warnings(factors.site, cluster.node.device),
+        ),
         site=factors.site,
     )
 
@@ -141,7 +145,7 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
     shapes, bound_s, least_s, kernels, coordinates = _flatten([work for _, work in works], device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
-    names = kernel_factors(priced, found, device, state.stack, state.factors)
+    names = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
     layout_ratio = found.curve.ratio_of(priced.layout, unit)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout_ratio)
     alone_s = alone_s * busy_ratio(priced, alone_s / kernels, device)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.kernels.classes import class_of
+from flopcast.cost.kernels.clocks import clock_ratio, limit_ratio, slowed_fraction
 from flopcast.cost.prices import Priced
 from flopcast.economics.amount import Amount, Slope, amount_of, total
 from flopcast.operators.base import AbstractMessage, AbstractOperator
@@ -24,6 +25,7 @@ from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import sensitivities
 
 WAITING = "waiting"
+CORE_BOUND = ("products", "attention")  # kinds of work that draw less at a lower core clock
 OF_FAMILY = {"gemm_level": "products", "attention_level": "attention", "memory_level": "memory"}
 
 
@@ -38,10 +40,18 @@ def power_class(item: Item | None) -> str:
     return "communication" if isinstance(work, AbstractMessage) else WAITING
 
 
-def drawn_w(draw: Draw, device: Device, site: Site) -> float:
-    """Watts of a device at one kind of work: never above the site's limit, 0 without a board power."""
-    drawn = draw.fraction * (device.board_power_w or 0.0)
-    return min(drawn, site.power_limit_w or drawn)
+def drawn_w(kind: str, device: Device, site: Site) -> float:
+    """Return the watts of a device at one kind of work, 0 without a board power; at most the site's limit.
+
+    Where a limit or a set clock slows products and attention, they draw less.
+    """
+    draw: Draw = getattr(device.power, kind)
+    fraction = draw.fraction
+    if kind in CORE_BOUND:
+        slowed = limit_ratio(site, device) * clock_ratio(site, device, sustained=kind == "products")
+        fraction = slowed_fraction(fraction, slowed)
+    board_w = device.board_power_w or 0.0
+    return min(fraction * board_w, site.power_limit_w or board_w)
 
 
 def device_energy(
@@ -64,20 +74,20 @@ def device_energy(
         They sum to 1, the most first.
     """
     device = cluster.node.device
-    wait_w = drawn_w(device.power.waiting, device, site)
+    wait_w = drawn_w(WAITING, device, site)
     busy_s: dict[str, float] = defaultdict(float)
     extra_j: dict[str, float] = defaultdict(float)  # by factor of time: joules above waiting
     for share in timeline.mean_shares:
         name = power_class(share.item)
         busy_s[name] += share.path_s
-        more_w = drawn_w(getattr(device.power, name), device, site) - wait_w
+        more_w = drawn_w(name, device, site) - wait_w
         for hung_on in priced.of(share.item).names(share.row) if share.item is not None else ():
             extra_j[hung_on] += more_w * share.scaled_s
     busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
     parts = []
     for name, seconds in busy_s.items():
         draw = getattr(device.power, name)
-        work = Amount(seconds * drawn_w(draw, device, site))
+        work = Amount(seconds * drawn_w(name, device, site))
         parts.append(work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor))
     of_work = {
         name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)

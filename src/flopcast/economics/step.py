@@ -117,7 +117,7 @@ def _energy(
     beside_w = Amount(facility.node_overhead_fraction * (device.board_power_w or 0.0)).hanging_on(
         f"node_power[{cluster.name}]", facility.node_overhead_log_sigma_factor
     )
-    idle_w = Amount(drawn_w(device.power.idle, device, site)).hanging_on(
+    idle_w = Amount(drawn_w("idle", device, site)).hanging_on(
         f"power_idle[{device.name}]", device.power.idle.log_sigma_factor
     )
     building = Amount(facility.power_usage_effectiveness_ratio * cluster.num_devices).hanging_on(

@@ -71,7 +71,9 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
     if job.batch.listed:
         raise SpecError([of_lists(job)])
     result = _nothing(plans.size)
-    case = Case(model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans)
+    case = Case(
+        model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans, site=job.site
+    )
     kept = np.flatnonzero(valid(case)[:, 0])
     if not len(kept):
         return result

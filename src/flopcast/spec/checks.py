@@ -20,6 +20,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans, one_plan
 from flopcast.spec.rows import of_equal_program, rows_of
+from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 
@@ -32,6 +33,7 @@ class Case:
     stack: Stack
     batch: Batch
     plans: Plans
+    site: Site
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -83,7 +85,12 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
         job can be predicted.
     """
     case = Case(
-        model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=one_plan(job.plan)
+        model=job.model,
+        cluster=job.cluster,
+        stack=job.stack,
+        batch=job.batch,
+        plans=one_plan(job.plan),
+        site=job.site,
     )
     kinds = _by_kind(case)
     faults = ((rule, _first_broken(rule, case, kinds)) for rule in rules)

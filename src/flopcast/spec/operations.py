@@ -80,20 +80,24 @@ class Power(Noun):
 
     References
     ----------
-    Products: power limits H100 (H. He, "Strangely, matrix multiplications on GPUs run faster when given
-    'predictable' data", 2024); training steps reach or exceed the limit on A100, and fall to a fifth to
-    three quarters of it between them (Patel et al., ASPLOS 2024, DOI 10.1145/3620666.3651329).
+    Products, attention, memory: watts of single kernels on H200 and B200 (data/power, from
+    ai-dynamo/aiconfigurator, commit 095f58a51). Products of 1e11 FLOP and more draw 0.98 of the limit in
+    the median; attention 0.75 on H200 and 0.93 on B200; products of few rows, which wait for memory, 0.6 to
+    0.8. Devices of those two generations state their own attention; others have the mean of both.
+    Products also: power limits H100 (H. He, "Strangely, matrix multiplications on GPUs run faster when
+    given 'predictable' data", 2024); training steps reach or exceed the limit on A100, and fall to a fifth
+    to three quarters of it between them (Patel et al., ASPLOS 2024, DOI 10.1145/3620666.3651329).
     Communication: from 128 to 2048 H100 of a data-parallel job a third less work is done in the same time,
     yet a device draws 620 W in the place of 658 (arXiv:2411.13055; both numbers were read second-hand and
     are not verified against the paper's text), which would be 0.8 for exchanges; between this and the
     troughs on A100, hence a wide sigma. Training on H100 moves between 15 % of the most that a device
-    draws, while it saves, and 85 % (arXiv:2503.05804, abstract). Attention, memory, waiting: estimates
-    between these, as wide as what is known (docs/accuracy/journal.md).
+    draws, while it saves, and 85 % (arXiv:2503.05804, abstract). Waiting: an estimate between these, as
+    wide as what is known (docs/accuracy/journal.md).
     """
 
-    products: Draw = _draw(0.97, 0.05)
-    attention: Draw = _draw(0.9, 0.1)
-    memory: Draw = _draw(0.75, 0.2)
+    products: Draw = _draw(0.98, 0.05)
+    attention: Draw = _draw(0.85, 0.15)
+    memory: Draw = _draw(0.7, 0.15)
     communication: Draw = _draw(0.65, 0.25)
     waiting: Draw = _draw(0.35, 0.35)
     idle: Draw = _draw(0.15, 0.25)

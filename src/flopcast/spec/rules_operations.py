@@ -1,6 +1,6 @@
-"""The rules about operating a cluster: what must hold between a price and what it is paid for.
+"""The rules about operating a cluster: prices, limits of power and clocks must be those of its device.
 
-Answers: which statements about money contradict the cluster, why, and which edit mends it?
+Answers: which prices, limits and clocks contradict the cluster, why, and which edit mends it?
 Elsewhere: what can be stated (operations.py), what a rule is (checks.py).
 """
 
@@ -10,6 +10,28 @@ from flopcast.spec.checks import Case, Rule
 def _device_for_hire(case: Case) -> str:
     """The device that the price is asked for; empty where it is a user's own, or none is known."""
     return case.cluster.price.device if case.cluster.price is not None else ""
+
+
+LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
+
+
+def _board_w(case: Case) -> float:
+    """The board power of the device; 0 where it is not stated."""
+    return case.cluster.node.device.board_power_w or 0.0
+
+
+def _least_limit_w(case: Case) -> float:
+    return LEAST_LIMIT_FRACTION * _board_w(case)
+
+
+def _limit_w(case: Case) -> float:
+    """The site's limit of power; that of the board where it states none."""
+    return case.site.power_limit_w or _board_w(case)
+
+
+def _clock_hz(case: Case) -> float:
+    """The clock that the site sets; the device's highest where it sets none."""
+    return case.site.clock_hz or case.cluster.node.device.clock_hz or 0.0
 
 
 RULES: tuple[Rule, ...] = (
@@ -22,5 +44,37 @@ RULES: tuple[Rule, ...] = (
         fix=lambda _: (
             "change cluster.price to one of that device (flopcast catalog prices), or state your own"
         ),
+    ),
+    Rule(
+        field="site.power_limit_w",
+        holds=lambda c: c.site.power_limit_w is None or _board_w(c) > 0,
+        value=lambda c: c.site.power_limit_w,
+        allowed=lambda _: "none on a device whose board_power_w is not stated",
+        because="a limit lowers the clock by its share of the board power",
+        fix=lambda _: "describe the device with its board_power_w, or remove power_limit_w",
+    ),
+    Rule(
+        field="site.power_limit_w",
+        holds=lambda c: _limit_w(c) >= LEAST_LIMIT_FRACTION * _board_w(c),
+        value=lambda c: c.site.power_limit_w,
+        allowed=lambda c: f"{_least_limit_w(c):.0f} W and more on {c.cluster.node.device.name}",
+        because="nobody measured a limit below 30 % of the board power",
+        fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",
+    ),
+    Rule(
+        field="site.clock_hz",
+        holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
+        value=lambda c: c.site.clock_hz,
+        allowed=lambda _: "none on a device whose clock_hz is not stated",
+        because="kernels take longer by the ratio of the device's highest clock to the clock that is set",
+        fix=lambda _: "describe the device with its clock_hz, or remove site.clock_hz",
+    ),
+    Rule(
+        field="site.clock_hz",
+        holds=lambda c: _clock_hz(c) <= (c.cluster.node.device.clock_hz or _clock_hz(c)),
+        value=lambda c: c.site.clock_hz,
+        allowed=lambda c: f"at most {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
+        because="that is the highest clock of the device",
+        fix=lambda c: f"set clock_hz to {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
     ),
 )

@@ -35,7 +35,20 @@ class Site(Noun):
 
     Factors scale times and never add to them, so that a site file of an A100 cluster stays true for
     other models and plans on it. Without one every factor keeps its value of the catalogue.
-    `power_limit_w` is what a device may draw here, where that is less than its board could.
+
+    Attributes
+    ----------
+    name : str
+    factors : tuple of SiteFactor
+    power_limit_w : float or None
+        What a device may draw here; None: its board power. Below it products and attention take longer
+        (cost/kernels/clocks.py).
+    clock_hz : float or None
+        The clock that multiprocessors are set to; None: they are free. No measurement tests what it does.
+    clock_spread_fraction : float
+        Standard deviation of the clocks of equal devices over their mean. A synchronous step runs at the
+        pace of the slowest device.
+    source : tuple of Source
 
     Examples
     --------
@@ -47,4 +60,11 @@ class Site(Noun):
     name: str = "none"
     factors: tuple[SiteFactor, ...] = ()
     power_limit_w: float | None = Field(default=None, gt=0, description="of a device; None: its board's")
+    clock_hz: float | None = Field(default=None, gt=0, description="set on multiprocessors; None: free")
+    clock_spread_fraction: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.2,
+        description="standard deviation of clocks between devices, over their mean",
+    )
     source: tuple[Source, ...] = ()

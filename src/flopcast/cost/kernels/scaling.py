@@ -11,19 +11,22 @@ import numpy as np
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import Found
 from flopcast.cost.kernels.classes import KernelClass
+from flopcast.cost.kernels.clocks import clock_factors
 from flopcast.cost.kernels.generations import generation_ratio
-from flopcast.spec.cluster import Device
+from flopcast.spec.cluster import Cluster
 from flopcast.spec.stack import Stack
 
 
 def kernel_factors(
-    priced: KernelClass, found: Found, device: Device, stack: Stack, factors: FactorBook
+    priced: KernelClass, found: Found, cluster: Cluster, stack: Stack, factors: FactorBook
 ) -> tuple[str, ...]:
     """Names of the factors of a kernel class, each made on first use.
 
     A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
-    another generation of the kernel than the stack runs; and the stack's derate for products.
+    another generation of the kernel than the stack runs; what the site's clocks add (clocks.py); and the
+    stack's derate for products.
     """
+    device = cluster.node.device
     generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)
     level_log_sigma = found.curve.evidence.log_sigma_factor
     if priced.is_sustained:
@@ -37,6 +40,7 @@ def kernel_factors(
     if doubt > 0:
         label = f"attention_generation[{stack.attention_generation}: {priced.curve}]"
         made.append((label, doubt, generation))
+    made += clock_factors(priced, factors.site, device, cluster.num_devices)
     for name, log_sigma_factor, ratio in made:
         factors.get(name, log_sigma_factor, ratio)
     names = tuple(name for name, _, _ in made)

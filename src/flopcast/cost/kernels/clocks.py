@@ -1,0 +1,138 @@
+"""The core clock: how much longer kernels take where it is lower than on a device at its board power.
+
+Answers: how does a power limit below the board's stretch a kernel, what does a set clock cost, how long do
+synchronous devices wait for the slowest of them?
+Elsewhere: clocks of busy devices at full board power (sustained.py), the watts of each kind of work
+(spec/operations.py), joules (economics/power.py).
+
+Products and attention are bound by the core clock, so that they take longer in proportion to it. Kernels
+that wait for memory, and messages, keep their time: memory and links have clocks of their own.
+
+A board that may draw a share x of its power holds that limit by lowering clock and voltage together. With
+static power s, dynamic power as clock to the power 1/c, and boards that stay below their limit by η,
+
+    stretch = ((demand − s) / (η x − s))^c, at least 1.
+
+Products draw η or more of the board power already at its full limit, where their curves were measured busy;
+so their demand is η.
+
+References
+----------
+Form and constants: 991 measured epochs of networks on V100, P100 and RTX 6000 under limits from 40 to 100 %
+of the highest (data/power/zeus_power_limit_*.csv; github.com/ml-energy/zeus, commit 75a8b93). No training
+of a large model is among them, and no measurement tests a set clock.
+Largest of n normal numbers: Blom, Statistical Estimates and Transformed Beta-Variables (1958).
+"""
+
+import math
+from collections.abc import Iterator
+from statistics import NormalDist
+
+from flopcast.cost.kernels.classes import KernelClass
+from flopcast.spec.cluster import Device
+from flopcast.spec.site import Site
+
+CORE_BOUND = ("gemm_level", "attention_level")  # families whose kernels the core clock bounds
+STATIC_FRACTION, EXPONENT, HEADROOM_RATIO = 0.2, 0.46, 1.08
+FAMILIAR_LIMIT_FRACTION = 0.5  # below, measured epochs differ by 15 % and more from the formula
+LIMIT_LOG_SIGMAS = ((0.8, 0.05), (0.6, 0.10), (0.0, 0.20))  # from this share of the board power on
+CLOCK_LOG_SIGMA = 0.1  # no measurement tests it
+
+
+def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO) -> float:
+    """Return how many times as long core-bound work takes under a limit of power.
+
+    Parameters
+    ----------
+    limit_fraction : float
+        The limit over the board power, above `STATIC_FRACTION`.
+    demand_fraction : float
+        What the work would draw without a limit, over the board power.
+
+    Examples
+    --------
+    >>> round(stretch_ratio(1.0), 3), round(stretch_ratio(500 / 700), 3)
+    (1.0, 1.22)
+    >>> stretch_ratio(0.7, demand_fraction=0.5)
+    1.0
+    """
+    wanted = demand_fraction - STATIC_FRACTION
+    allowed = HEADROOM_RATIO * limit_fraction - STATIC_FRACTION
+    return 1.0 if wanted <= allowed else math.pow(wanted / allowed, EXPONENT)
+
+
+def slowest_ratio(num_devices: int, spread_fraction: float) -> float:
+    """Return the clock of a mean device over that of the slowest of so many.
+
+    `spread_fraction` is the standard deviation of clocks over their mean.
+
+    >>> [round(slowest_ratio(number, 0.02), 4) for number in (1, 8, 1024)]
+    [1.0, 1.0287, 1.0647]
+    """
+    largest = NormalDist().inv_cdf((num_devices - 0.375) / (num_devices + 0.25))
+    return 1.0 + spread_fraction * max(0.0, largest)
+
+
+def limit_ratio(site: Site, device: Device) -> float:
+    """Return how many times as long core-bound kernels take under the site's limit of power."""
+    if site.power_limit_w is None or device.board_power_w is None:
+        return 1.0
+    return stretch_ratio(site.power_limit_w / device.board_power_w)
+
+
+def clock_ratio(site: Site, device: Device, sustained: bool) -> float:
+    """Return what a set clock adds to that: 1 where the device runs below that clock anyway.
+
+    `sustained` products run below the highest clock on a busy device, by its sustained ratio.
+    """
+    if site.clock_hz is None or device.clock_hz is None:
+        return 1.0
+    slowed_ratio = limit_ratio(site, device) * (device.sustained.ratio if sustained else 1.0)
+    return max(1.0, device.clock_hz / (site.clock_hz * slowed_ratio))
+
+
+def clock_factors(
+    priced: KernelClass, site: Site, device: Device, num_devices: int
+) -> Iterator[tuple[str, float, float]]:
+    """Yield name, log-sigma and ratio of the factors that a site's clocks add to a class of kernels.
+
+    Kernels that the core clock does not bound have none.
+    """
+    if priced.kind.family not in CORE_BOUND:
+        return
+    limited = limit_ratio(site, device)
+    if limited > 1.0:
+        share = (site.power_limit_w or 0.0) / (device.board_power_w or 1.0)
+        sigma = next(sigma for least, sigma in LIMIT_LOG_SIGMAS if share >= least)
+        yield f"power_limit[{device.name}]", sigma, limited
+    if site.clock_hz is not None:
+        ratio = clock_ratio(site, device, priced.is_sustained)
+        yield f"clock[{device.name}: {priced.kind.name}]", CLOCK_LOG_SIGMA, ratio
+    if site.clock_spread_fraction > 0:
+        ratio = slowest_ratio(num_devices, site.clock_spread_fraction)
+        yield f"clock_spread[{device.name}]", site.clock_spread_fraction, ratio
+
+
+def clock_warnings(site: Site, device: Device) -> list[str]:
+    """Return sentences about clocks and limits that measurements hardly test."""
+    told = []
+    limit_w, board_w = site.power_limit_w, device.board_power_w
+    if limit_w is not None and board_w is not None and limit_w < FAMILIAR_LIMIT_FRACTION * board_w:
+        told.append(
+            f"power limit: {limit_w:.0f} W is less than half of the board power of {board_w:.0f} W;"
+            " measured times differ from the formula by up to 15 % there"
+        )
+    if site.clock_hz is not None:
+        told.append("untested: no measurement says how much a set clock slows products and attention")
+    return told
+
+
+def slowed_fraction(fraction: float, ratio: float) -> float:
+    """Return what core-bound work draws, over the board power, at a clock `ratio` times as low.
+
+    Static power stays; dynamic power falls with clock and voltage.
+
+    >>> round(slowed_fraction(0.98, stretch_ratio(0.8)), 2)
+    0.79
+    """
+    return STATIC_FRACTION + (fraction - STATIC_FRACTION) * math.pow(ratio, -1.0 / EXPONENT)
