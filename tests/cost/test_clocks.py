@@ -22,7 +22,7 @@ LEAST_SHARE = 0.6  # of the board power: lower limits were met less well
 
 @cache
 def epochs(shared, device):
-    """(limit, demand, time) of every epoch under a lower limit, over the highest limit and the time under it."""
+    """(limit, demand, time) of every epoch under a lower limit, as ratios to the highest limit."""
     runs = defaultdict(list)
     with (shared / "data" / "power" / f"zeus_power_limit_{device}.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):

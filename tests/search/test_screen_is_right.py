@@ -81,7 +81,14 @@ def family(name):
 def possible_batches(name):
     """Every batch of a family's space, those of its plans that keep every rule."""
     for job, plans in batches(*family(name)):
-        case = Case(model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=plans)
+        case = Case(
+            model=job.model,
+            cluster=job.cluster,
+            stack=job.stack,
+            batch=job.batch,
+            plans=plans,
+            site=job.site,
+        )
         kept = np.flatnonzero(valid(case)[:, 0])
         if len(kept):
             yield job, rows_of(plans, kept)

@@ -51,7 +51,12 @@ def plans_of(mode):
 def mask(job, plans):
     """Which of the plans are possible, asked at once."""
     case = Case(
-        model=job.model, cluster=job.cluster, stack=job.stack, batch=job.batch, plans=batch_plans(plans)
+        model=job.model,
+        cluster=job.cluster,
+        stack=job.stack,
+        batch=job.batch,
+        plans=batch_plans(plans),
+        site=job.site,
     )
     return valid(case)
 
@@ -137,7 +142,13 @@ def test_shuffling_a_batch_shuffles_its_mask():
 def test_a_rule_that_is_not_about_steps_says_the_same_whatever_the_global_batch(mode):
     plans = batch_plans(plans_of(mode)[0])
     unknown = replace(plans, global_batch=np.full_like(plans.global_batch, np.nan))
-    about = {"model": JOB.model, "cluster": JOB.cluster, "stack": JOB.stack, "batch": JOB.batch}
+    about = {
+        "model": JOB.model,
+        "cluster": JOB.cluster,
+        "stack": JOB.stack,
+        "batch": JOB.batch,
+        "site": JOB.site,
+    }
 
     for rule in (rule for rule in RULES if not (rule.about_steps or rule.about_lists)):
         told, blind = (np.asarray(rule.holds(Case(plans=each, **about))) for each in (plans, unknown))

@@ -23,6 +23,9 @@ from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
     "--stack", "--framework", multiple=True, help="A training stack of the catalogue; several are compared."
 )
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option(
+    "--power-limit", "power_limits", multiple=True, help='Of a device: "500 W"; several are compared.'
+)
 @click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains.")
 @click.option("--price", help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.')
 @click.option("--objective", "objectives", multiple=True, help="What to rank by; others: of the front.")

@@ -56,7 +56,7 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     Parameters
     ----------
     read : callable
-        The open job of other changes and of options, for each cluster and stack that is named.
+        The open job of other changes and of options, for each cluster, stack and limit of power.
     """
     faults = _Faults()
     settled, changes = _split_changes(changes)
@@ -66,9 +66,14 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     options = {key: named[key] for key in ("model", "seq", "site", "price")}
     options |= {name: named.get(name) for name in ("file_kind", "arg", "env")}
     options |= {"plan": _plan_text(own) if own or named["plan"] is not None else None, "gpus": None}
+    machines = product(
+        _each_once(named["clusters"]),
+        _each_once(named["stack"]),
+        map(_limited, _each_once(named.get("power_limits"))),
+    )
     opened = [
-        faults.of(partial(read, changes, **options, cluster=cluster, stack=stack), None)
-        for cluster, stack in product(_each_once(named["clusters"]), _each_once(named["stack"]))
+        faults.of(partial(read, (*changes, *limit), **options, cluster=cluster, stack=stack), None)
+        for cluster, stack, limit in machines
     ]
     found = [each for each in opened if each is not None]
     fixed = _settled(found[0].settled) if found else {}
@@ -93,6 +98,11 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
     if question is None or faults.found:
         raise SpecError(faults.told(without_job=not found))
     return question
+
+
+def _limited(watts: object) -> tuple[str, ...]:
+    """The change that sets the limit of power of a device; none where no limit is asked for."""
+    return () if watts is None else (f"site.power_limit_w={watts}",)
 
 
 def _each_once(named: object) -> tuple[object, ...]:

@@ -7,9 +7,11 @@ a rate. A change of meaning raises FORMAT_VERSION.
 """
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.step import StepCost
+from flopcast.economics.watts import Watts
 from flopcast.report.report import MemoryReport, Report
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
@@ -54,6 +56,7 @@ def as_json(report: Report) -> dict[str, object]:
         "factors": factors_as_json(report.factors),
         "memory": memory_as_json(report.memory),
         **cost_as_json(report.cost),
+        "power": _power_as_json(report.watts),
         "assumptions": list(report.assumptions),
         "evidence": [
             {
@@ -153,6 +156,13 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
         **with_bounds("mean_power_w_per_device", power),
         "busy": None if cost.energy is None else {k: nine_digits(v) for k, v in cost.energy.busy.items()},
     }
+
+
+def _power_as_json(drawn: Watts | None) -> dict[str, float] | None:
+    """Watts of a device by name; None where no board power is known."""
+    if drawn is None:
+        return None
+    return {name: nine_digits(value) for name, value in asdict(drawn).items()}
 
 
 def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:

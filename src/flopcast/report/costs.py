@@ -7,10 +7,12 @@ Elsewhere: what they are (economics/), the same as data (as_json.py).
 import math
 
 from flopcast.economics.step import StepCost
+from flopcast.economics.watts import Watts
 from flopcast.units import Number, show
 
 LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
 NO_PRICE = "unknown: what does a device cost? --price '2.10 USD/h', or cluster.price of a job"
+WORTH_TELLING = 0.01  # of the energy: estimates of savings are no surer
 NO_POWER = "unknown: board_power_w of the device is not stated"
 
 
@@ -32,10 +34,11 @@ def show_usd(value: Number) -> str:
     return f"${value:.2f}" if value >= 0.995 else f"${value:.3g}"
 
 
-def as_text(cost: StepCost) -> list[str]:
+def as_text(cost: StepCost, drawn: Watts | None) -> list[str]:
     """A line each: money, its price, energy, power, and what devices do meanwhile."""
     price = [] if cost.price is None else [f"  price     {cost.price.told()}"]
-    return ["cost", f"  money     {_money(cost)}", *price, *(f"  {line}" for line in _energy(cost))]
+    lines = [*_energy(cost), *([] if drawn is None else _limits(drawn))]
+    return ["cost", f"  money     {_money(cost)}", *price, *(f"  {line}" for line in lines)]
 
 
 def _money(cost: StepCost) -> str:
@@ -47,6 +50,25 @@ def _money(cost: StepCost) -> str:
     return (
         f"{show_usd(cost.step_usd.value)} a step, {show_usd(many.value)} for 1e12 tokens (90 %:"
         f" {show_usd(low)} to {show_usd(high)})"
+    )
+
+
+def _limits(drawn: Watts) -> list[str]:
+    """The most watts, the share of the step at the limit, and the limit that takes the fewest joules."""
+    at_limit = f"{drawn.at_limit_fraction:.0%} of the step at the limit of power"
+    return [
+        f"peak      {drawn.peak_w:.0f} W a device in the tenth of a second that draws most; {at_limit}",
+        f"limit     {_least(drawn)}",
+    ]
+
+
+def _least(drawn: Watts) -> str:
+    """The limit of least energy, with what it saves and costs."""
+    if drawn.least_energy_ratio > 1.0 - WORTH_TELLING:
+        return "no lower limit of power would save as much as 1% of the energy"
+    return (
+        f"{drawn.least_energy_limit_w:.0f} W a device would take the least energy: about"
+        f" {1 - drawn.least_energy_ratio:.0%} less, {drawn.least_energy_time_ratio - 1:.0%} longer"
     )
 
 

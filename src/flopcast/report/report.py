@@ -17,6 +17,7 @@ from flopcast.cost.prices import Priced
 from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
+from flopcast.economics.watts import Watts, watts
 from flopcast.memory.curve import memory_curve, peak_of
 from flopcast.memory.peak import Memory, seen_bytes
 from flopcast.memory.verdict import Verdict, verdict
@@ -140,6 +141,13 @@ class Report:
     def bounds_s(self) -> tuple[float, float]:
         """The step time's 90 % interval."""
         return self.step_time_low_s, self.step_time_high_s
+
+    @property
+    def watts(self) -> Watts | None:
+        """What a device draws beside the mean; None where no board power is known."""
+        if self.cost.energy is None:
+            return None
+        return watts(self.timeline, self.priced, self.job.cluster, self.job.site, self.cost.energy.busy)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer as one table, without a style or a script."""

@@ -27,7 +27,7 @@ def as_text(report: Report) -> str:
         _answer(report),
         _times(report),
         _memory(report.memory),
-        cost_lines(report.cost),
+        cost_lines(report.cost, report.watts),
         _certainty(report),
         _notes(report),
     )

@@ -24,6 +24,7 @@ from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan, batch_plans, structure_of
+from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.timeline.step import run_step, simulate_passes
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
@@ -75,7 +76,7 @@ class Exact:
 
 
 def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> Iterator[tuple[int, Exact]]:
-    """Play jobs that differ in their plans, clusters and stacks alone.
+    """Play jobs that differ in their plans, clusters, stacks and sites alone.
 
     Parameters
     ----------
@@ -103,10 +104,10 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
-    """Places of jobs that are played as one batch: of one structure, cluster and stack, not too many."""
-    alike: dict[tuple[Cluster, Stack, Plan], list[int]] = defaultdict(list)
+    """Places of jobs that are played as one batch: of one structure and machine, not too many."""
+    alike: dict[tuple[Cluster, Stack, Site, Plan], list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
-        alike[job.cluster, job.stack, structure_of(job.plan)].append(place)
+        alike[job.cluster, job.stack, job.site, structure_of(job.plan)].append(place)
     return tuple(
         tuple(places[first : first + BATCH])
         for places in alike.values()
@@ -115,7 +116,7 @@ def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
 
 
 def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
-    """Jobs whose plans have one structure, on one cluster; the spine of prediction.py, on arrays."""
+    """Jobs whose plans have one structure, on one machine; the spine of prediction.py, on arrays."""
     one = jobs[0]
     programs = realise(lower(one.model, batch_plans([job.plan for job in jobs]), one.batch), one.software)
     memory = peak_memory(programs)

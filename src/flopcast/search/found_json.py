@@ -108,7 +108,12 @@ def setting_as_json(setting: Setting, found: Found) -> dict[str, object]:
 
 def _names_of(job: Job) -> dict[str, object]:
     """Where a plan runs."""
-    return {"cluster": job.cluster.name, "devices": job.cluster.num_devices, "stack": job.stack.label}
+    return {
+        "cluster": job.cluster.name,
+        "devices": job.cluster.num_devices,
+        "stack": job.stack.label,
+        "power_limit_w": job.site.power_limit_w,
+    }
 
 
 def _nearest(found: Found) -> list[dict[str, object]]:

@@ -50,9 +50,14 @@ def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
 
 
 def name_of(job: Job, question: Question) -> str:
-    """The cluster and size of a plan, and its stack where the question names several."""
+    """The cluster and size of a plan; its stack and limit of power where the question names several."""
     name = f"{job.cluster.name} × {job.cluster.num_devices}"
-    return f"{name}, {job.stack.label}" if len({one.stack for one in question.jobs}) > 1 else name
+    if len({one.stack for one in question.jobs}) > 1:
+        name += f", {job.stack.label}"
+    if len({one.site.power_limit_w for one in question.jobs}) > 1:
+        limit_w = job.site.power_limit_w
+        name += ", full power" if limit_w is None else f", {show(limit_w, 'W')}"
+    return name
 
 
 def asked(found: Found) -> list[str]:

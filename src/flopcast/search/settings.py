@@ -1,4 +1,4 @@
-"""The settings of a search: each cluster, size and stack that a question names.
+"""The settings of a search: each cluster, size, stack and limit of power that a question names.
 
 Answers: which plans of every setting are played, and which is its best plan, or why has it none?
 Elsewhere: what is kept of one stream of plans (sieve.py), the best of all settings together (find.py), how
@@ -41,12 +41,12 @@ class Rejected:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Setting:
-    """One cluster, size and stack that was asked for, and what the search found on it.
+    """One cluster, size, stack and limit of power that was asked for, and what the search found there.
 
     Attributes
     ----------
     job : Job
-        On the cluster and the stack; its plan is not used.
+        On the cluster, the stack and the site; its plan is not used.
     candidates, possible, feasible : int
         Plans of the space on this setting; that keep every rule; that also keep every limit, as screened.
     best : Ranked or None
@@ -174,13 +174,14 @@ def settings_of(
 
 
 def same_setting(played: Exact, job: Job) -> bool:
-    """Whether a plan was played on the cluster and the stack of a job."""
-    return played.job.cluster == job.cluster and played.job.stack == job.stack
+    """Whether a plan was played on the cluster, the stack and the site of a job."""
+    there = played.job
+    return (there.cluster, there.stack, there.site) == (job.cluster, job.stack, job.site)
 
 
 def _key(job: Job) -> tuple[object, ...]:
     """What tells one played plan from another."""
-    return job.cluster, job.stack, job.plan
+    return job.cluster, job.stack, job.site, job.plan
 
 
 def _rejected(question: Question, job: Job) -> Rejected | None:

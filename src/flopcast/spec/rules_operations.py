@@ -5,14 +5,12 @@ Elsewhere: what can be stated (operations.py), what a rule is (checks.py).
 """
 
 from flopcast.spec.checks import Case, Rule
+from flopcast.spec.site import LEAST_LIMIT_FRACTION
 
 
 def _device_for_hire(case: Case) -> str:
     """The device that the price is asked for; empty where it is a user's own, or none is known."""
     return case.cluster.price.device if case.cluster.price is not None else ""
-
-
-LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
 
 
 def _board_w(case: Case) -> float:

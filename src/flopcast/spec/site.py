@@ -10,6 +10,8 @@ from pydantic import Field
 from flopcast.nouns import Noun
 from flopcast.spec.model import Source
 
+LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
+
 
 class SiteFactor(Noun):
     """One named factor as measured here.

@@ -93,10 +93,10 @@ class Search:
         """Everything that was kept, played, in its order."""
         jobs = find.to_play(self.question, sieves, book_of)
         known = tuple(enumerate(jobs_of(self.question)))
-        on = {(job.cluster, job.stack): place for place, job in reversed(known)}
+        on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
         tasks = {f"{self.name}/{PLAY}/{place}": members for place, members in enumerate(groups(jobs))}
         self.weights.update({name: len(members) for name, members in tasks.items()})
-        places = [on[job.cluster, job.stack] for job in jobs]
+        places = [on[job.cluster, job.stack, job.site] for job in jobs]
         left = yield tuple(
             play_task(name, text, [jobs[i] for i in members], [places[i] for i in members])
             for name, members in tasks.items()

@@ -16,7 +16,7 @@ from flopcast.spec.job_text import job_text
 
 def costs(report: Report) -> Section:
     """Money, its price, energy and power: a row each, in the words of the text."""
-    pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost)[1:]]
+    pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost, report.watts)[1:]]
     rows = [(name, told) for name, told in pairs]
     return Section(
         key="costs",

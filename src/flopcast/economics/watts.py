@@ -1,0 +1,139 @@
+"""Watts over a step: how much of it runs into the limit, the most in any window, the limit of least energy.
+
+Answers: what does the power supply of a device see, and which limit of power would take the fewest joules?
+Elsewhere: watts of one kind of work and joules of a step (power.py), what a limit does to kernels
+(cost/kernels/clocks.py).
+
+Boards and meters average over about a tenth of a second, in which many kernels run. So a task of the
+pipeline draws the mean of what it is made of, and a stage that waits draws the power of waiting.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.kernels.clocks import limit_ratio
+from flopcast.cost.prices import Priced
+from flopcast.dtypes import Floats
+from flopcast.economics.power import CORE_BOUND, WAITING, drawn_w, power_class
+from flopcast.spec.cluster import Cluster, Device
+from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
+from flopcast.timeline.step import Timeline
+
+WINDOW_S = 0.1  # over which boards and meters average: data/power reads its sensor every 100 ms
+AT_LIMIT_FRACTION = 0.97  # of the limit: at it, as data/power counts
+LIMIT_FRACTIONS = tuple(np.arange(1.0, LEAST_LIMIT_FRACTION - 0.001, -0.05).round(2).tolist())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watts:
+    """What a device draws, beside the mean.
+
+    Attributes
+    ----------
+    peak_w : float
+        The most in any window of `WINDOW_S`, of the stage that draws most.
+    at_limit_fraction : float
+        The part of the step in which a device does work that runs into its limit.
+    least_energy_limit_w : float
+        The limit, in steps of a twentieth of the board power, at which a step takes the fewest joules with
+        the rest of the node included; and the step's time and joules there, over those at full power. They
+        are estimates: the critical path is taken to stay as it is.
+    least_energy_time_ratio, least_energy_ratio : float
+    """
+
+    peak_w: float
+    at_limit_fraction: float
+    least_energy_limit_w: float
+    least_energy_time_ratio: float
+    least_energy_ratio: float
+
+
+def watts(
+    timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, busy: Mapping[str, float]
+) -> Watts:
+    """Return what a device of a played step draws; `busy` are shares of the step by kind of work."""
+    device = cluster.node.device
+    beside_w = cluster.facility.node_overhead_fraction * (device.board_power_w or 0.0)
+    limit_w = site.power_limit_w or device.board_power_w or 0.0
+    at_limit = [kind for kind in busy if drawn_w(kind, device, site) >= AT_LIMIT_FRACTION * limit_w]
+    limit, time_ratio, energy_ratio = _least_energy(timeline, device, site, busy, beside_w)
+    return Watts(
+        peak_w=_peak_w(timeline, priced, device, site),
+        at_limit_fraction=sum(busy[kind] for kind in at_limit),
+        least_energy_limit_w=limit * (device.board_power_w or 0.0),
+        least_energy_time_ratio=time_ratio,
+        least_energy_ratio=energy_ratio,
+    )
+
+
+def _least_energy(
+    timeline: Timeline, device: Device, site: Site, busy: Mapping[str, float], beside_w: float
+) -> tuple[float, float, float]:
+    """The limit as a share of the board power, and time and joules over those without a limit."""
+    shares = [(share.slope_s, power_class(share.item)) for share in timeline.shares]
+    on_path = sum(seconds for seconds, kind in shares if kind in CORE_BOUND) / timeline.step_time_s
+    now_ratio = limit_ratio(site, device)
+    free = {kind: share / (now_ratio if kind in CORE_BOUND else 1.0) for kind, share in busy.items()}
+    found = []
+    for limit in LIMIT_FRACTIONS:
+        there = site.model_copy(update={"power_limit_w": limit * (device.board_power_w or 0.0)})
+        ratio = limit_ratio(there, device)
+        step = 1.0 + on_path / now_ratio * (ratio - now_ratio)
+        lasting = {kind: share * (ratio if kind in CORE_BOUND else 1.0) for kind, share in free.items()}
+        lasting[WAITING] = max(0.0, step - sum(lasting.values()) + lasting.get(WAITING, 0.0))
+        joules = sum(share * drawn_w(kind, device, there) for kind, share in lasting.items())
+        found.append((joules + beside_w * step, step, limit))
+    (plain, plain_step, _), (least, step, limit) = found[0], min(found)
+    return limit, step / plain_step, least / plain
+
+
+def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> float:
+    """The most watts in any window, of all stages."""
+    watts_by_kind = watts_of_tasks(timeline, priced, device, site)
+    wait_w = drawn_w(WAITING, device, site)
+    return max(
+        _stage_peak_w(timeline, timeline.stage == stage, watts_by_kind, wait_w)
+        for stage in range(len(timeline.update_s))
+    )
+
+
+def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Site) -> Floats:
+    """Return the mean watts of a task of each pass, (passes,), from what the mean stage does in it."""
+    kind_of = {
+        id(item): number
+        for number, segments in enumerate(priced.programs.passes)
+        for segment in segments
+        for item in segment.items
+    }
+    stages = len(timeline.update_s)
+    lasts_s = timeline.end_s - timeline.start_s
+    wait_w = drawn_w(WAITING, device, site)
+    extra_j: dict[int, float] = defaultdict(float)
+    for share in timeline.mean_shares:
+        number = kind_of.get(id(share.item), -1)
+        extra_j[number] += share.path_s * (drawn_w(power_class(share.item), device, site) - wait_w)
+    found = []
+    for number in range(len(priced.programs.passes)):
+        seconds = float(lasts_s[timeline.kind == number].sum()) / stages
+        found.append(wait_w + (extra_j[number] / seconds if seconds > 0 else 0.0))
+    return np.array(found)
+
+
+def _stage_peak_w(timeline: Timeline, here: np.ndarray, watts_by_kind: Floats, wait_w: float) -> float:
+    """The most watts of one stage: its tasks draw their mean, and it waits between them."""
+    begin, end = timeline.start_s[here], timeline.end_s[here]
+    moments = np.concatenate([begin, end, [0.0, timeline.step_time_s]])
+    slopes = np.concatenate(
+        [watts_by_kind[timeline.kind[here]] - wait_w, wait_w - watts_by_kind[timeline.kind[here]]]
+    )
+    order = np.argsort(moments[:-2], kind="stable")
+    times = np.concatenate([[0.0], moments[:-2][order], [timeline.step_time_s]])
+    drawn = wait_w + np.concatenate([[0.0], np.cumsum(slopes[order])])
+    joules = np.concatenate([[0.0], np.cumsum(drawn * np.diff(times))])
+    window_s = min(WINDOW_S, timeline.step_time_s)
+    starts = np.clip(np.concatenate([times, times - window_s]), 0.0, timeline.step_time_s - window_s)
+    inside = np.interp(starts + window_s, times, joules) - np.interp(starts, times, joules)
+    return float(inside.max() / window_s)
