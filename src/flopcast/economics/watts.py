@@ -92,10 +92,10 @@ def _least_energy(
 
 def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> float:
     """The most watts in any window, of all stages."""
-    watts_by_kind = watts_of_tasks(timeline, priced, device, site)
+    kinds_w = watts_of_tasks(timeline, priced, device, site)
     wait_w = drawn_w(WAITING, device, site)
     return max(
-        _stage_peak_w(timeline, timeline.stage == stage, watts_by_kind, wait_w)
+        _stage_peak_w(timeline, timeline.stage == stage, kinds_w, wait_w)
         for stage in range(len(timeline.update_s))
     )
 
@@ -122,13 +122,11 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     return np.array(found)
 
 
-def _stage_peak_w(timeline: Timeline, here: np.ndarray, watts_by_kind: Floats, wait_w: float) -> float:
+def _stage_peak_w(timeline: Timeline, here: np.ndarray, kinds_w: Floats, wait_w: float) -> float:
     """The most watts of one stage: its tasks draw their mean, and it waits between them."""
     begin, end = timeline.start_s[here], timeline.end_s[here]
     moments = np.concatenate([begin, end, [0.0, timeline.step_time_s]])
-    slopes = np.concatenate(
-        [watts_by_kind[timeline.kind[here]] - wait_w, wait_w - watts_by_kind[timeline.kind[here]]]
-    )
+    slopes = np.concatenate([kinds_w[timeline.kind[here]] - wait_w, wait_w - kinds_w[timeline.kind[here]]])
     order = np.argsort(moments[:-2], kind="stable")
     times = np.concatenate([[0.0], moments[:-2][order], [timeline.step_time_s]])
     drawn = wait_w + np.concatenate([[0.0], np.cumsum(slopes[order])])

@@ -48,11 +48,11 @@ class Columns:
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
         """Yield the columns that count the host's seconds of launching an item, and where each does."""
         several = several_experts(item)[None]
-        alike = several.all() or not several.any()
-        if not several.all():
-            yield self.number - LAUNCH_COLUMNS, EVERYWHERE if alike else ~several
-        if several.any():
-            yield self.number - 1, EVERYWHERE if alike else several
+        if not self.number or several.all() or not several.any():
+            yield self.number - (1 if several.all() else LAUNCH_COLUMNS), EVERYWHERE
+        else:
+            yield self.number - LAUNCH_COLUMNS, ~several
+            yield self.number - 1, several
 
 
 def num_columns(items: Sequence[Item]) -> int:
