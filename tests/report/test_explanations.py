@@ -154,14 +154,22 @@ def test_a_product_tells_its_sizes_and_their_flop():
 def test_a_factor_scales_as_much_of_the_step_as_its_sensitivity_says(name):
     made = report(name)
     for each in made.factors:
-        if each.name == "between_plans":  # it scales what two plans differ by, and no step
-            assert each.share == 0
-            continue
         shown = each.name if each.name not in made.breakdown else f"factor.{each.name}"
         found = of(name, shown)
 
         assert found.amount == pytest.approx(each.share * made.clean_step_time_s, rel=1e-9)
         assert parts_sum(found) == pytest.approx(found.amount, rel=1e-9)
+
+
+@ALL
+def test_the_doubt_about_the_ratio_of_two_plans_scales_no_step_and_has_no_parts(name):
+    (doubt,) = [each for each in report(name).factors if not each.scales_step]
+
+    found = of(name, doubt.name)
+
+    assert (found.amount, found.parts, doubt.share) == (0, (), 0)
+    assert "ratio of two plans" in found.formula
+    assert number(found, "sigma") == doubt.log_sigma_factor > 0
 
 
 @ALL

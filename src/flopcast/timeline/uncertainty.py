@@ -8,7 +8,7 @@ the sigma of log(step); differences of two predictions share factors, which canc
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, own_share
 from flopcast.cost.factors import NINETY_PERCENT, Factor
@@ -40,6 +40,11 @@ class Sensitivity:
     log_sigma_factor: float
     share: float
 
+    @property
+    def scales_step(self) -> bool:
+        """Whether the factor scales steps: all do but the doubt about the ratio of two plans."""
+        return self.name != BETWEEN_PLANS
+
 
 def sensitivities(
     timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
@@ -70,12 +75,9 @@ def sensitivities(
         Sensitivity(name=name, log_sigma_factor=priced.factors[name].log_sigma_factor, share=share)
         for name, share in shares.items()
     ]
-    found += [
-        Sensitivity(
-            name=name, log_sigma_factor=factor.log_sigma_factor, share=0.0 if name == BETWEEN_PLANS else 1.0
-        )
-        for name, factor in whole.items()
-    ]
+    for name, factor in whole.items():
+        of_step = Sensitivity(name=name, log_sigma_factor=factor.log_sigma_factor, share=1.0)
+        found.append(of_step if of_step.scales_step else replace(of_step, share=0.0))
     return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
 
 

@@ -9,6 +9,7 @@ looked at along the critical path, as sensitivities are.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from flopcast.cost.factors import SHARED_DERATE
@@ -258,6 +259,16 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
     """A factor: its level, how sure it is, and what of the critical path it scales."""
     (known,) = [each for each in report.factors if each.name == name]
+    sigma = Input(name="sigma", told=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor)
+    if not known.scales_step:
+        told = source_of_factor(report, name, sources)
+        return Explanation(
+            name=name,
+            amount=0.0,
+            unit="s",
+            formula="0 of every step: it is the doubt about the ratio of two plans",
+            inputs=(replace(sigma, source=told),),
+        )
     whole = whole_step(report.job, report.priced)
     ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
     scaled: dict[str, float] = defaultdict(float)
@@ -278,7 +289,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
                 source=source_of_factor(report, name, sources),
                 number=ratio,
             ),
-            Input(name="sigma", told=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor),
+            sigma,
             Input(name="d log(step) / d log", told=f"{known.share:.4g}", number=known.share),
         ),
         parts=tuple(
