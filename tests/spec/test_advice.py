@@ -1,7 +1,7 @@
 """Whoever follows the advice of faults, one edit at a time, comes to a job that is right."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spec_cases import edited, edits, faults, key, mixture, model, parts
 
@@ -33,7 +33,7 @@ MODELS = st.builds(
 
 
 def mended(whole, rounds=12):
-    """What is told after taking, again and again, the advised edit that leaves the fewest faults."""
+    """Return the faults that are left after repeatedly making the advised edit that leaves the fewest."""
     for _ in range(rounds):
         told = faults(whole)
         advised = [edit for problem in told for edit in edits(problem)]
@@ -45,6 +45,18 @@ def mended(whole, rounds=12):
 
 @settings(max_examples=60, deadline=None)
 @given(plan=PLANS, stack=STACKS, shape=MODELS, nodes=st.integers(1, 6))
+@example(
+    plan={
+        "data_parallel": 3,
+        "tensor_parallel": 9,
+        "pipeline_parallel": 8,
+        "micro_batch": 9,
+        "global_batch": 1,
+    },
+    stack="megatron-2022",
+    shape=model(blocks=9, heads=12),
+    nodes=3,
+)  # four broken rules, whose edits depend on one another
 def test_every_edit_that_a_fault_names_mends_that_fault(plan, stack, shape, nodes):
     whole = parts(model=shape, stack=stack, cluster=f"dgx-a100:{nodes}", **plan)
     told = [problem for problem in faults(whole) if problem.field != "plan"]  # devices: the test below
@@ -126,6 +138,7 @@ def faults_of_batch(batch, micro, nodes):
 
 @settings(max_examples=40, deadline=None)
 @given(heads=st.integers(1, 96), tensor=st.integers(1, 96))
+@example(heads=16, tensor=13)  # the nearest divisor of the heads, 16, divides no devices
 def test_the_advised_tensor_parallel_degree_is_the_nearest_that_divides_heads_and_devices(heads, tensor):
     whole = parts(
         model=model(heads=heads, ffn_hidden=4096 * tensor),

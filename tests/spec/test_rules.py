@@ -2,11 +2,13 @@
 
 import pytest
 from all_cases import all_cases
+from conftest import make_job
 from spec_cases import DEEPSPEED, edited, edits, faults, key, mixture, model, parts, traced
 
 from flopcast.errors import Problem
 from flopcast.io import catalog
-from flopcast.workload.checks import RULES
+from flopcast.spec.plan import Plan
+from flopcast.workload.checks import RULES, check
 
 OVERLAPPED = {"base": "megatron-bridge", "experts": {"exchange_overlap": "other_micro_batch"}}
 ONE_NODE = {"node": {"device": "a100-sxm4-80gb", "devices": 8, "host": "epyc-7763"}, "count": 1}
@@ -842,10 +844,13 @@ def test_a_stage_that_would_hold_a_module_without_weights_alone_is_refused(stage
 
 def test_the_advised_pipeline_leaves_no_stage_empty():
     whole = parts(model=model(blocks=44), stack=DEEPSPEED, cluster="dgx-a100:47", pipeline_parallel=47)
+    valid = make_job(**whole | {"plan": {"data_parallel": 376, "global_batch": 376, "precision": "fp16"}})
 
+    (broken,) = check(valid.model_copy(update={"plan": Plan(**whole["plan"])}))
     (told,) = faults(whole)
 
-    assert told.fix == "set pipeline_parallel to 25"  # two modules a stage, the last but one stage apart
+    assert broken.fix == "set pipeline_parallel to 25"  # two modules a stage, the last but one stage apart
+    assert faults(edited(whole, edits(told)[0])) == ()  # 25 stages would leave devices without a rank
 
 
 @pytest.mark.parametrize("plan", [{}, {"zero": 1}, {"data_parallel": 1, "tensor_parallel": 8}], ids=str)

@@ -24,6 +24,7 @@ from flopcast.workload.checks import check
 DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel")  # the freest first
 ONE_EDIT = re.compile(r"(?:set |leave )?(\w+) (?:to|at) ([\w,:.-]+)(?: and (\w+) to (\w+))?")
 MOST_REASONS = 4  # that one fault gives
+MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]
 
 
@@ -35,6 +36,15 @@ class _Tried:
     edit: Fields
     fields: Fields
     left: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Fix:
+    """An edit, its text ("" where it joins several), and the faults of the user's plan that it mends."""
+
+    text: str
+    edit: Fields
+    mended: tuple[Problem, ...]
 
 
 def fields_of(plan: Plan) -> dict[str, object]:
@@ -70,22 +80,60 @@ def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
     Returns
     -------
     tuple of Problem
-        Empty where the plan of what is given keeps every rule. Whoever follows the fixes of its fields one
-        after the other mends each of these faults.
+        Empty if the plan of the given fields keeps every rule. Each fault states the values that the user
+        gave. Each fix that edits the plan mends the faults of the fields that it edits, and all of these
+        fixes together mend all of their faults. If no such fixes are found, there is one fault for each
+        field that breaks a rule, with the fix of that rule.
     """
-    left = check(_with(job, given))
-    found: list[Problem] = []
+    problems = left = check(_with(job, given))
+    original = {_key(problem): problem for problem in problems}
     fields: Fields = dict(given)
+    fixes: list[_Fix] = []
     while left:
-        best = _next_edit(job, fields, given, left, left)
-        if best is None:
-            return (*found, *_by_field(left))
-        whole = _completed(job, best, given, left)
-        best = whole if _mended(left, whole.left) else best  # further edits may bring the fault back
-        found.append(_told(best, _mended(left, best.left)))
+        ranked = _ranked_edits(job, fields, given, left, left)
+        if not ranked:
+            break
+        best = _best_completed(job, ranked, given, left)
+        mended = tuple(original[_key(problem)] for problem in _mended(left, best.left))
+        fixes = _with_fix(job, given, fixes, _Fix(text=best.text, edit=best.edit, mended=mended))
         known = _keys(left)
         fields, left = best.fields, tuple(one for one in best.left if _key(one) in known)
-    return tuple(found)
+    undone = _keys(check(_with(job, fields))) & _keys([one for fix in fixes for one in fix.mended])
+    if undone or not all(_holds(job, given, fix) for fix in fixes):
+        return tuple(_by_field(problems))
+    return (*map(_told, fixes), *_by_field(left))
+
+
+def _with_fix(job: Job, given: Fields, fixes: Sequence[_Fix], new: _Fix) -> list[_Fix]:
+    """Return the fixes and a new one; it is joined with earlier ones if it changes or needs their edits."""
+    changed = [fix for fix in fixes if not fix.edit.keys().isdisjoint(new.edit)]
+    for more in ([], *([fix] for fix in fixes), fixes):
+        some = [fix for fix in fixes if fix in changed or fix in more]
+        whole = _joined_fix([*some, new]) if some else new
+        if _holds(job, given, whole):
+            return [*(fix for fix in fixes if fix not in some), whole]
+    return [_joined_fix([*fixes, new])]
+
+
+def _joined_fix(fixes: Sequence[_Fix]) -> _Fix:
+    """Return one fix that makes all edits in order."""
+    edit = {name: value for fix in fixes for name, value in fix.edit.items()}
+    return _Fix(text="", edit=edit, mended=tuple(problem for fix in fixes for problem in fix.mended))
+
+
+def _holds(job: Job, given: Fields, fix: _Fix) -> bool:
+    """Return whether a fix alone mends the faults of the fields that it edits, in the user's plan."""
+    own = _of_edited_fields(fix) or list(fix.mended)
+    try:
+        left = check(_with(job, {**given, **fix.edit}))
+    except ValidationError:
+        return False
+    return len(_mended(own, left)) == len(own)
+
+
+def _of_edited_fields(fix: _Fix) -> list[Problem]:
+    """Return those of its faults that are reported on a field that the fix edits."""
+    return [one for one in fix.mended if one.field.removeprefix("plan.") in fix.edit]
 
 
 def causes(job: Job) -> tuple[Problem, ...]:
@@ -94,27 +142,41 @@ def causes(job: Job) -> tuple[Problem, ...]:
     return (advised(job, fields_of(job.plan)) or problems) if problems else ()
 
 
-def _next_edit(
+def _ranked_edits(
     job: Job, fields: Fields, given: Fields, wanted: Sequence[Problem], known: Sequence[Problem]
-) -> _Tried | None:
-    """The best edit for the wanted fault that is hardest to mend, as it may mend others; None for none."""
-    tries, best = tuple(_tries(job, fields, wanted)), []
+) -> list[_Tried]:
+    """Return the edits that mend the wanted fault that is hardest to mend, the best edit first.
+
+    The hardest fault comes first because its edit may mend others, too. Faults that no edit mends are left
+    out.
+    """
+    tries, ranked = tuple(_tries(job, fields, wanted)), []
     for problem in wanted:
         mends = [each for each in tries if _key(problem) not in _keys(each.left)]
         if mends:
-            best.append(min(mends, key=lambda each: _badness(each, given, known)))
-    return max(best, key=lambda each: _badness(each, given, known)[:-1], default=None)
+            ranked.append(sorted(mends, key=lambda each: _badness(each, given, known)))
+    return max(ranked, key=lambda edits: _badness(edits[0], given, known)[:-1], default=[])
+
+
+def _best_completed(job: Job, ranked: Sequence[_Tried], given: Fields, known: Sequence[Problem]) -> _Tried:
+    """Return the best edit that adds no fault once it is completed; the best of all if there is none."""
+    for edit in ranked[:MOST_COMPLETED]:
+        whole = _completed(job, edit, given, known)
+        if _keys(whole.left) <= _keys(known) and _mended(known, whole.left):
+            return whole
+    first = _completed(job, ranked[0], given, known)
+    return first if _mended(known, first.left) else ranked[0]  # further edits may bring the fault back
 
 
 def _completed(job: Job, first: _Tried, given: Fields, known: Sequence[Problem]) -> _Tried:
-    """An edit together with those that mend the faults which it adds, so that one fix is enough."""
+    """Return an edit together with edits that mend the faults which it adds, so that one fix is enough."""
     whole = first
     for _ in DEGREES:
         added = [one for one in whole.left if _key(one) not in _keys(known)]
-        more = _next_edit(job, whole.fields, given, added, [*known, *added]) if added else None
-        if more is None or not more.edit.keys().isdisjoint(whole.edit):
+        more = _ranked_edits(job, whole.fields, given, added, [*known, *added])[:1] if added else []
+        if not more or not more[0].edit.keys().isdisjoint(whole.edit):
             break
-        whole = replace(more, edit={**whole.edit, **more.edit}, text="")
+        whole = replace(more[0], edit={**whole.edit, **more[0].edit}, text="")
     return whole
 
 
@@ -214,7 +276,8 @@ def _word(value: object) -> str:
 def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
     """Edits after which all degrees multiply to the devices, or to a part of them where replicas are open.
 
-    One given degree is changed to the nearest that fits; or one besides replicas, and these with it.
+    One given degree changes, or one besides the replicas, and the replicas with it; the nearest values come
+    first.
     """
     plan, devices = Plan(**dict(fields)), job.cluster.num_devices
     whole = "data_parallel" in fields
@@ -223,29 +286,30 @@ def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
         others = plan.devices // own
         if devices % others == 0:
             allowed = [devices // others] if whole else divisors(devices // others)
-            yield {name: _nearest(allowed, own)}
+            yield from ({name: degree} for degree in _nearest_first(allowed, own))
         others //= plan.data_parallel
         if whole and name != "data_parallel" and devices % others == 0:
-            degree = _nearest(divisors(devices // others), own)
-            yield {name: degree, "data_parallel": devices // others // degree}
+            for degree in _nearest_first(divisors(devices // others), own):
+                yield {name: degree, "data_parallel": devices // others // degree}
 
 
-def _nearest(degrees: Sequence[int], wanted: int) -> int:
-    """The degree that changes least; of two the smaller."""
-    return min(degrees, key=lambda degree: (abs(degree - wanted), degree))
+def _nearest_first(degrees: Sequence[int], own: int) -> list[int]:
+    """Return the degrees other than the plan's own, by their distance from it; of two, the smaller first."""
+    others = (degree for degree in degrees if degree != own)
+    return sorted(others, key=lambda degree: (abs(degree - own), degree))
 
 
-def _told(tried: _Tried, mended: Sequence[Problem]) -> Problem:
-    """One fault for all that an edit mends, told of the field that it changes."""
-    blamed = [one for one in mended if one.field.removeprefix("plan.") in tried.edit]
-    blamed += [one for one in mended if one.field == "plan"]
-    rest = [one for one in mended if one not in blamed]
-    text = tried.text if tried.text.startswith(("set ", "leave ")) else _sentence(tried.edit)
+def _told(fix: _Fix) -> Problem:
+    """Return one fault for all that a fix mends, reported on a field that the fix edits."""
+    blamed = _of_edited_fields(fix)
+    blamed += [one for one in fix.mended if one.field == "plan"]
+    rest = [one for one in fix.mended if one not in blamed]
+    text = fix.text if fix.text.startswith(("set ", "leave ")) else _sentence(fix.edit)
     return replace(_joined([*blamed, *rest]), fix=text)
 
 
 def _joined(problems: Sequence[Problem]) -> Problem:
-    """The first of several faults, with what the others allow and why."""
+    """Return several faults as one: the first, with the allowed values and the reasons of all."""
     few = problems[:MOST_REASONS]
     allowed, because = (
         "; ".join(dict.fromkeys(getattr(one, name) for one in few)) for name in ("allowed", "because")
