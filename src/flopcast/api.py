@@ -126,20 +126,20 @@ def search_plans(
     budget_usd: float | None = None,
     told: Told | None = None,
 ) -> Found:
-    """The best plans of a space, played exactly, ranked, and explained.
+    """Return the best plans of a space, simulated exactly, ranked and explained.
 
     Parameters
     ----------
     jobs : Job, or several that differ in their cluster or stack
-        Their plans say what the space does not name (optimizer, rank order).
+        Their plans give the fields that the space does not name (optimizer, rank order).
     space : Space
         What may vary; by default every degree and option that the stack has.
     objectives : names of search.objectives.OBJECTIVES
         Plans are ranked by the first; the front is of all of them.
     total_tokens, deadline_s, budget_usd
-        Of a whole run, where it has to be done by then, and for so much.
+        Of the whole run: its tokens, the time by which it must end, and the most that it may cost.
     told : callable
-        Hears how far the search is.
+        Called with messages about the progress of the search.
 
     Raises
     ------
@@ -176,13 +176,13 @@ def validate_suite(name: str, constants: Constants = "none") -> Comparison:
     Parameters
     ----------
     constants : str
-        "none": kernels and data sheets alone, and what the suite's protocol says; "others": with the
-        constants of the catalogue as well, none of which the suite's runs gave.
+        "none": predict from kernels and data sheets alone, under the suite's protocol; "others": also use
+        the constants of the catalogue. The second needs a suite on which no constant was fitted.
 
     Raises
     ------
     SpecError
-        No suite of that name, or constants were fitted on its runs.
+        There is no suite of that name, or constants of the catalogue were fitted on its runs.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def validate_suite(name: str, constants: Constants = "none") -> Comparison:
 
 
 def _fitted_on(suite: Suite) -> Problem:
-    """Why a suite cannot be judged as left out."""
+    """Return the error for a suite on whose runs constants of the catalogue were fitted."""
     return Problem(
         field="--leave-one-source-out",
         value=suite.name,
@@ -260,24 +260,25 @@ def validate_published(
     leave_out: Sequence[str] = (),
     watched: Watched = iter,
 ) -> Published:
-    """Predict the runs of published tables; a run that stands in two of them counts once.
+    """Predict the runs of published tables; a run that is in two tables counts once.
 
-    Rows that cannot be read, are of inference, or ask for what is not built are left out with reasons.
+    Rows are left out, with the reason, if they cannot be read, report inference or need an unsupported
+    feature.
 
     Parameters
     ----------
     constants : str
-        "catalogue": those that every prediction uses; "others": each source by constants that the runs of
-        the other sources gave; "generations": each generation of devices by constants of the others;
-        "none": kernels and data sheets alone.
-    leave_out : sources that alone are judged, by constants of all others
-    watched : gives the runs of a table one by one, and may tell how far it is
+        "catalogue": the constants that every prediction uses; "others": predict each source with constants
+        fitted on the other sources; "generations": predict each device generation with constants fitted on
+        the others; "none": kernels and data sheets alone.
+    leave_out : predict only these sources, with constants fitted on all others
+    watched : wraps the iteration over the runs, to report progress
 
     Raises
     ------
     SpecError
-        A file cannot be read, or its header is of no known kind: every such file; or a source that is to
-        be left out has no run.
+        Files cannot be read or have unknown headers (all of them are listed), or a source that is to be
+        left out has no run.
     """
     return PublishedTables(paths, watched).judged(constants, leave_out)
 

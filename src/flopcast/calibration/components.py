@@ -1,4 +1,4 @@
-"""Variance components: how much constants differ between the contexts that they are carried over.
+"""Variance components: how much constants differ from one context to another.
 
 Answers: by how much does a constant of one device generation, precision, model family or scale differ from
 the same constant in another?
@@ -6,13 +6,13 @@ Elsewhere: the constants (constants.py), what a context is and how a sigma grows
 
 The model is that of constants.py with one more term: in a context x a constant has the logarithm u + v(x),
 where v is normal with a variance s² that all constants share, one s for each kind of context. Then gaps of
-runs are normal with the covariance
+the runs are normal with the covariance
 
     K = Σ over constants of prior² · share · shareᵀ + Σ over kinds of s² · G ∘ same context + noise²,
 
 where G holds the products of two runs' shares, summed over constants. The likelihood of the gaps under K is
-evaluated on a grid of s. What is used is the root mean square of s under the likelihood alone: where runs
-hardly tell, it is as wide as they leave open.
+evaluated on a grid of s. The estimate is the root mean square of s under the likelihood alone, so it stays
+wide where the runs say little about s.
 
 References
 ----------
@@ -28,26 +28,26 @@ import numpy as np
 from flopcast.cost.carried import DISTANCES
 from flopcast.dtypes import Counts, Logs
 
-GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # of s: beyond it a constant would explain nothing
+GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # values of s; above 0.08 a constant explains nothing
 START = 0.02
-ROUNDS = 1  # over the kinds of context, each given the others
+ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the others held fixed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Gaps:
-    """Runs as the components see them.
+    """Gaps between measured and predicted steps, with the data that variance components need.
 
     Attributes
     ----------
     gaps : array (runs,)
-        log(measured / predicted) where all levels are 1.
+        log(measured / predicted) with all levels at 1.
     shares : array (runs, constants)
-        d log(step) / d log(constant), what stacks share included.
+        d log(step) / d log(constant), including the constants that stacks share.
     prior_log_sigmas : array (constants,)
     noise : array (runs,)
-        Variance of each gap beyond constants.
+        Variance of each gap that constants do not explain.
     contexts : mapping of str to sequence of str
-        By kind of context, that of each run.
+        The context of each run, by kind of context.
     """
 
     gaps: Logs
@@ -58,7 +58,7 @@ class Gaps:
 
 
 def component_log_sigmas(runs: Gaps) -> dict[str, float]:
-    """The sigma of constants between contexts, by kind of context; kinds that all runs share have none."""
+    """Return the sigma of constants between contexts, by kind; kinds with one context are left out."""
     together = runs.shares @ runs.shares.T
     fixed = (runs.shares * runs.prior_log_sigmas**2) @ runs.shares.T + np.diag(runs.noise)
     kinds = [kind for kind in DISTANCES if len(set(runs.contexts[kind])) > 1]
@@ -78,14 +78,14 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 
 
 def _log_likelihood(covariance: Counts, gaps: Logs) -> float:
-    """Of gaps that are normal around 0, but for a constant."""
+    """Return the log-likelihood, up to a constant, of gaps that are normal around 0."""
     root = np.linalg.cholesky(covariance)
     whitened = np.linalg.solve(root, gaps)
     return -float(whitened @ whitened) / 2.0 - float(np.log(np.diag(root)).sum())
 
 
 def _root_mean_square(log_likelihoods: Logs) -> float:
-    """Of the sigmas of the grid, each as likely as the runs make it.
+    """Return the root mean square of the grid's sigmas, weighted by their likelihoods.
 
     >>> round(_root_mean_square(np.array([0.0] + [-np.inf] * 6)), 3)
     0.0

@@ -1,22 +1,22 @@
 """Constants that only whole runs show: the levels of factors, fitted on many measured steps at once.
 
-Answers: by how much does each named factor differ from what kernels alone say, how sure is that, and how
-many sources say so?
-Elsewhere: one run of one's own (from_run.py), which runs are fitted on and which are left out
+Answers: by how much does each named factor differ from the prediction by kernels alone, how sure is that,
+and how many sources support it?
+Elsewhere: a fit on one run of the user (from_run.py), which runs are fitted on and which are left out
 (validation/fitting.py), the file of the catalogue (io/constants.py), what a factor is (cost/factors.py).
 
 The model is that of from_run.py over many runs: log(measured / predicted) = sum of share · log(level) +
 noise, where a share is d log(step) / d log(factor). A priori log(level) is normal with mean 0 and the sigma
-that the catalogue or a curve gives the factor: a constant moves away from what kernels say only as far as
-runs insist. Levels of derates that no stack has of its own share a mean, itself unknown, which is what a
-stack without runs gets.
+that the catalogue or a curve gives the factor, so a constant moves away from 1 only as far as the runs
+require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A stack
+without runs gets this mean.
 
 Noise has a sigma for each family of models, estimated on the way, and Student's distribution of four
 degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
 Robust statistical modeling using the t distribution, 1989). Repeats of a configuration count once together.
 Shares hold for small changes, so predictions are made again with the levels found, and fitted again.
 
-A constant knows the contexts of its runs. How much less sure it is in another context follows from how much
+Each constant records the contexts of its runs. In another context its sigma is larger, by how much
 constants differ between contexts (components.py).
 """
 
@@ -34,14 +34,14 @@ from flopcast.cost.carried import DISTANCES, GENERATION, Level, carried
 from flopcast.cost.factors import FAMILIES, NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.dtypes import Counts, Flags, Logs
 
-SHARED_LOG_SIGMA = 0.1  # prior of what all derates share, as of each of them (spec/stack.py)
+SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
 DEGREES_OF_FREEDOM = 4.0
 EXPECTED_NOISE, EXPECTED_ROWS = 0.05, 5.0  # sigma of a logarithm before any run, and its weight in runs
 ROUNDS, SETTLED = 50, 1e-6  # of weights and noise, until no logarithm moves any further
-UNBOUND = -100.0  # logarithm of a level that nothing comes to
-HELD = 1e6  # precision of a level that stands at its least
-# Passes over memory such as GELU's attain 0.8 of the data sheet's bandwidth on A100 (data/operators), and
-# memory sustains no more than 0.93 (cost/kernels/roofline.py): a lower level would change no prediction.
+UNBOUND = -100.0  # a lower bound, of the logarithm of a level, that never takes effect
+HELD = 1e6  # precision that keeps a level at its lower bound
+# Memory-bound kernels such as GELU reach 0.8 of the data sheet's bandwidth on A100 (data/operators), and no
+# kernel reaches more than 0.93 (cost/kernels/roofline.py). So a lower level would change no prediction.
 LEAST_MEMORY_LEVEL = 0.86
 FOLDS = 5  # of models, for what nothing explains
 FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
@@ -204,7 +204,7 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
     weights = design.weights * chosen
     least = np.full(design.shares.shape[1], UNBOUND)
     least[: len(design.told_names)] = [_least_log(name) for name in design.told_names]
-    held = np.zeros(len(least))  # extra precision that keeps a level at its least
+    held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
     noise = np.full(len(design.gaps), EXPECTED_NOISE)
     precision = np.diag(1.0 / design.prior_log_sigmas**2)
@@ -225,18 +225,20 @@ def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float
                 told = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
                 noise[rows] = math.sqrt(told / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = (DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + (left / noise) ** 2)
-    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(np.float64)  # held is not sure
+    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(
+        np.float64
+    )  # without the extra precision
     return logs, open_covariance, {n: float(noise[rows][0]) for n, rows in members.items() if rows.any()}
 
 
 def _least_log(name: str) -> float:
-    """The logarithm of the least level of a factor: where its kernels come to what memory sustains."""
+    """Return the logarithm of a factor's lower bound: its kernels then run at the sustained bandwidth."""
     bound_by_memory = name.startswith("memory_level") or name.endswith(": memory-bound]")
     return math.log(LEAST_MEMORY_LEVEL) if bound_by_memory else UNBOUND
 
 
 def _trust(design: _Design) -> Counts:
-    """How much each row weighs after the fit, (rows,): little where it is far off."""
+    """Return the weight of each row after the fit, (rows,); rows that are far off weigh little."""
     logs, _, noise = _solve(design, np.ones(len(design.gaps)))
     left = design.gaps - design.shares @ logs
     each = np.array([noise[name] for name in design.families])
@@ -274,14 +276,14 @@ def _unexplained(design: _Design) -> dict[str, float]:
 
 
 def _moved(one: Observed, priors: Mapping[str, Prior], at: Mapping[str, Level]) -> float:
-    """By how much the levels of its prediction moved the logarithm of a run's step."""
+    """Return how much the levels of the prediction moved the logarithm of a run's step."""
     return sum(
         share * _stands(name, priors[name], at) for name, share in one.shares.items() if name in priors
     )
 
 
 def _carried(design: _Design, observed: Sequence[Observed], noise: Mapping[str, float]) -> list[Constant]:
-    """By how much constants differ between contexts: one for each distance that runs span."""
+    """Return how much constants differ between contexts: one constant for each kind of context."""
     if any(distance not in one.context for one in observed for distance in DISTANCES):
         return []
     shares, sigmas = design.told, design.prior_log_sigmas[: design.told.shape[1]]

@@ -1,4 +1,4 @@
-"""The constants that whole runs taught: what one is, and what a fit of them needs of runs.
+"""Constants fitted on whole runs: what a constant is, and the data of each run that the fit needs.
 
 Answers: what does a constant stand for, who supports it, in which contexts?
 Elsewhere: the fit (constants.py), the file (io/constants.py), how a prediction uses them (cost/factors.py).
@@ -46,8 +46,8 @@ class Observed:
     model : str or None
         Name of the model that is trained; None: no other run trains it.
     sweep : Hashable or None
-        Equal for runs of one model on one machine, among which plans are compared; None: it is compared
-        with no other.
+        Equal for runs of one model on one machine, whose plans are compared; None if the run is compared
+        with no other run.
     """
 
     id: str
@@ -67,7 +67,7 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prior:
-    """What is known of a factor before any run: its sigma, and whether it is a derate of no stack's own."""
+    """What is known of a factor before the fit: its sigma, and whether it is a derate that stacks share."""
 
     log_sigma_factor: float
     shared: bool = False
@@ -75,11 +75,11 @@ class Prior:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constant:
-    """One free constant.
+    """One fitted constant.
 
-    `rows` and `sources` are those in which it scales at least two per cent of the step, `seen` their
-    contexts, by distance (cost/carried.py). With a single source it is that machine's or that software's
-    own and no claim rests on it.
+    `rows` and `sources` count the runs in which it scales at least 2 % of the step; `seen` holds their
+    contexts by kind (cost/carried.py). A constant with a single source may describe only that machine or
+    software, so no claim about accuracy rests on it.
     """
 
     name: str
@@ -92,28 +92,28 @@ class Constant:
 
     @property
     def meaning(self) -> str:
-        """What a constant of this name stands for."""
+        """The meaning of a constant of this name."""
         return MEANINGS.get(self.name.partition("[")[0], "")
 
     @property
     def of_one_source(self) -> bool:
-        """Whether it is a site's factor."""
+        """Whether a single source supports it, so that it may describe only that site."""
         return len(self.sources) < 2
 
     @property
     def level(self) -> Level:
-        """As a prediction uses it."""
+        """The level that a prediction uses."""
         seen = {distance: frozenset(contexts) for distance, contexts in self.seen.items()}
         return Level(ratio=self.ratio, log_sigma_factor=self.log_sigma_factor, seen=seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """All constants, those that moved furthest first; noise by family, as sigma of a logarithm."""
+    """All constants, the largest change first; noise by model family, as the sigma of a logarithm."""
 
     constants: tuple[Constant, ...]
     noise_log_sigmas: Mapping[str, float]
 
     def levels(self) -> dict[str, Level]:
-        """By name, as a book of factors takes them."""
+        """Levels by name, for a `FactorBook`."""
         return {constant.name: constant.level for constant in self.constants}

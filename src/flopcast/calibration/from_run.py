@@ -74,7 +74,7 @@ class Shared(Protocol):
 
     @property
     def scaled_s(self) -> float:
-        """Those of them that the item's factors scale."""
+        """The seconds that the item's factors scale."""
 
     def factors(self, priced: Priced) -> tuple[str, ...]:
         """Return the names of the factors that scale these seconds."""

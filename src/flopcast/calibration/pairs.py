@@ -1,11 +1,11 @@
-"""Pairs of plans: how far ratios of two steps are off that share a machine, beyond what factors explain.
+"""Pairs of plans on one machine: the error of the ratio of their steps that factors do not explain.
 
-Answers: which sigma of its own must a plan have so that the interval of a ratio holds nine in ten?
+Answers: which sigma must each plan have so that 90 % of the measured ratios lie in their intervals?
 Elsewhere: the interval (timeline/uncertainty.py), which plans are compared (validation/decisions.py).
 
-A factor gives every kernel of a kind one level. A curve is off by another amount at every shape, so what is
-left of two plans differs as far as they spend their time on different things: each plan has a sigma of
-its own, in proportion to the share of factors that moved between the two (`own_share`).
+A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.
+The errors of two plans therefore cancel less the more their kernels differ: each plan has a sigma in
+proportion to the share of factors that differs between the two (`own_share`).
 """
 
 from collections import defaultdict
@@ -20,14 +20,14 @@ from flopcast.cost.carried import Level
 from flopcast.cost.factors import NINETY_PERCENT
 
 INSIDE = 0.9
-MOST = 0.5  # of a plan's own sigma
+MOST = 0.5  # upper limit of the sigma
 FEWEST_PAIRS = 20
 
 
 def between_plans(
     observed: Sequence[Observed], priors: Mapping[str, Prior], levels: Mapping[str, Level]
 ) -> list[Constant]:
-    """The constant of what two plans differ by; none where runs hold too few pairs of plans."""
+    """Return the constant `between_plans`; an empty list if the runs hold too few pairs of plans."""
     sigma = between_plans_log_sigma(observed, priors, levels)
     if sigma is None:
         return []
@@ -47,13 +47,13 @@ def between_plans(
 def between_plans_log_sigma(
     observed: Sequence[Observed], priors: Mapping[str, Prior], levels: Mapping[str, Level]
 ) -> float | None:
-    """The sigma of a plan's own with which intervals hold 90 % of the measured ratios.
+    """Return the sigma with which 90 % of the measured ratios lie in their intervals.
 
-    Every source counts alike, however many plans it has. None where there are too few pairs.
+    Every source counts alike, however many plans it has. None if there are too few pairs.
 
     Parameters
     ----------
-    observed : runs with their gaps where all levels are 1
+    observed : runs, with their gaps at levels of 1
     priors, levels : sigmas of factors before and after the fit
     """
     groups: dict[Hashable, list[Observed]] = defaultdict(list)
@@ -82,7 +82,7 @@ def between_plans_log_sigma(
 def _parts(
     one: Observed, other: Observed, priors: Mapping[str, Prior], levels: Mapping[str, Level]
 ) -> tuple[float, float, float]:
-    """What is left of a ratio, the variance that factors give it, and the share of a plan's own sigma."""
+    """Return the error of a ratio after the fit, its variance by factors, and the share of the sigma."""
     left, variance, moved = one.log_gap_factor - other.log_gap_factor, 0.0, 0.0
     for name in one.shares.keys() | other.shares.keys():
         gap = one.shares.get(name, 0.0) - other.shares.get(name, 0.0)

@@ -290,9 +290,9 @@ def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Count
 
 
 def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], device: Device) -> Curve:
-    """Ratios of gradient products to forward ones of the same source, both against the curve (medians).
+    """Return the curve with the median ratios of gradient products to forward products of one source.
 
-    The tables of peers that time gradients apart are of bf16.
+    Both are taken relative to the curve. The tables that time gradients separately are in bf16.
     """
     ratios = {}
     for layout in ("input_gradient", "weight_gradient"):
@@ -306,10 +306,10 @@ def with_layouts(curve: Curve, found: Mapping[str, Mapping[str, Samples]], devic
 
 
 def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
-    """The curve with the layout ratios that it lacks, each from the first relative that has it.
+    """Return the curve with missing layout ratios filled in, each from the first relative that has it.
 
-    Serving sweeps hold forward products only, and each table of training holds one dtype. A gradient's
-    ratio is a matter of the kernels' layouts, which relatives share.
+    Serving sweeps time forward products only, and each training table has one dtype. The ratio of a
+    gradient product depends on the layouts of the kernels, which are the same on related devices.
     """
     ratios = dict(curve.layout_ratio)
     for other in relatives:

@@ -12,10 +12,10 @@ from flopcast.cli.scoring import score
 
 @click.group("calibrate")
 def command() -> None:
-    """Make curves out of measurements.
+    """Fit curves and constants to measurements.
 
-    Kernels and collectives are measured alone and become curves (fit). What only a whole training run
-    shows becomes the level of a factor (constants), or the jitter of a cluster, with its spread.
+    Measurements of single kernels and collectives become curves (fit). Effects that only whole training
+    runs show become the levels of factors (constants, from-run) or the jitter of a cluster.
 
     \b
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves

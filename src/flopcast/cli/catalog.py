@@ -11,10 +11,10 @@ from flopcast.cli.completion import kinds, names_of_kind
 @click.argument("name", required=False, shell_complete=names_of_kind)
 @writes_document
 def command(kind: str | None, name: str | None) -> None:
-    """List the catalogue, one kind of it, or show one entry with its sources.
+    """List the catalogue or one kind of entry, or show one entry with its sources.
 
-    KIND is devices, hosts, clusters, models, stacks, sites or prices. An entry is shown as it is written,
-    units included: copy it into a job file to change it, or name it there as the base of your own.
+    KIND is devices, hosts, clusters, models, stacks, sites or prices. An entry is shown as YAML with its
+    units: copy it into a job file to change it, or name it there as the `base` of your own.
     `flopcast catalog hub` lists further models by their ids on the Hugging Face hub.
 
     \b

@@ -1,6 +1,6 @@
-"""Errors of the command line as JSON, for commands that were asked for `--json`.
+"""Errors of the command line as JSON, for commands with `--json`.
 
-Answers: when are errors printed as JSON, and what does a usage error of click become?
+Answers: when are errors printed as JSON, and how is a usage error of click reported?
 Elsewhere: the shape of the JSON (report/faults.py), exit codes (main.py).
 """
 
@@ -16,7 +16,7 @@ OPTION = "--json"
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Return whether `--json` is among the options of a command line; all after `--` are arguments.
+    """Return whether `--json` is among the options of a command line; words after `--` are arguments.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def usage_problem(error: click.ClickException) -> Problem:
     return Problem(
         field=_name(parameter) if parameter is not None else getattr(error, "option_name", "arguments"),
         value=None,
-        allowed=_allowed(parameter) if parameter is not None else "what the help of the command shows",
+        allowed=_allowed(parameter) if parameter is not None else "an option that the help lists",
         because=error.format_message(),
         fix=see,
         fault="is missing" if isinstance(error, click.MissingParameter) else "cannot be read",
@@ -75,14 +75,14 @@ def _options(context: click.Context) -> set[str]:
 
 
 def _name(parameter: click.Parameter) -> str:
-    """Return the longest name of an option, or what the help calls an argument."""
+    """Return the longest name of an option, or the name of an argument as the help shows it."""
     if isinstance(parameter, click.Argument):
         return parameter.human_readable_name
     return max(parameter.opts, key=len)
 
 
 def _allowed(parameter: click.Parameter) -> str:
-    """Return which values an option or argument takes."""
+    """Return a description of the values that an option or an argument accepts."""
     kind = parameter.type
     if isinstance(kind, click.Choice):
         return ", ".join(map(str, kind.choices))

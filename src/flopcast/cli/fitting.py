@@ -22,7 +22,9 @@ from flopcast.cost.kernels.classes import LAYOUTS_SHARE_A_CURVE
 from flopcast.cost.kernels.curve import Curve
 from flopcast.io import catalog
 
-LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)  # gradients timed apart, in bf16: fitted before who borrows them
+LENDERS_OF_LAYOUTS = (
+    "a100-pcie-80gb",
+)  # times gradients separately; fitted before the devices that borrow its ratios
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
 

@@ -58,7 +58,7 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
 
 
 def _values_of_scripts() -> list[click.Option]:
-    """The options that give a launch script what it takes from outside."""
+    """Return the options that set arguments and environment variables of a launch script."""
     arguments, environment = "A launch script's argument: 1=8 for $1.", "A variable that a script reads."
     return [
         click.Option(["--arg"], multiple=True, metavar="N=VALUE", help=arguments),

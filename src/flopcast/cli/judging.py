@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judging:
-    """How published runs are judged: without constants, or by such as never saw what they judge.
+    """How published runs are judged: without constants, or with constants fitted on other runs.
 
-    `left_out` names one source, `each_out` takes each in turn, `generations` each generation of devices;
-    `bare` is without any. One of them at most.
+    `left_out` names a source to leave out; `each_out` leaves out each source in turn and `generations` each
+    device generation. `bare` uses no constants. At most one of them is set.
     """
 
     left_out: str | None
@@ -41,7 +41,7 @@ class Judging:
 
     @property
     def of_suites(self) -> "Constants":
-        """Which constants judge suites."""
+        """The constants with which suites are predicted."""
         return "others" if self.each_out else "none"
 
     def check(self) -> None:
@@ -64,7 +64,9 @@ class Judging:
             raise SpecError([told])
 
     def refuse(self, of_suites: bool = False) -> None:
-        """Refuse every option that needs published runs; suites can be judged with constants or without.
+        """Refuse every option that needs published runs.
+
+        `of_suites` allows the options that suites accept, too.
 
         Raises
         ------

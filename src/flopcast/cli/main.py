@@ -1,10 +1,10 @@
 """The command line: `flopcast COMMAND`. Commands are imported when they run, so that --help is quick.
 
-Exit codes: 0 fine, 1 the input is wrong (every error is listed), 2 no feasible plan, 3 a bug of ours.
-stdout is data, stderr is messages. With `--json`, errors are data too: stdout then holds one JSON object
-that lists them, and stderr the same as text.
-Answers: which module runs a command, and what becomes of an error?
-Elsewhere: how a job is asked for (asking.py), what each command does (one module each).
+Exit codes: 0 success, 1 wrong input (every error is listed), 2 no feasible plan, 3 a bug in flopcast.
+Data goes to stdout, messages to stderr. With `--json`, stdout also holds errors, as one JSON object, and
+stderr shows the same errors as text.
+Answers: which module runs a command, and how are errors reported?
+Elsewhere: options that describe a job (asking.py), what each command does (one module each).
 """
 
 import errno
@@ -130,10 +130,10 @@ def main() -> None:
 
 
 def _run_as_json(words: list[str]) -> int:
-    """Run a command that prints JSON: one whole object on stdout, its answer or its errors.
+    """Run a command that prints JSON: stdout gets one object, either the answer or the errors.
 
-    What a command prints is held back until it has ended, so that an error after the answer, such as a
-    report that cannot be written, leaves no second object behind the first one.
+    The output is held back until the command ends. So an error after the answer, such as a report that
+    cannot be written, does not print a second object.
     """
     with redirect_stdout(StringIO()) as printed:
         code, error = _attempt(lambda: _invoke(words))
@@ -156,13 +156,13 @@ def _print(text: str) -> None:
 
 
 def _flush() -> None:
-    """Write out what stdout still holds; it is None where a caller closed it."""
+    """Flush stdout, which is None if the caller closed it."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
-    """Return the exit code of an action, and the error that ended it, which is printed on stderr."""
+    """Run an action; return its exit code and the error that ended it, which is printed on stderr."""
     try:
         action()
     except click.exceptions.Exit as end:
@@ -182,7 +182,7 @@ def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
 
 
 def _drop_what_is_left() -> None:
-    """Send what stdout still holds to nowhere, so that the exit of the process does not try to write it."""
+    """Discard the unwritten output of stdout, so that Python does not try to write it at exit."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

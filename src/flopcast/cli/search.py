@@ -50,11 +50,12 @@ def command(
 ) -> None:
     """Find the best plans for a model on a cluster.
 
-    Every plan of a space is screened, the best few hundred are played exactly, and ranked with the
-    intervals of their differences: what cannot be told apart from the best is marked "=", the simplest of
-    it within 2 % first. Where several clusters, sizes or stacks are named, the answer has the best plan of
-    each, or says why there is none. --plan settles fields of the plan, or names the values that they may
-    take; all others are free. A job file's own plan settles its global batch, precision and optimizer.
+    Every plan of a space is screened, and the best few hundred are simulated exactly and ranked. Plans
+    that cannot be told apart from the best, by the interval of the difference, are marked "="; of those
+    within 2 % the simplest comes first. If you name several clusters, sizes or stacks, the answer holds the
+    best plan for each, or the reason why there is none. --plan fixes fields of the plan or lists the values
+    that they may take; all other fields are free. The plan of a job file fixes the global batch, precision
+    and optimizer.
 
     \b
     flopcast search --model llama-2-70b --cluster dgx-h100 --gpus 512 --seq 4096 --plan "gbs=1024"
@@ -62,8 +63,8 @@ def command(
     flopcast search job.yaml --objective time_to_train --tokens 2T --deadline "60 d" --plot front.html
 
     Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy, of 1e12 tokens;
-    time_to_train and run_cost, with failures. One alone has memory beside it on the front. Exit code 2:
-    nothing is feasible, the nearest plan is named.
+    time_to_train and run_cost, with failures. With a single objective, the Pareto front also takes memory
+    into account. Exit code 2: no plan is feasible, and the nearest plan is shown.
     """
     from flopcast.cli.searching import writers
     from flopcast.io.questions import question_from

@@ -69,16 +69,17 @@ def command(
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
-    --runs takes CSV tables of published runs, told apart by their headers: one row a run with model,
-    hardware, mapping, software and step time, of which a job is made; measured steps of vTrain and of
-    SimuMax; and Megatron-LM's functional tests, whose log says what stays allocated behind a step. Tables
-    are judged by the constants of the catalogue, which published runs gave (flopcast calibrate constants);
-    --leave-... options fit these again without what is judged. Suites are judged without constants, or,
-    with --leave-one-source-out, by those of the catalogue, which no run of a suite gave.
+    --runs takes CSV tables of published runs. Their headers tell them apart: tables with one run a row
+    (model, hardware, mapping, software and step time), measured steps of vTrain and of SimuMax, and
+    Megatron-LM's functional tests, which log the memory allocated after a step. Tables are predicted with
+    the constants of the catalogue, which were fitted on published runs (flopcast calibrate constants). The
+    --leave-... options fit the constants again without the runs that are predicted. Suites are predicted
+    without constants, or, with --leave-one-source-out, with those of the catalogue, none of which was
+    fitted on a suite.
 
-    --decisions groups runs that are plans for one model on one machine, of --runs and of any --suite: how
-    well are plans ordered, and what would it have cost to take the recommended one? It judges in all three
-    ways where none is named.
+    --decisions groups runs of one model on one machine that differ in their plans, from --runs and from
+    any --suite. It reports how well the predictions order the plans, and how much slower the recommended
+    plan is than the best. Without a --leave-... option or --no-constants it judges in all three ways.
     """
     from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text

@@ -294,7 +294,7 @@ def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
 
 
 def _nearest_first(degrees: Sequence[int], own: int) -> list[int]:
-    """Return the degrees other than the plan's own, by their distance from it; of two, the smaller first."""
+    """Return the degrees other than `own`, the nearest first; of two equally near, the smaller first."""
     others = (degree for degree in degrees if degree != own)
     return sorted(others, key=lambda degree: (abs(degree - own), degree))
 
