@@ -34,7 +34,7 @@ class Problem:
 
     @property
     def message(self) -> str:
-        """What is wrong, in one line: "plan.tensor_parallel = 6 is not allowed"."""
+        """The error in one line: "plan.tensor_parallel = 6 is not allowed"."""
         return f"{self.field} {self.fault or f'= {_shown(self.value)} is not allowed'}"
 
     def __str__(self) -> str:

@@ -34,32 +34,34 @@ def job(
     env: Mapping[str, str] | None = None,
     changes: Sequence[str] = (),
 ) -> Job:
-    """A job from the words of the command line; what is left out is chosen, and told in `job.assumptions`.
+    """Return the job that options of the command line describe.
+
+    Parts that are left out are chosen, and `job.assumptions` lists the choices.
 
     Parameters
     ----------
     file : path
-        Whatever the commands read: a job file, a launch script, a configuration of another program.
-        What follows takes the place of what the file says.
+        Any file that the commands read: a job file, a launch script, a configuration of another program.
+        The other parameters override the file.
     model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
     cluster : name; NAME:NODES for a part of it
     gpus : devices of the cluster to use
     plan : str
-        As "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without one, a plan is chosen as `flopcast predict` does.
+        Such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, a plan is chosen as `flopcast predict` does.
     stack : name, by default megatron-core
     seq : int
-        Tokens of a sequence, by default as the model was trained.
-    site : path of what this machine sustains
+        Tokens of a sequence; the default is the model's training length.
+    site : path of a site file, the speeds measured on this machine
     price : of a device: "2.10 USD/h", or a name of the catalogue
-    kind : the format of the file, where its keys do not tell it
+    kind : the format of the file, if its keys do not identify it
     arg, env : mappings
-        What a launch script takes from outside: its arguments, {"1": "8"} for `$1`, and variables by name.
+        Arguments of a launch script, {"1": "8"} for `$1`, and its environment variables by name.
     changes : "KEY=VALUE" by the names of a job file, applied in order
 
     Raises
     ------
     SpecError
-        Every fault of the file and the words.
+        Every error in the file and the parameters.
     InfeasibleError
         No plan was given, and none fits.
 
@@ -80,7 +82,7 @@ def job(
 
 
 def _as_options(values: Mapping[str, str] | None) -> list[str]:
-    """Values by name as the command line has them: NAME=VALUE."""
+    """Return a mapping as options of the command line: NAME=VALUE."""
     return [f"{name}={value}" for name, value in (values or {}).items()]
 
 

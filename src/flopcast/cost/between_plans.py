@@ -1,23 +1,23 @@
-"""Two plans on one machine: what their steps differ by that no factor of either names.
+"""Two plans on one machine: the doubt about the ratio of their steps that no factor covers.
 
-Answers: which sigma does each of two plans have of its own, and from when on are two of them apart at all?
+Answers: which sigma does each of two plans add to the ratio, and from which ratio on do two plans differ?
 Elsewhere: the interval of a ratio (timeline/uncertainty.py), the constant (calibration/pairs.py).
 
-A factor gives every kernel of a kind one level, but a curve is off by another amount at every shape. So
-what is left of the ratio of two plans grows with the share of their factors that is not common.
+A factor gives all kernels of one kind the same level, but the error of a curve differs from shape to shape.
+So the doubt about a ratio grows with the share of factors that the two plans do not have in common.
 """
 
 BETWEEN_PLANS = "between_plans"
-# Without a constant: what curves of products are off at single shapes (docs/accuracy/kernels.md).
+# Used without the constant: the error of GEMM curves at single shapes (docs/accuracy/kernels.md).
 OWN_LOG_SIGMA_FACTOR = 0.05
-OWN_SHARE = 0.2  # of factors that differ: from here on a plan has the whole of its own sigma
+OWN_SHARE = 0.2  # share of factors that differ from which on a plan adds its full sigma
 # Repeats inside one release differ from their mean by 0.94 % (26 runs that InternEvo and NeMo print twice):
-# a sigma of 1.2 %, and 1.7 % between two of them. Plans that are no further apart are measured as equal.
+# a sigma of 1.2 %, and 1.7 % between two of them. Plans within this ratio count as equally fast.
 TIED_RATIO = 1.02
 
 
 def own_share(moved_share: float) -> float:
-    """The part of its own sigma that a plan has where this share of its factors is not the other plan's.
+    """Return the fraction of its sigma that a plan adds if this share of its factors differs.
 
     >>> own_share(0.05), own_share(0.5)
     (0.25, 1.0)

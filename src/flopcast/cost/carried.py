@@ -1,13 +1,12 @@
-"""How far a constant is carried: from the runs that it was fitted on to the job that it is used for.
+"""The sigma of a constant in a context that the runs it was fitted on do not have.
 
-Answers: in which context does a job run, which distances lie between it and a constant's runs, and how much
-less sure is the constant there?
-Elsewhere: the constants and the doubt of each distance (calibration/components.py), where factors get their
+Answers: in which context does a job run, and how much less sure is a constant there?
+Elsewhere: how much constants differ between contexts (calibration/components.py), where factors get their
 sigmas (factors.py).
 
 A context has four parts: the generation of the device, the bits of its products, the family of the model
-and the number of devices. A constant that no run of a job's generation supports is less sure there, by how
-much constants differ between generations; and likewise for the other parts.
+and the number of devices. If no run behind a constant has the job's generation, the sigma of the constant
+grows by how much constants differ between generations. The other parts work in the same way.
 """
 
 import math
@@ -21,15 +20,15 @@ from flopcast.spec.precision import product_engine
 GENERATION, PRECISION, FAMILY, SCALE = "generation", "precision", "family", "scale"
 DISTANCES = (GENERATION, PRECISION, FAMILY, SCALE)
 WIDE = ("bf16", "fp16")
-Context = Mapping[str, str]  # by distance
+Context = Mapping[str, str]  # part of the context → its value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """What whole runs taught of one factor: a ratio on top of its own, and how sure that is.
+    """The level of one factor that was fitted on whole runs: a ratio and its sigma.
 
-    `log_sigma_factor` takes the place of the sigma that kernels alone leave. `seen` holds, by distance, the
-    contexts of the runs behind it; a distance that it does not name adds no doubt.
+    The ratio multiplies the factor's own ratio, and `log_sigma_factor` replaces the factor's own sigma.
+    `seen` holds the contexts of the runs behind the level, by part; a part that is absent adds no doubt.
     """
 
     ratio: float
@@ -38,7 +37,7 @@ class Level:
 
 
 def carried(distance: str) -> str:
-    """The name of the constant that says how much constants differ over a distance.
+    """Return the name of the constant that says how much constants differ in one part of the context.
 
     >>> carried(GENERATION)
     'carried[generation]'
@@ -47,10 +46,9 @@ def carried(distance: str) -> str:
 
 
 def context_of(model: Model, cluster: Cluster, precision: str) -> Context:
-    """The context of a job that trains a model on a cluster.
+    """Return the context of a job that trains a model on a cluster.
 
-    `precision` is the plan's. Devices are counted in steps of eight times as many: 1 to 8, 9 to 64, and so
-    on, as of a node, a few racks, a hall.
+    `precision` is the plan's. The number of devices is rounded up to a power of 8 (`scale_of`).
     """
     engine = product_engine(precision)
     return {
@@ -62,7 +60,7 @@ def context_of(model: Model, cluster: Cluster, precision: str) -> Context:
 
 
 def scale_of(num_devices: int) -> str:
-    """The step of scale that a number of devices falls in.
+    """Return the range, from one power of 8 to the next, that holds a number of devices.
 
     >>> scale_of(1), scale_of(8), scale_of(9), scale_of(1024)
     ('1-8', '1-8', '9-64', '513-4096')
@@ -72,10 +70,10 @@ def scale_of(num_devices: int) -> str:
 
 
 def grown_log_sigma(level: Level, levels: Mapping[str, Level], context: Context) -> float:
-    """The sigma of a level in a context: larger where no run behind it had that context.
+    """Return the sigma of a level in a context; it is larger if no run behind the level has that context.
 
-    A constant that was seen in n contexts of a kind lies in another one as far from their mean as two
-    values of variance s², and s² / n, do; s is the constant `carried[...]` of that distance.
+    For a part of the context that n values were seen of, a new value adds the variance s² + s² / n, where
+    s is the constant `carried[...]` of that part.
 
     >>> level = Level(ratio=1.1, log_sigma_factor=0.03, seen={GENERATION: frozenset(["ampere"])})
     >>> levels = {carried(GENERATION): Level(ratio=1.0, log_sigma_factor=0.04)}

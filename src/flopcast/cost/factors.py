@@ -19,8 +19,8 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
-HOST = "host"  # of every launch and call that the host makes
-EXPERT_LAUNCH = "expert_launch"  # of the products of one expert after another, over one launch each
+HOST = "host"  # scales every launch and call that the host makes
+EXPERT_LAUNCH = "expert_launch"  # launches of separate expert GEMMs, over one launch for each GEMM
 FAMILIES = ("dense", "experts")  # of models
 NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
@@ -50,12 +50,12 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:
-    """Factors of one prediction by name: what runs taught of them (`levels`), then the site's own values.
+    """Factors of one prediction by name: fitted levels (`levels`), then the site's own values.
 
-    `context` is that of the job: levels are less sure the further they are carried (carried.py).
+    `context` is the job's: a level is less sure in a context that its runs do not have (carried.py).
 
-    The one value of the core that grows while it is used: pricing asks for factors as it meets them,
-    and only those that were asked for are reported.
+    This is the only mutable object of the core: pricing requests factors as it needs them, and only
+    requested factors are reported.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class FactorBook:
         return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
 
     def _sigma_of(self, level: Level) -> float:
-        """How sure a level is in the context of the job."""
+        """Return the sigma of a level in the context of the job."""
         return grown_log_sigma(level, self.levels, self.context)
 
     def derate(self, stack: Stack) -> Factor:
@@ -121,9 +121,9 @@ class FactorBook:
                 self.get(unexplained_on(family, stack, cluster), sigma)
 
     def ask_between_plans(self) -> None:
-        """Make the factor of what two plans differ by, where runs have shown how much that is.
+        """Add the doubt about the ratio of two plans, if a constant gives its sigma.
 
-        It scales no step, so that no site can set its ratio.
+        It scales no step, so a site cannot set its ratio.
         """
         if BETWEEN_PLANS in self.levels:
             sigma = self._sigma_of(self.levels[BETWEEN_PLANS])

@@ -16,10 +16,11 @@ ROUTER = ("router", "scores", "pick", "loss", "selection_bias", "group_limit")  
 
 
 def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
-    """On a host of speed 1, (1, 1) or as the item's own arrays; nothing is launched for nothing.
+    """Return the seconds of launching an item on a host of speed 1; 0 if the item takes no time.
 
-    Forward kernels, and recomputed ones, are launched from Python; backward ones by the framework. Separate
-    products of experts are a kernel for each expert, and under a narrow format a cast for each as well.
+    The shape is (1, 1) or that of `alone_s`. Forward and recomputed kernels are launched from Python,
+    backward kernels by the framework's C++ code. Separate expert GEMMs are one kernel for each expert and,
+    in 8 or 4 bits, one cast for each as well.
     """
     if graphed(item, stack.host.graphs):
         return constant(0.0)
@@ -47,7 +48,7 @@ def several_experts(item: Item) -> Flags:
 
 
 def launches_experts(item: Item) -> bool:
-    """Whether an item is a kernel for each expert, all of which the host launches."""
+    """Return whether an item stands for one kernel for each expert, each launched by the host."""
     return isinstance(item.work, GroupedMatmul) and item.work.separate
 
 

@@ -45,7 +45,7 @@ UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
 EXCHANGE_LOG_SIGMA = 0.15  # kernels alone against calls of the library: docs/README_Hybrid-EP.md of DeepEP
 HOST_LOG_SIGMA = 0.3
-EXPERT_LAUNCH_LOG_SIGMA = 0.7  # from C++ a launch costs a fifth of one from Python: either may hold
+EXPERT_LAUNCH_LOG_SIGMA = 0.7  # a launch from C++ costs a fifth of one from Python; either may apply
 MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.33  # docs/accuracy/kernels.md: what the 30 % largest messages need
 
 LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
@@ -183,11 +183,11 @@ def _keep(
     partly: tuple[_Partly, ...],
     state: _Pricing,
 ) -> None:
-    """The prices of items whose seconds lie behind each other; what holds partly scales, and names, there.
+    """Return the prices of items whose seconds are concatenated in flat arrays.
 
-    It holds for an item in a plan, on all of its stage classes alike: one small message must not make the
-    large ones beside it uncertain, nor one plan of a batch another. No factor, wherever fitted, makes
-    an item faster than its `least_s`: what its bytes and FLOP need on this hardware.
+    A factor in `partly` scales, and is named in the price of, only the items and plans that it applies to,
+    on all stage classes alike: a small message must not make a large one uncertain, nor one plan another.
+    No factor makes an item faster than its `least_s`, the time that its bytes and FLOP need at least.
     """
     partly = tuple(one for one in partly if one.log_sigma_factor > 0)
     held = [_split(one.rows, shapes) for one in partly]
@@ -211,8 +211,8 @@ def _flatten(
 ) -> tuple[list[tuple[int, ...]], Floats, Floats, Counts, tuple[Floats, ...]]:
     """Return the shapes of works, and their bounds, least seconds, kernels and coordinates as flat arrays.
 
-    Operators of one class have different shapes, (1, 1) where nothing varies. Coordinates are held at
-    1 at least: padded stage classes hold no work, and 0 has no logarithm.
+    Operators of one class have different shapes, (1, 1) if nothing varies. Coordinates are at least 1,
+    because padded stage classes hold no work and 0 has no logarithm.
     """
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
@@ -243,9 +243,10 @@ def kernel_seconds(
     multiprocessors: int,
     layout_ratio: float = 1.0,
 ) -> Floats:
-    """Launch, plus bound over efficiency; nothing for an operator that moves nothing.
+    """Return the launch time plus bound / efficiency; 0 for an operator that moves no bytes.
 
-    A gradient product takes its layout's ratio of that (`Curve.ratio_of`), but never less than its bound.
+    For a gradient product this is multiplied by the ratio of its layout (`Curve.ratio_of`), but it is never
+    below the bound.
     All arrays have the shape (rows,).
     """
     efficiency = np.exp(curve.table)

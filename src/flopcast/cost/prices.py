@@ -1,7 +1,7 @@
-"""What items cost: seconds of each alone, the factors that scale them, the link that a message occupies.
+"""Prices of items: seconds of each item alone, the factors that scale them, the link of a message.
 
-Answers: which numbers does the play need of every item?
-Elsewhere: how they come about (price.py).
+Answers: which numbers does the simulation need for each item?
+Elsewhere: how prices are computed (price.py).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from flopcast.workload.program import Programs
 class Used:
     """A curve that priced something, and whether it had to extrapolate.
 
-    `extrapolated` holds as soon as one shape of one item lies outside of the curve's range. `calibrated`
+    `extrapolated` is true if any shape of any item is outside the curve's range. `calibrated`
     is False for a data-sheet estimate.
     """
 
@@ -34,9 +34,9 @@ class Used:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinkUse:
-    """The link that a message occupies, and for which part of its seconds; arrays shaped like its price.
+    """The link that a message occupies, and the fraction of its seconds; arrays shaped like its price.
 
-    `tier` is an index into the cluster's tiers. The rest of the seconds is latency, in which the link is
+    `tier` is an index into the cluster's tiers. The remaining seconds are latency, in which the link is
     free for other messages.
     """
 
@@ -44,7 +44,7 @@ class LinkUse:
     fraction: Counts
 
     def of_rows(self, rows: Integers) -> "LinkUse":
-        """The same of some plans."""
+        """Return the use of the link in some plans."""
         return LinkUse(of_rows(self.tier, rows), of_rows(self.fraction, rows))
 
 
@@ -54,15 +54,15 @@ class Price:
 
     `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
     already in it and named: those of `wholly` scale it in all plans, those of `partly` in some, by masks
-    (plans, 1). `moves` is `d log(alone_s) / d log(factor)` of each of them: 1, but 0 where the seconds
-    stand at the physical bound, which no factor passes. Where they have just come to it, it is the
-    derivative towards longer times. `host_s` is spent by the launching thread before the kernel can start,
-    on top of the kernel's own launch latency, which is in `alone_s`; what takes no time (a message to
-    oneself, an epilogue) is not launched. `link` is what a message occupies, None for everything else.
+    (plans, 1). `moves` is `d log(alone_s) / d log(factor)` for each factor: 1, or 0 if the seconds are at
+    their least value, which no factor goes below. Exactly at that value it is the derivative towards longer
+    times. `host_s` is spent by the launching thread before the kernel can start, in addition to the
+    kernel's launch latency, which `alone_s` contains; items that take no time (a message to the same rank,
+    an epilogue) are not launched. `link` is the link of a message, None for all other items.
     """
 
     alone_s: Floats
-    host_s: Floats  # what the host spends on launching it; shaped like `alone_s`, or (1, 1)
+    host_s: Floats  # time of the host to launch it; shaped like `alone_s`, or (1, 1)
     wholly: tuple[str, ...]
     partly: Mapping[str, np.ndarray] = field(default_factory=dict)
     link: LinkUse | None = None
@@ -73,12 +73,12 @@ class Price:
         return float(self.alone_s[min(row, len(self.alone_s) - 1), 0])
 
     def moved(self, row: int, stage_class: int = 0) -> float:
-        """`moves` in one plan, on one stage class."""
+        """Return `moves` in one plan, on one stage class."""
         rows, classes = self.moves.shape
         return float(self.moves[min(row, rows - 1), min(stage_class, classes - 1)])
 
     def of_rows(self, rows: Integers) -> "Price":
-        """The price in some plans of the batch."""
+        """Return the price in some plans of the batch."""
         return replace(
             self,
             alone_s=of_rows(self.alone_s, rows),
@@ -94,7 +94,7 @@ class Price:
         return self.names()
 
     def names(self, plan: int | None = None) -> tuple[str, ...]:
-        """Every factor that scales the item: in one plan of the batch, or in any of them."""
+        """Return every factor that scales the item, in one plan or in any plan of the batch."""
         held = (
             name for name, rows in self.partly.items() if plan is None or rows[min(plan, len(rows) - 1)]
         )
@@ -118,10 +118,10 @@ class Priced:
     site: Site
 
     def of(self, item: Item) -> Price:
-        """The price of an item of the programs: the very object, not one that looks like it."""
+        """Return the price of an item, which must be the object in the programs and not a copy."""
         return self.prices[id(item)]
 
     def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
-        """All executions of an item's entry alone, one after the other: of one plan on one stage class."""
+        """Return the seconds of all executions of an item, alone, in one plan on one stage class."""
         each = self.of(item).alone_s * item.count
         return float(each[min(plan, each.shape[0] - 1), min(stage_class, each.shape[1] - 1)])

@@ -38,14 +38,14 @@ ONE_COPY_A_DOMAIN = ("dispatch", "combine", "hybrid_dispatch", "hybrid_combine")
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MessageCost:
-    """Seconds of one message, the tier it used at each plan, and the curves asked.
+    """Seconds of one message, the tier that it uses in each plan, and the curves that gave the seconds.
 
-    `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes)
-    or flat. `curves` holds the measured curve of each tier that has one, by the tier's index: empty means
-    that the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks
-    of that shape: where a message is smaller or larger than any that was measured, or its group; where the
-    curve is another collective's. `bound_s`: at the whole bandwidth, without latency. `on_link_s` is the
-    part of `alone_s` in which bytes occupy the link of `tier`; the rest is latency, of whatever origin.
+    `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes) or
+    flat. `curves` holds the measured curve of each tier that has one, by the tier's index: empty means that
+    the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks of
+    that shape: whether the message or its group is outside the measured range, and whether the curve is
+    another collective's. `bound_s` is the time at full bandwidth without latency. `on_link_s` is the part
+    of `alone_s` in which bytes occupy the link of `tier`; the rest is latency.
     """
 
     alone_s: Floats
@@ -79,7 +79,7 @@ class Terms:
 
     @property
     def on_link_s(self) -> Floats:
-        """Seconds in which bytes occupy the link: all but the latency."""
+        """Seconds in which bytes occupy the link, without latency."""
         found_s: Floats = self.bound_s / self.efficiency
         return found_s
 

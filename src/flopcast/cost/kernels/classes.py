@@ -84,7 +84,7 @@ class KernelClass:
 
     @property
     def is_sustained(self) -> bool:
-        """Whether a busy device runs it at a lower clock than the table of its curve did: products."""
+        """Whether a busy device slows it below the curve; true for GEMMs (sustained.py)."""
         return self.kind.family == "gemm_level"
 
     @property

@@ -62,7 +62,9 @@ class Curve:
     terms: Mapping[str, float] = field(default_factory=dict)
 
     def ratio_of(self, layout: str, dtype: str) -> float:
-        """Time of a product over that of a forward one: of this dtype, or else of one that was measured.
+        """Return the time of a product over that of a forward product.
+
+        If this dtype was not measured, the ratio of a measured one is used.
 
         >>> ratios = {"input_gradient.fp16": 0.9, "input_gradient.bf16": 1.0}
         >>> curve = Curve(name="gemm", owner="x", axes=(), table=np.zeros(()), launch_s=0.0,

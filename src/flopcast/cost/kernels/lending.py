@@ -1,18 +1,18 @@
-"""A memory-bound curve of one device on another: what of its efficiency carries over.
+"""The memory-bound curve of one device, converted for use on another.
 
-Answers: which share of its own bandwidth does a kernel reach on a device that it was not timed on?
-Elsewhere: which device lends its curve (book.py), the bound itself and the most that a kernel sustains of
-it (roofline.py).
+Answers: which share of the bandwidth does a kernel reach on a device on which it was not measured?
+Elsewhere: which device's curve is used (book.py), the bound and the sustained bandwidth (roofline.py).
 
 A memory-bound kernel takes the time that its bytes need at the rate that memory sustains, and the time that
-its multiprocessors add to it: instructions, rows that are reduced, loads in flight. The first part follows
-the bandwidth of the device, the second its multiprocessors and their clock. A norm that reaches half of
-the bandwidth is no faster on the same chip with faster memory, and a sum that reaches all of it is.
+its multiprocessors add to it: instructions, reductions over rows, loads in flight. The first part scales
+with the bandwidth of the device, the second with the number and the clock of its multiprocessors. A sum
+that reaches the full bandwidth is faster on the same chip with faster memory; a norm that reaches half of
+it is not.
 
-Between A100 and GH200, the only devices whose memory-bound kernels were timed by one source
-(data/operators), this errs less than carrying the share of bandwidth over: tests/cost/test_lending.py
-compares both on every class. The sigma of a borrowed curve (classes.py) is still that of the share, which
-`calibrate score` measures.
+A100 and GH200 are the only devices whose memory-bound kernels one source timed (data/operators). Between
+them this method has smaller errors than keeping the share of bandwidth: tests/cost/test_lending.py compares
+both for every class. The sigma of a borrowed curve (classes.py) is still the error of keeping the share,
+which `calibrate score` measures.
 """
 
 from dataclasses import dataclass, replace
@@ -27,10 +27,10 @@ from flopcast.spec.cluster import Device
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """What limits a device's memory-bound kernels: its memory, and the cycles of all multiprocessors."""
+    """The limits of memory-bound kernels on a device: its memory and the cycles of all multiprocessors."""
 
     memory_bytes_per_s: float
-    cycles_per_s: float | None  # None where the clock is not known
+    cycles_per_s: float | None  # None if the clock is not known
 
 
 def rates_of(device: Device) -> Rates:
@@ -40,10 +40,10 @@ def rates_of(device: Device) -> Rates:
 
 
 def lent(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
-    """Return a curve that was timed on `lender` as `borrower` uses it, in shares of its own bandwidth.
+    """Return the curve of the device `lender` converted for `borrower`.
 
-    Curves of products, attention and messages keep their efficiency, and so do those of devices whose clock
-    is not known, and shapes that reach what memory sustains.
+    Curves of GEMMs, attention and messages keep their efficiency. So do curves of devices whose clock is
+    not known, and shapes that reach the sustained bandwidth.
     """
     if lender.cycles_per_s is None or borrower.cycles_per_s is None:
         return curve

@@ -1,7 +1,7 @@
 """The physical bound of a kernel on a device.
 
-Answers: how many seconds does this work need at least, and how many where its bytes come from memory?
-Elsewhere: what fraction of it is reached (curve.py), which work an operator is (operators/).
+Answers: how many seconds does this work need at least?
+Elsewhere: the fraction of the bound that kernels reach (curve.py), the work of an operator (operators/).
 """
 
 import numpy as np
@@ -10,8 +10,8 @@ from flopcast.dtypes import Floats
 from flopcast.operators.base import Work
 from flopcast.spec.cluster import Device
 
-# Of the data sheet's bandwidth, the most that memory sustains: a sum of tensors of 2 GB on GH200 reaches
-# 0.93 (data/operators), one on B200 as well (ROCm/TransformerEngine, pull request 598), one on A100 0.87.
+# The largest fraction of the data sheet's bandwidth that kernels reach: 0.93 for sums of 2 GB tensors on
+# GH200 (data/operators) and on B200 (ROCm/TransformerEngine, pull request 598); 0.87 on A100.
 SUSTAINED_FRACTION = 0.93
 
 
@@ -33,11 +33,10 @@ def bound_seconds(need: Work, device: Device) -> Floats:
 
 
 def least_seconds(need: Work, device: Device) -> Floats:
-    """Return the seconds that no factor takes a kernel below; of the work's own shape.
+    """Return the least seconds of a kernel, which no factor goes below; in the shape of the work.
 
-    That is the bound, but for bytes that come from memory at the rate which memory sustains. A kernel
-    whose tensors all fit into the last cache may find there what the kernel before it wrote, so that the
-    data sheet's bandwidth stays its bound.
+    This is the bound at the sustained bandwidth. If all tensors of a kernel fit into the last-level cache,
+    they may still be there from the kernel before, so the bound at the data sheet's bandwidth holds.
     """
     compute_s = need.flop / device.peak(need.unit)
     sustained = np.where(need.moved_bytes > device.cache_bytes, SUSTAINED_FRACTION, 1.0)

@@ -1,16 +1,16 @@
-"""Products on a device that is kept busy: how much longer they take than their curve says.
+"""GEMMs on a busy device: how much longer they take than on an idle one.
 
-Answers: which part of a device's sustained ratio does a product of some seconds show?
+Answers: by how much does a busy device slow a GEMM of a given duration?
 Elsewhere: the ratio of a device (spec/cluster.py, catalog/devices), curves (curve.py).
 
-Curves come from tables that time a product for a few milliseconds after an idle moment. Kernels that are
-over before the limit of power acts ran at the first clock, and take longer in a step. Kernels of some
-milliseconds met the limit while they were timed, so that their curve holds most of it already. Very short
-ones leave the device below its limit.
+Curves come from benchmarks that time a GEMM for a few milliseconds on an idle device. Kernels that end
+before the power limit lowers the clock run at the full clock there, and take longer in a training step.
+Kernels of several milliseconds reach the limit while they are timed, so their curves contain most of the
+effect. Very short kernels keep the device below its power limit.
 
-The nodes are those of 2775 equal products that were timed both ways on H200 and B200 (data/power beside
-data/peers/aiconfigurator): the median ratio rises from 1 at 15 us to its full value at 60 us, and falls to
-a third of it, as a logarithm, from 0.7 to 2 ms.
+The nodes come from 2775 GEMMs that were timed both ways on H200 and B200 (data/power against
+data/peers/aiconfigurator). The median ratio rises from 1 at 15 us to its full value at 60 us; its logarithm
+falls to a third between 0.7 and 2 ms.
 """
 
 import numpy as np
@@ -21,18 +21,18 @@ from flopcast.spec.cluster import Device
 
 NODES_S = (15e-6, 60e-6, 0.7e-3, 2e-3)
 SHARES = (0.0, 1.0, 1.0, 0.35)
-SHORTEST_S = 1e-9  # keeps the logarithm of no time at all away
+SHORTEST_S = 1e-9  # avoids the logarithm of 0
 
 
 def busy_ratio(kind: KernelClass, kernel_s: Floats, device: Device) -> Floats:
-    """Return by how much a busy device slows kernels that last so long, (rows,); 1 for all but products."""
+    """Return by how much a busy device slows kernels of this duration, (rows,); 1 for all but GEMMs."""
     if not kind.is_sustained:
         return np.ones(kernel_s.shape)
     return sustained_ratio(kernel_s, device.sustained.ratio)
 
 
 def sustained_ratio(alone_s: Floats, ratio: float) -> Floats:
-    """What to multiply the seconds of products by; the same shape.
+    """Return the ratio by which GEMMs take longer on a busy device, in the shape of `alone_s`.
 
     >>> sustained_ratio(np.array([1e-6, 1e-4, 1.0]), 1.2).round(3).tolist()
     [1.0, 1.2, 1.066]
