@@ -286,7 +286,8 @@ def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
         others = plan.devices // own
         if devices % others == 0:
             allowed = [devices // others] if whole else divisors(devices // others)
-            yield from ({name: degree} for degree in _nearest_first(allowed, own))
+            for degree in _nearest_first(allowed, own):
+                yield {name: degree}
         others //= plan.data_parallel
         if whole and name != "data_parallel" and devices % others == 0:
             for degree in _nearest_first(divisors(devices // others), own):
