@@ -34,9 +34,7 @@ def job(
     env: Mapping[str, str] | None = None,
     changes: Sequence[str] = (),
 ) -> Job:
-    """Return the job that options of the command line describe.
-
-    Parts that are left out are chosen, and `job.assumptions` lists the choices.
+    """Return the job of these options; parts left out are chosen, and `job.assumptions` lists the choices.
 
     Parameters
     ----------

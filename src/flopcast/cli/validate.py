@@ -69,13 +69,12 @@ def command(
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
-    --runs takes CSV tables of published runs. Their headers tell them apart: tables with one run a row
-    (model, hardware, mapping, software and step time), measured steps of vTrain and of SimuMax, and
-    Megatron-LM's functional tests, which log the memory allocated after a step. Tables are predicted with
-    the constants of the catalogue, which were fitted on published runs (flopcast calibrate constants). The
-    --leave-... options fit the constants again without the runs that are predicted. Suites are predicted
-    without constants, or, with --leave-one-source-out, with those of the catalogue, none of which was
-    fitted on a suite.
+    --runs takes CSV tables of published runs, recognised by their headers: one run a row with model,
+    hardware, mapping, software and step time; measured steps of vTrain and of SimuMax; Megatron-LM's
+    functional tests, which log the memory allocated after a step. Tables are predicted with the constants
+    of the catalogue, which were fitted on published runs (flopcast calibrate constants); the --leave-...
+    options fit them again without the runs that are predicted. Suites are predicted without constants, or,
+    with --leave-one-source-out, with those of the catalogue, none of which was fitted on a suite.
 
     --decisions groups runs of one model on one machine that differ in their plans, from --runs and from
     any --suite. It reports how well the predictions order the plans, and how much slower the recommended
