@@ -248,9 +248,9 @@ class _Adapter:
         ]
 
     def _product(self, name: str, product: Matmul, source: str) -> Item:
-        """One of the two products, which stays in 16 bits under every precision recipe.
+        """Return one of the two GEMMs, which stays in 16 bits under every precision recipe.
 
-        Megatron-LM and NeMo build adapters of plain parallel linears, which no 8-bit recipe takes
+        Megatron-LM and NeMo build adapters from plain parallel linears, which 8-bit recipes do not convert
         (nemo/collections/nlp/modules/common/megatron/adapters/parallel_adapters.py).
         """
         return replace(kernel(name, product, (source,), component=self.item.component), wide=True)

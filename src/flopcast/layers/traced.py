@@ -1,6 +1,6 @@
 """A block that was traced: its operators in order, whose sizes are polynomials of the micro-batch.
 
-Answers: which weights and items has a block that flopcast has no layer for?
+Answers: which weights and items has a block for which flopcast has no layer?
 Elsewhere: how a trace becomes such a block (tracing/blocks.py), how its division is found
 (tracing/division.py), blocks made of halves (block.py).
 
@@ -51,8 +51,8 @@ COMPONENTS = {"attention": "attention", "grouped_matmul": "experts", "pass": "pa
 class Traced(AbstractMixer):
     """A whole block as its mixer: weights, and operators in the order in which they run.
 
-    A trace tells no dropout, window or mask; attention in one kernel is causal. A tensor-parallel
-    degree must divide `units`, which is 1 where no product can be divided. Files of older versions have no
+    A trace does not record dropout, windows or masks; attention in one kernel is causal. A tensor-parallel
+    degree must divide `units`, which is 1 if no product can be divided. Files of older versions have no
     `units`: their traces did not record which product uses which weight.
     """
 
@@ -67,7 +67,7 @@ class Traced(AbstractMixer):
 
     @property
     def groups(self) -> int:
-        """One: the trace has heads in its operators."""
+        """The number of groups, which is 1: the operators of the trace contain the heads."""
         return 1
 
     @property
@@ -80,7 +80,7 @@ class Traced(AbstractMixer):
         return True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Every weight; those of divided products in parts, the others whole on every rank."""
+        """Return every weight on one rank: a part of each divided weight, and all other weights whole."""
         return tuple(
             Weight(
                 name=weight.name,
@@ -92,9 +92,9 @@ class Traced(AbstractMixer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to tensor "y".
+        """Return the items that compute tensor "y" from tensor "x".
 
-        Each tensor enters a divided region once, before the first operator that reads it there.
+        Each whole tensor that divided operators read gets one item `f`, before the first of them.
         """
         entered: set[str] = set()
         items: list[Item] = []
@@ -137,13 +137,13 @@ class Traced(AbstractMixer):
 
 
 def _entering(tensor: TracedTensor, split: Split) -> Item:
-    """A whole tensor enters a divided region: ranks sum its gradients (`f` of arXiv:1909.08053)."""
+    """Return the item that sums the gradients of a whole tensor over ranks (`f` of arXiv:1909.08053)."""
     message = Replicate(axis="tp", message_bytes=tensor.of(split) * split.element_bytes)
     return blocking(f"{tensor.name}.enter", message, tensor.name, tensor.name)
 
 
 def _items(operator: TracedOperator, split: Split) -> Iterator[Item]:
-    """The kernel of an operator and, after a product divided by rows, the sum over ranks."""
+    """Yield the kernel of an operator and, after a product divided by rows, the sum over ranks."""
     summed = operator.summed(split)
     yield kernel(
         operator.name,

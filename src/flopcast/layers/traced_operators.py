@@ -1,6 +1,6 @@
-"""Operators of a traced block, on one rank: products, attention, and passes between them.
+"""Operators of a traced block on one rank: GEMMs, attention, and memory-bound passes between them.
 
-Answers: which sizes does each kind of operator have, and what of it does one tensor-parallel rank run?
+Answers: which sizes does each kind of operator have, and which part of it runs on one tensor-parallel rank?
 Elsewhere: the block that they make (traced.py), how a trace finds them (tracing/fusing.py).
 """
 
@@ -43,34 +43,34 @@ class Size(Noun):
         return {"constant": value} if plain else value
 
     def at(self, sequences: Any, length: Any) -> Any:  # noqa: ANN401  numbers, or arrays of them
-        """The value for so many sequences of such a length."""
+        """Return the value for a number of sequences and their length."""
         fixed = self.constant + self.length * length + self.square * length**2
         return fixed + sequences * (self.sequences + self.tokens * length + self.pairs * length**2)
 
     def of(self, split: Split) -> Counts:
-        """The value for a micro-batch, shape (plans, 1)."""
+        """Return the value for a micro-batch, shape (plans, 1)."""
         size: Counts = constant(0) + self.at(split.sequences, split.length)
         return size
 
 
 class TracedTensor(Noun):
-    """A tensor that a pass keeps, or that enters a divided region, and its elements."""
+    """A tensor that is kept for the backward pass, or that divided operators read, and its elements."""
 
     name: str
     elements: Size
     divided: bool = Field(default=False, description="each tensor-parallel rank holds a part of it")
 
     def of(self, split: Split) -> Counts:
-        """Elements on one rank, shape (plans, 1)."""
+        """Return the elements on one rank, shape (plans, 1)."""
         whole = self.elements.of(split)
         return whole / split.tensor if self.divided else whole
 
 
 class AbstractTracedOperator(Noun):
-    """What all operators of a trace have.
+    """The fields that all operators of a trace have.
 
-    A product with a weight [k, n] that is divided by columns writes n / ranks columns. One that is divided
-    by rows sums over k / ranks, so that the ranks must add what they wrote. One "within" works on the heads
+    A GEMM with a weight [k, n] that is divided by columns writes n / ranks columns. One that is divided by
+    rows sums over k / ranks, so the ranks must add their outputs. An operator "within" works on the heads
     of its rank. `enters` names tensors that are whole on every rank, but whose gradients are partial sums.
     """
 
@@ -82,16 +82,16 @@ class AbstractTracedOperator(Noun):
     enters: tuple[TracedTensor, ...] = ()
 
     def cut(self, *divisions: str, split: Split) -> Counts:
-        """The number of ranks that share a size which any of these divisions divides."""
+        """Return the ranks that share a size: tensor-parallel if the operator has one of `divisions`, else 1."""
         return split.tensor if self.division in divisions else ONE
 
     def summed(self, split: Split) -> Counts | None:
-        """Elements of partial sums that ranks add after the operator; None where there are none."""
+        """Return the elements of partial sums that ranks add after the operator, or None."""
         return None
 
 
 class TracedPass(AbstractTracedOperator):
-    """Passes over tensors in one kernel: `moved` elements read and written, `divided` of them by parts."""
+    """Passes over tensors in one kernel: it moves `moved` elements, of which `divided` are in shards."""
 
     kind: Literal["pass"] = "pass"
     moved: Size
@@ -126,14 +126,14 @@ class TracedMatmul(AbstractTracedOperator):
 
 
 class TracedBatchedMatmul(AbstractTracedOperator):
-    """`batch` products of [m, k] and [k, n], neither of them a weight: scores where n is the wider."""
+    """`batch` products of [m, k] and [k, n], neither of them a weight, such as attention scores."""
 
     kind: Literal["batched_matmul"] = "batched_matmul"
     batch: Size
     m: Size
     n: Size
     k: Size
-    scores: bool = Field(description="a large output and a short sum, or the reverse")
+    scores: bool = Field(description="true: a large output and a short sum; false: the reverse")
 
     def work(self, split: Split) -> AbstractOperator:
         """The products on one micro-batch."""
@@ -174,7 +174,7 @@ class TracedAttention(AbstractTracedOperator):
 
 
 class TracedGroupedMatmul(AbstractTracedOperator):
-    """Products of `groups` weights of shape [k, n] with `rows` in all, evenly spread."""
+    """Products of `groups` weights of shape [k, n] with `rows` rows in all, spread evenly."""
 
     kind: Literal["grouped_matmul"] = "grouped_matmul"
     groups: int = Field(ge=1)
@@ -199,7 +199,7 @@ class TracedGroupedMatmul(AbstractTracedOperator):
 
 
 def _kind_of_operator(value: object) -> str:
-    """The word that tells operators apart."""
+    """Return the field `kind`, by which pydantic chooses the class of an operator."""
     return str(value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", ""))
 
 

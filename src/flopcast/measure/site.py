@@ -102,7 +102,8 @@ def site_of(
 def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook, busy: bool = True) -> Floats:
     """Return the seconds of an operator with every factor at 1, on a busy or on a cool device; (rows,).
 
-    Those on a busy device are what a job is charged: the same functions compute them (cost/price.py).
+    On a busy device these are the seconds that jobs are predicted with: the same functions compute both
+    (cost/price.py).
     """
     kind, owner = class_of(operator.kernel), device.curves or device.name
     engine_ratio = device.engine_ratio(operator.work().unit)

@@ -1,18 +1,18 @@
-"""What must fit: the fullest moment of every stage, with an interval.
+"""Peak memory: the fullest moment of every stage, with an interval.
 
 Answers: how much memory does a rank of each stage class need, and when?
-Elsewhere: whether that fits (verdict.py), each category by itself (categories.py: a new one is added
-there), which moments there are (depth.py), the whole course of one plan's step (curve.py).
+Elsewhere: whether it fits (verdict.py), each category by itself (categories.py: a new one is added there),
+the moments of a step (depth.py), memory over the whole step of one plan (curve.py).
 
 A stage is fullest at a moment of its order of tasks ("forward", "backward" or "weight": the pass that runs
 then), or at the end of the step ("update": activations are gone, gradients are copied and applied). Sizes
 are linear in the counts of depth.py, so that the fullest moment is found without seconds and without a walk
 over all tasks. All arrays: (plans, stage classes).
 
-Conventions. Stages with equal layers form one class, and count as the fullest of them. Four sizes
-of one thing: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
-*reserved* by the allocator with its cache, *used* as the driver sees it, with the context and the buffers
-of communicators. What stands on a device before the first step counts too (`sharding.built_whole`).
+Conventions. Stages with equal layers form one class, which has the memory of its fullest stage. There are
+four sizes: *resident* between steps, *allocated* at the peak (`torch.cuda.max_memory_allocated`),
+*reserved* by the allocator with its cache, *used* as the driver shows it, with the context and the buffers
+of communicators. Memory that is needed before the first step counts too (`sharding.built_whole`).
 Whether a plan fits is decided in verdict.py.
 """
 
@@ -49,8 +49,8 @@ class Memory:
     reserved_bytes: Floats  # allocated and cached
     device_used_bytes: Floats  # as the driver sees it, where the device is large
     needed_bytes: Floats  # what no cache can give back: allocated, and the driver's part
-    low_bytes: Floats  # low end of the same, of a 90 % interval
-    high_bytes: Floats  # high end of what the driver may see, with the allocator's cache
+    low_bytes: Floats  # low end of the 90 % interval of `needed_bytes`
+    high_bytes: Floats  # high end of the memory that the driver may show, with the allocator's cache
     at_update: np.ndarray  # whether the fullest moment is the update
 
     def worst(self) -> int:
@@ -182,11 +182,11 @@ def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Peak:
 
 
 def fits(memory: Memory | Peak, cluster: Cluster) -> np.ndarray:
-    """Whether every stage of a plan fits its device, if only tightly; shape (plans,).
+    """Return whether every stage of a plan fits its device, tightly or not; shape (plans,).
 
-    Compares what is expected with the data sheet's capacity (verdict.py). PyTorch's allocator gives back
-    the blocks that it only caches before it reports that memory is out (c10/cuda/CUDACachingAllocator.cpp:
-    a failed allocation frees cached blocks and is tried again), so that they do not count.
+    The expected need is compared with the capacity in the data sheet (verdict.py). The cache of PyTorch's
+    allocator does not count: before the allocator reports that it is out of memory, it frees its cached
+    blocks and tries again (c10/cuda/CUDACachingAllocator.cpp).
     """
     return within(memory.needed_bytes, cluster.node.device.memory_bytes)
 

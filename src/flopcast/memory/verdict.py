@@ -1,10 +1,10 @@
 """Whether memory fits: one rule, for one plan and for many.
 
-Answers: how far off may a predicted peak be, and what does that say about a device of a given size?
+Answers: how far off may a predicted peak be, and does it fit a device of a given size?
 Elsewhere: the predicted peak itself (peak.py), what a search does with tight plans (search/room.py).
 
-A stage *fits* where the high end of what the driver may see is within the device, is *tight* where only the
-expected need is, and *does not fit* where the expected need is larger than the device.
+A stage *fits* if the high end of its interval is within the device's memory, is *tight* if only the
+expected need is, and *does not fit* if the expected need is larger than the device's memory.
 """
 
 import math
@@ -21,8 +21,9 @@ ALLOCATED_LOG_SIGMA = 0.033
 
 Sources: root mean squares of 0.033 for the six logged peaks of arXiv:2509.22832 (GPT-NeoX), 0.003 for ten
 peaks on B200 (`flopcast validate --suite memory`) and 0.007 for 131 functional tests of Megatron-LM
-(`--runs megatron_functional_8gpu.csv`). The largest of the three is taken, because a user's software is as
-unlike ours as that of another group. Jobs that leave out what memory depends on are not counted here.
+(`--runs megatron_functional_8gpu.csv`). The largest of the three is used, because the user's software may
+differ as much from the modelled one as that of another group does. Jobs that do not state everything that
+memory depends on are not counted here.
 """
 
 SIGMAS = 1.6449  # half-width of a 90 % interval of a normal distribution
@@ -31,19 +32,19 @@ ALLOCATED_LOW_RATIO = 1.0 / ALLOCATED_HIGH_RATIO
 
 
 def within(size_bytes: Floats, capacity_bytes: float) -> Flags:
-    """Whether every stage's bytes are within a device, (plans,) of (plans, stage classes)."""
+    """Return whether the bytes of all stages are within a device; (plans,) from (plans, stage classes)."""
     return np.asarray((size_bytes <= capacity_bytes).all(axis=-1))
 
 
 def verdict(expected_bytes: float, high_bytes: float, capacity_bytes: float) -> Verdict:
-    """What the need of the fullest stage says about a device.
+    """Return whether the fullest stage fits a device.
 
     Parameters
     ----------
     expected_bytes : float
-        What no cache can give back: allocated by the framework, and the driver's part.
+        Memory that cannot be freed: allocated by the framework, and the driver's own.
     high_bytes : float
-        High end of what the driver may see, the allocator's cache included.
+        High end of the memory that the driver may show, including the allocator's cache.
 
     Examples
     --------

@@ -99,7 +99,7 @@ class GroupedMatmul(AbstractOperator):
         return self.rows, self.n, self.k, self.groups, self.imbalance
 
     def kernels(self) -> Counts:
-        """Return one kernel for each group of separate products, and one for all groups otherwise."""
+        """Return the number of kernels: one for each group if the products are separate, else one."""
         return np.maximum(self.groups, 1.0) if self.separate else ONE
 
     def as_one_product(self) -> Matmul:

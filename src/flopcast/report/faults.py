@@ -1,6 +1,6 @@
 """Errors as JSON, in one shape for the command line and for HTTP.
 
-Answers: what may a program that reads errors rely on?
+Answers: which fields does a JSON error have?
 Elsewhere: the errors themselves (errors.py), when the command line prints them (cli/main.py), which HTTP
 status goes with them (ui/work.py, ui/limits.py).
 """
@@ -72,7 +72,7 @@ def _of_problem(problem: Problem) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return a value that JSON can hold: numbers and texts unchanged, the rest as Python shows it."""
+    """Return a value for JSON: numbers and strings unchanged, other values as their `repr`."""
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -71,14 +71,14 @@ class StageMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryReport:
-    """The fullest stage, and every stage.
+    """Memory of the fullest stage and of every stage.
 
-    `resident_bytes` stay between steps; `allocated_bytes` are the peak of what the framework has handed
-    out (`torch.cuda.max_memory_allocated`); `reserved_bytes` what its allocator holds, fragments included;
-    `device_used_bytes` what the driver shows, with its context and communication buffers.
-    `expected_bytes` are what no cache can give back: allocated, and the driver's part. `low_bytes` and
+    `resident_bytes` stay between steps. `allocated_bytes` is the peak of the framework's allocations
+    (`torch.cuda.max_memory_allocated`), `reserved_bytes` the memory that its allocator holds, including
+    fragments, and `device_used_bytes` the memory that the driver shows, with its context and communication
+    buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
     `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
-    sums to what is allocated on the fullest stage.
+    sums to `allocated_bytes`.
     """
 
     allocated_bytes: float
@@ -104,7 +104,7 @@ class MemoryReport:
 
     @property
     def need(self) -> str:
-        """The expected need, its 90 % interval, and what there is, as text."""
+        """The expected need, its 90 % interval and the device's memory, as text."""
         low, high = (show(size_bytes, "B") for size_bytes in (self.low_bytes, self.high_bytes))
         there = show(self.capacity_bytes, "B")
         return (
@@ -210,7 +210,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
 
 
 def _assumed(job: Job) -> list[str]:
-    """What listed micro-batches say of one rank, and is taken to hold for the others."""
+    """Return the assumption that all data-parallel ranks run the micro-batches listed for one rank."""
     if len(job.batch.kinds) == 1 or job.batch.ranks or job.plan.data_parallel == 1:
         return []
     ranks = f"all {job.plan.data_parallel} data-parallel ranks"
@@ -218,7 +218,7 @@ def _assumed(job: Job) -> list[str]:
 
 
 def whole_step(job: Job, priced: Priced) -> dict[str, Factor]:
-    """What scales the whole step: jitter, and by how much runs differ that nothing else tells apart."""
+    """Return the factors of the whole step: jitter, and the unexplained difference between runs."""
     known = job.cluster.jitter
     jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
     name = unexplained_on(job.model.family, job.stack, job.cluster)
@@ -231,8 +231,7 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
     """Seconds by component on the busiest stage, largest first; they sum to the step.
 
     Waiting for other stages, filling and draining the pipeline included, is the bubble. Forward,
-    recompute and backward of a component count together. Communication that compute hides is not in it:
-    a component is what a stage cannot do without, not everything that runs.
+    recompute and backward of a component count together. Communication that compute hides is not included.
 
     Parameters
     ----------

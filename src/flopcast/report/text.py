@@ -57,7 +57,7 @@ def _answer(report: Report) -> list[str]:
 
 
 def _verdict(memory: MemoryReport) -> str:
-    """The verdict, in capitals where the job does not fit."""
+    """Return the verdict, in capitals if the job does not fit."""
     return memory.verdict if memory.fits else memory.verdict.upper()
 
 

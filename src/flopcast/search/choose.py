@@ -51,11 +51,11 @@ SEARCHED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The chosen plan, among how many, and the next best.
+    """The chosen plan, the number of plans that it was chosen from, and the next best plan.
 
-    `possible` plans keep every rule, `fitting` of them fit; where none does, they are `tight`.
-    `next_ratio` is the step time of `next_best` over that of `plan`, at least 1; both are empty where only
-    one plan was played.
+    `possible` plans keep every rule and `fitting` of them fit. If none fits, `fitting` counts tight plans
+    and `tight` is true. `next_ratio` is the step time of `next_best` over that of `plan`, at least 1. If
+    only one plan was simulated, `next_best` is None.
     """
 
     plan: Plan
@@ -66,12 +66,12 @@ class Choice:
     next_ratio: float
 
     def told(self, fixed: Collection[str] = ()) -> str:
-        """One sentence: what an assumption line of a report says.
+        """Return one sentence for the assumptions of a report.
 
         Parameters
         ----------
         fixed : collection of str
-            Fields of the plan that were given, by long name: the sentence says what was filled in.
+            Fields of the plan that were given, by long name; the sentence lists the others.
         """
         own = {short_name(name, Plan.model_fields[name]) for name in fixed} | set(fixed)
         words = self.plan.short().split()
@@ -92,7 +92,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     job : Job
         Its own plan is not used.
     fixed : mapping
-        Fields of the plan that are settled, by long name; all others are free.
+        Fields of the plan that are fixed, by long name; all others are free.
     book : CurveBook
         Curves of the job's cluster.
 
@@ -104,9 +104,9 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     Raises
     ------
     SpecError
-        What is settled contradicts itself.
+        The fixed fields contradict each other.
     InfeasibleError
-        No plan keeps every rule, or none fits; the message names what is nearest.
+        No plan keeps every rule, or none fits; the message names the nearest plan.
     """
     asked = job.model_copy(update={"plan": Plan(**dict(fixed))})
     spaces = [usual_space(job, fixed)]
@@ -142,9 +142,9 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
 
 
 def _sifted(job: Job, spaces: Sequence[Space], book: CurveBook) -> tuple[Sieve, float | None]:
-    """The fastest plans of the first space with one that fits, or else one that is tight.
+    """Return the fastest plans of the first space that has a plan that fits or, if none has, a tight one.
 
-    The second is the headroom with which they were judged (search/room.py).
+    The second value is the headroom with which they were judged (search/room.py).
     """
     found = Sieve(most=PLAYED)
     for room_fraction in (None, WHOLE_FRACTION):

@@ -1,11 +1,11 @@
-"""Plans of any structures played exactly, many at once: what `predict` says of each of them.
+"""Exact predictions of many plans at once, with the numbers of `predict`.
 
-Answers: how long does each of these plans really take, on what does that hang, what does its busiest stage
-do?
-Elsewhere: one plan with everything a reader may ask (prediction.py), estimates for millions (screen.py).
+Answers: how long does each of these plans take, on which factors does that depend, and what does its
+busiest stage do?
+Elsewhere: the full report of one plan (prediction.py), estimates for millions of plans (screen.py).
 
 Plans of one structure on one cluster are lowered, realised, priced and simulated as one batch; only the
-pipeline is played plan by plan. The numbers are those of `predict`, to the rounding of sums.
+pipeline is simulated plan by plan. The numbers equal those of `predict` up to rounding.
 """
 
 import math
@@ -36,11 +36,11 @@ BATCH = 32  # plans that are simulated together: what counts executions on paths
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Exact:
-    """One plan, played: the part of its report that a search ranks by and explains with.
+    """One plan, simulated: the part of its report that a search needs to rank and explain plans.
 
-    `step_low_s` and `step_high_s` hold the step with 90 % probability, by `factors`; `breakdown` is of the
-    busiest stage and sums to the step. `device_used_bytes`, and the expected need with its high
-    end, are those of the fullest stage.
+    `step_low_s` and `step_high_s` are the ends of the step's 90 % interval, by `factors`. `breakdown`
+    describes the busiest stage and sums to the step. `device_used_bytes`, `expected_bytes` and `high_bytes`
+    are those of the fullest stage.
     """
 
     job: Job
@@ -88,7 +88,7 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
     Yields
     ------
     int, Exact
-        The place of a job among `jobs`, and what it takes. Jobs of one structure follow each other.
+        The index of a job in `jobs`, and its prediction. Jobs of one structure follow each other.
 
     Examples
     --------

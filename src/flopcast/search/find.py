@@ -51,25 +51,25 @@ class Found:
     Attributes
     ----------
     candidates, possible, feasible, played, refined : int
-        Plans of the space; that keep every rule; that also keep every limit, as screened; that were played;
-        of these, variants of the best (refine.py).
+        Numbers of plans: in the space; that keep every rule; that also keep every limit, by their
+        estimates; that were simulated exactly; and, of the last, variants of the best (refine.py).
     plans : tuple of Ranked
-        Feasible played ones, the recommended first. Empty where nothing is feasible.
+        Feasible simulated plans, the recommended one first. Empty if nothing is feasible.
     on_front : tuple of Ranked
-        Those of them that no other beats in all objectives, by the first one.
+        Plans that no other plan beats in all objectives, in the order of the first objective.
     nearest : tuple of Ranked
-        Plans that break a limit: those that would be better than the best, the nearest first; or, where
-        nothing is feasible, the one that breaks the limits by least.
+        Plans that break a limit and would otherwise be better than the best, the nearest first. If nothing
+        is feasible, the plan that breaks the limits by least.
     given : tuple of Ranked
-        The plans of the question's own, feasible or not; none where nothing else is feasible.
+        The question's own plans, feasible or not; empty if nothing else is feasible.
     rejected : Rejected or None
-        Where no plan keeps the rules.
+        The plan that breaks fewest rules, if no plan keeps all of them.
     settings : tuple of Setting
-        Every cluster, size and stack of the question: its best plan, or why it has none.
+        Every cluster, size and stack of the question, with its best plan or the reason why it has none.
     thinned : bool
-        Whether the front was too long to be played whole.
+        Whether the front was too long to simulate all of it.
     partial : bool
-        Whether the search was broken off before its end.
+        Whether the search was interrupted before its end.
     """
 
     question: Question
@@ -127,7 +127,7 @@ def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told
 
 
 def to_play(question: Question, sieves: Sieves, book_of: Callable[[Cluster], CurveBook]) -> tuple[Job, ...]:
-    """Jobs that are played exactly: what the sieves kept, variants of the best, the user's own plans."""
+    """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans."""
     kept = (one.job for one in sieves.to_play())
     return (*kept, *_refined(question, sieves, book_of), *question.given)
 
@@ -159,7 +159,7 @@ def decided(question: Question, sieves: Sieves, played: Sequence[Exact | None], 
 
 
 def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: Told) -> tuple[Sieves, bool]:
-    """Every batch of the space through its sieve, and whether it was broken off."""
+    """Screen every batch of the space; return the sieves and whether the search was interrupted."""
     sieves, total = Sieves.empty(question), sum(num_plans(job, question.space) for job in question.jobs)
     try:
         for after in screened_each(question, book_of):
@@ -203,9 +203,9 @@ def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
 
 
 def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Plans that break a limit, those that break it by least first, each against the best feasible plan.
+    """Return plans that break a limit, the smallest excess first, each compared with the best plan.
 
-    Where no plan is feasible, each is compared with itself.
+    If no plan is feasible, each is compared with itself.
     """
     ratios = sorted((_over_ratio(question, one), place) for place, one in enumerate(every))
     over = [every[place] for ratio, place in ratios if ratio > 1.0]

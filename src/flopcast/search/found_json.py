@@ -19,18 +19,18 @@ def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dic
     Parameters
     ----------
     top : int
-        Plans that are listed, at most; the front is always whole.
+        The most plans to list; the front is always complete.
     seconds, screening_s : numbers
-        How long the search took, and the screening alone.
+        The time of the whole search, and of its screening.
 
     Returns
     -------
     dict
         Text, numbers, booleans, lists and dicts only, in a fixed order: the same search gives the same
-        bytes, but for the two rates of time. `nearest_infeasible` holds plans that break a limit and would
-        be better; where nothing is feasible, the nearest plan, or the rules that it breaks. `settings`
-        holds every cluster, size and stack that was asked for: its `best` plan and a reason, `why`; where
-        `best` is null, `why` says what stands in the way.
+        bytes, except for the times and rates of the search. `nearest_infeasible` holds plans that break a
+        limit and would otherwise be better; if nothing is feasible, the nearest plan or the rules that it
+        breaks. `settings` holds every requested cluster, size and stack with its `best` plan and the reason
+        `why` it is the best; if `best` is null, `why` says why there is no plan.
     """
     plans = found.plans[:top]
     return {
@@ -93,7 +93,7 @@ def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
 
 
 def setting_as_json(setting: Setting, found: Found) -> dict[str, object]:
-    """One cluster, size and stack: counts, its best plan, and why that is the best or why there is none."""
+    """Return one cluster, size and stack: counts, its best plan, and why it has this one or none."""
     best = setting.best
     why = why_none(setting, found) if best is None else sentence_of(best, found)
     return {
@@ -107,7 +107,7 @@ def setting_as_json(setting: Setting, found: Found) -> dict[str, object]:
 
 
 def _names_of(job: Job) -> dict[str, object]:
-    """Where a plan runs."""
+    """Return the names of the cluster, size and stack of a job."""
     return {
         "cluster": job.cluster.name,
         "devices": job.cluster.num_devices,
@@ -129,10 +129,10 @@ def _nearest(found: Found) -> list[dict[str, object]]:
 
 
 def as_rows(found: Found) -> list[dict[str, object]]:
-    """Every played feasible plan as one flat row: for CSV and Parquet.
+    """Return every simulated feasible plan as one flat row, for CSV and Parquet.
 
-    Fields of the plan come first, under their long names; a list is a text with commas. A cluster, size and
-    stack without a feasible plan has a row too, without a rank: `why` says what stands in the way.
+    Fields of the plan come first, under their long names; a list is a string with commas. A cluster, size
+    and stack without a feasible plan has a row without a rank, and `why` gives the reason.
     """
     on_front = {id(one) for one in found.on_front}
     rows = []

@@ -124,7 +124,7 @@ def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> lis
 
 
 def _memory_used(one: Ranked) -> str:
-    """What the driver shows; a plan that does not surely fit says so."""
+    """Return the memory that the driver shows, and the verdict unless the plan fits."""
     used, verdict = show(one.played.device_used_bytes, "B"), one.played.verdict
     return used if verdict == "fits" else f"{used} {verdict}"
 
@@ -192,9 +192,9 @@ def _given(found: Found) -> list[str]:
 
 
 def settings_rows(found: Found) -> list[tuple[str, str]]:
-    """The name of every setting, and its best plan or why it has none; the best setting first.
+    """Return the name of every setting, with its best plan or why it has none; the best setting first.
 
-    A setting is a cluster, a size and a stack. Empty where the question has one setting.
+    A setting is a cluster, a size and a stack. The list is empty if the question has one setting.
     """
     if len(found.settings) < 2:
         return []
@@ -206,7 +206,7 @@ def settings_rows(found: Found) -> list[tuple[str, str]]:
 
 
 def _best_there(one: Ranked, found: Found) -> str:
-    """The best plan of a setting: its objectives, how far it is behind, and its short form."""
+    """Return the best plan of a setting: its objectives, how far it is behind, and its short form."""
     shown = ", ".join(objective.show(objective.shown(loss.value)) for objective, loss in _pairs(found, one))
     settled = "; the order is not settled" if one.equal and one.ratio != 1 else ""
     bounds = f", 90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}" if one.ratio != 1 else ""
@@ -215,7 +215,7 @@ def _best_there(one: Ranked, found: Found) -> str:
 
 
 def _settings(found: Found) -> list[str]:
-    """The best plan on every cluster, size and stack, or why there is none."""
+    """Return lines with the best plan on every cluster, size and stack, or why there is none."""
     rows = settings_rows(found)
     if not rows:
         return []

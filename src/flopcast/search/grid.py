@@ -66,7 +66,7 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
 
 
 def batches_on(sized: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Job, Plans]]:
-    """As `batches`, on the cluster of the job alone, whatever sizes the space names."""
+    """Yield batches as `batches` does, but on the job's cluster only, ignoring the sizes of the space."""
     grid = _Grid.of(sized, space)
     for structure in space.structures(sized):
         for table in grid.tables(structure, rows):

@@ -31,18 +31,19 @@ class Question:
     Attributes
     ----------
     jobs : tuple of Job
-        One for each cluster and stack: alike in all else. Their plans say what the space does not name.
+        One for each cluster and stack, otherwise equal. Their plans give the fields that the space does
+        not.
     space : Space
         What may vary, for each of them.
     objectives : tuple of str
-        Names of `OBJECTIVES`: plans are ranked by the first, the front is of all of them. One alone has
-        memory beside it.
+        Names of `OBJECTIVES`: plans are ranked by the first, and the front takes all of them into account.
+        With a single objective, memory is added for the front.
     given : tuple of Job
-        Jobs with plans of their own, to be set beside the best: what somebody runs today.
+        Jobs with plans to compare with the best, such as the plans in use today.
     total_tokens : float
-        Of the whole run; 0 where nobody asks how long it takes.
+        Of the whole run; 0 if its duration does not matter.
     deadline_s, budget_usd : float or None
-        The run must be done by then, for so much.
+        The time by which the run must end, and the most that it may cost.
 
     Raises
     ------

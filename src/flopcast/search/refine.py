@@ -152,6 +152,6 @@ def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
 
 
 def _fits(job: Job, headroom_fraction: float | None) -> bool:
-    """Whether the plan may be used by its memory."""
+    """Return whether the plan fits the part of the memory that may be used."""
     memory = peak_memory(realise(lower(job.model, one_plan(job.plan), job.batch), job.software))
     return bool(leaves_room(memory, job.cluster, headroom_fraction).all())

@@ -1,11 +1,11 @@
-"""What part of its devices' memory a plan may use.
+"""The part of its devices' memory that a plan may use in a search.
 
-Answers: how much of the memory that it may use does a plan, or a stage, need?
-Elsewhere: what is resident (memory/), whether it fits (memory/verdict.py), limits of time and money
+Answers: which fraction of the memory that it may use does a plan, or a stage, need?
+Elsewhere: the memory itself (memory/), whether it fits (memory/verdict.py), limits of time and money
 (question.py).
 
-Without a headroom of the user's own, a plan may be used whose verdict is "fits". With one, the driver may
-show that part of the memory in use; all of it allows tight plans too.
+By default a search accepts plans whose verdict is "fits". If the user gives a headroom, the memory that the
+driver shows must be within that part of the device; a headroom of 1 also accepts tight plans.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.units import Number
 
 BARELY_RATIO = 1.0 + 1e-9  # of what does not fit its device, however little is seen of it
-WHOLE_FRACTION = 1.0  # headroom with which tight plans are taken too
+WHOLE_FRACTION = 1.0  # headroom that also accepts tight plans
 
 
 def memory_ratio(
@@ -27,22 +27,22 @@ def memory_ratio(
     capacity_bytes: float,
     headroom_fraction: Number | None,
 ) -> Counts:
-    """What is used over what may be, in the shape of the arguments.
+    """Return the memory in use over the memory that may be used, in the shape of the arguments.
 
     Parameters
     ----------
     used_bytes, high_bytes, fits : arrays of one shape
-        Of plans or stages: what the driver is expected to show, the high end of that, and whether a device
-        can hold it at all.
+        Of plans or stages: the memory that the driver is expected to show, its high end, and whether the
+        expected need is within the device.
     capacity_bytes : float
         Of a device.
     headroom_fraction : float or None
-        The part of the capacity that may be used; None: plans whose verdict is "fits" may be used.
+        The part of the capacity that may be used; None accepts plans whose verdict is "fits".
 
     Returns
     -------
     array of the same shape
-        At most 1 where the plan may be used; above 1 wherever it does not fit.
+        At most 1 if the plan is accepted; above 1 if it is not.
     """
     if headroom_fraction is None:
         taken, ratio = high_bytes <= capacity_bytes, high_bytes / capacity_bytes
@@ -61,7 +61,7 @@ def played_ratio(played: Exact, headroom_fraction: float | None) -> float:
 
 
 def leaves_room(memory: Memory, cluster: Cluster, headroom_fraction: float | None) -> Flags:
-    """Whether each stage may be used, (plans, stage classes)."""
+    """Return whether each stage is within the memory that may be used, (plans, stage classes)."""
     capacity_bytes = cluster.node.device.memory_bytes
     fits = memory.needed_bytes <= capacity_bytes
     used = seen_bytes(memory, cluster)

@@ -175,7 +175,7 @@ class Rounds:
     chunks: Chunks
     tracks: Tracks
     allowed: Allowed
-    weight_s: Floats  # of chunks of the first round and of others, (2, roles, cuts, cuts)
+    weight_s: Floats  # weights of chunks of the first round and of other rounds, (2, roles, cuts, cuts)
     start: _Paths
     between: tuple[_Between, ...]  # of every stage
     least_s: Floats  # of every stage, way of counting blocks, and number of blocks
@@ -197,7 +197,7 @@ class Rounds:
         )
 
     def by_first_round(self) -> "Rounds":
-        """Return the same search, of which `below` finds the division with the shortest first chunks.
+        """Return a search whose `below` finds the division with the shortest first chunks.
 
         A stage's first chunk fills and drains the pipeline; its others run while the pipeline is full.
         """
@@ -205,7 +205,7 @@ class Rounds:
         return replace(self, weight_s=weight_s, between=_all_dealt(self.chunks, self.tracks, weight_s))
 
     def below(self, level_s: float, longest_s: float = np.inf) -> Division | None:
-        """Return the division with the least sum of which no stage, and no chunk, takes longer."""
+        """Return the division with the least weight whose stages and chunks are within these limits."""
         blocks = np.arange(self.least_s.shape[-1])
         most = np.where(self.least_s <= level_s, blocks, 0).max(axis=-1)  # (stages, ways of counting)
         taken = [self.start]
@@ -311,20 +311,20 @@ def _start(chunks: Chunks, tracks: Tracks) -> _Paths:
 
 
 def _weights(chunks: Chunks, others_ratio: float) -> Floats:
-    """Return weights of chunks of the first round and, times a ratio, of others: (2, roles, cuts, cuts)."""
+    """Return weights of chunks: of the first round, and of other rounds times a ratio."""
     most_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)].max()
     weight_s = chunks.chunk_s * (1.0 + EVENNESS * chunks.chunk_s / most_s)
     return np.stack([weight_s, others_ratio * weight_s])
 
 
 def _alike(chunks: Chunks) -> list[int]:
-    """Return for every stage the number of one that holds the same: all inner stages do."""
+    """Return for every stage the number of an equivalent stage: all inner stages are equivalent."""
     inner = 1 if chunks.stages > 2 else 0
     return [0, *[inner] * (chunks.stages - 2), chunks.stages - 1]
 
 
 def _all_dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats) -> tuple[_Between, ...]:
-    """Return the rounds between of every stage."""
+    """Return the rounds between the first and the last for every stage."""
     like = _alike(chunks)
     between = {stage: _dealt(chunks, tracks, weight_s, stage) for stage in set(like)}
     return tuple(between[stage] for stage in like)

@@ -33,18 +33,17 @@ CORE_ROWS = 16_384  # plans whose programs are in memory at once
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Screened:
-    """Results in the order of the plans, shape (plans,); NaN where a plan breaks a rule.
+    """Results in the order of the plans, shape (plans,); NaN for plans that break a rule.
 
-    `possible` are the plans that keep every rule of spec/checks.py, `fits` those of them whose fullest
-    stage its device can hold, if only tightly. A plan that does not fit still has a step time: what more
-    memory would bring.
+    `possible` plans keep every rule of spec/checks.py. Those that `fits` marks fit, tightly or not. A plan
+    that does not fit still has a step time, which shows the gain from more memory.
     """
 
     possible: np.ndarray
     fits: np.ndarray
     step_time_s: Floats  # without jitter
     device_used_bytes: Floats  # of the fullest stage
-    high_bytes: Floats  # high end of that
+    high_bytes: Floats  # high end of its interval
 
 
 def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
@@ -95,10 +94,10 @@ def _of_one_program(plans: Plans) -> Alike:
 
 
 def _estimates(plans: Plans, job: Job, book: CurveBook) -> tuple[Floats, Floats, Floats, Flags]:
-    """Step times; memory of the fullest stage, its high end, and whether it fits; (plans,).
+    """Return step times, memory of the fullest stage, its high end, and whether it fits; all (plans,).
 
-    Memory differs between plans of one program until their pipelines are full. In parts, so that programs
-    of no more than CORE_ROWS plans are in memory at once.
+    Memory differs between plans of one program until their pipelines are full. Plans are estimated in parts
+    of at most CORE_ROWS plans, to bound the memory in use.
     """
     equal, filled = _of_one_program(plans), filled_after(plans)[:, 0]
     pairs = runs([equal.group, filled])

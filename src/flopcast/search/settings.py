@@ -1,11 +1,11 @@
 """The settings of a search: each cluster, size, stack and limit of power that a question names.
 
-Answers: which plans of every setting are played, and which is its best plan, or why has it none?
-Elsewhere: what is kept of one stream of plans (sieve.py), the best of all settings together (find.py), how
-the answer is shown (found_text.py, found_json.py).
+Answers: which plans of every setting are simulated exactly, and which is its best plan, or why has it none?
+Elsewhere: the best plans of one stream (sieve.py), the best of all settings together (find.py), how the
+answer is shown (found_text.py, found_json.py).
 
-A setting that is dearer or slower than another keeps its own best plans: a reader who names two clusters
-wants to know what each of them can do.
+A setting keeps its own best plans even if another is cheaper or faster: a user who names two clusters wants
+an answer for both.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +27,13 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.workload.checks import check
 
-BEST_OF_EACH = 8  # screened plans of each setting that are played, whatever the others reach
+BEST_OF_EACH = 8  # screened plans of each setting that are simulated exactly in any case
 CHECKED = 64  # plans of an impossible setting whose broken rules are counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rejected:
-    """The plan that breaks fewest rules, where none keeps all of them."""
+    """The plan that breaks fewest rules, if none keeps all of them."""
 
     plan: Plan
     problems: tuple[Problem, ...]
@@ -48,13 +48,14 @@ class Setting:
     job : Job
         On the cluster, the stack and the site; its plan is not used.
     candidates, possible, feasible : int
-        Plans of the space on this setting; that keep every rule; that also keep every limit, as screened.
+        Numbers of plans: of the space; that keep every rule; that also keep every limit, by their
+        estimates.
     best : Ranked or None
         Its best plan by the first objective.
     nearest : Ranked or None
-        Where there is no best plan: the played one that breaks the limits by least.
+        If there is no best plan, the simulated plan that breaks the limits by least.
     rejected : Rejected or None
-        Where no plan keeps the rules.
+        The plan that breaks fewest rules, if no plan keeps all of them.
     """
 
     job: Job
@@ -68,13 +69,13 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sieves:
-    """What is left of the plans of every setting, in the order of `Question.sized`."""
+    """The best plans so far of every setting, in the order of `Question.sized`."""
 
     each: tuple[Sieve, ...]
 
     @classmethod
     def empty(cls, question: Question) -> "Sieves":
-        """Sieves that have seen nothing."""
+        """Return sieves without plans."""
         return cls(each=tuple(Sieve() for _ in question.sized()))
 
     @property
@@ -83,11 +84,11 @@ class Sieves:
         return reduce(Sieve.joined, self.each)
 
     def with_one(self, place: int, sieve: Sieve) -> "Sieves":
-        """The sieves with that of one setting replaced."""
+        """Return the sieves with the one of a setting replaced."""
         return Sieves(each=(*self.each[:place], sieve, *self.each[place + 1 :]))
 
     def to_play(self) -> tuple[Sifted, ...]:
-        """Plans that the whole search keeps, and the best few of every setting, each plan once."""
+        """Return the best plans overall and the best few of every setting, each plan once."""
         kept = {one.order: one for one in self.whole.to_play()}
         if len(self.each) > 1:
             for sieve in self._placed():
@@ -97,11 +98,11 @@ class Sieves:
 
     @property
     def most_of_each(self) -> int:
-        """How many plans of each setting are played in any case: fewer where there are many settings."""
+        """The number of plans of each setting to simulate in any case: fewer if there are many settings."""
         return max(1, min(BEST_OF_EACH, BEST // len(self.each)))
 
     def _placed(self) -> Iterator[Sieve]:
-        """The sieves with the places that their plans have in the whole space."""
+        """Yield the sieves, with plans numbered by their place in the whole space."""
         before = 0
         for sieve in self.each:
             yield sieve.after(before)
@@ -109,12 +110,12 @@ class Sieves:
 
 
 def screened_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -> Iterator[Sieves]:
-    """Screen all plans of a question: the sieves after every batch.
+    """Screen all plans of a question; yield the sieves after every batch.
 
     Raises
     ------
     SpecError
-        A number of devices is not one of whole nodes.
+        A number of devices does not fill whole nodes.
     """
     sieves = Sieves.empty(question)
     for place, job in enumerate(question.sized()):
@@ -127,7 +128,7 @@ def screened_each(question: Question, book_of: Callable[[Cluster], CurveBook]) -
 def refined_each(
     sieves: Sieves, asked: Refining, book_of: Callable[[Cluster], CurveBook]
 ) -> tuple[Job, ...]:
-    """Variants of the best plans of all settings together, and of each setting, each variant once."""
+    """Return variants of the best plans overall and of each setting, each variant once."""
     whole = sieves.whole
     best, lacking = ([one.job for one in part] for part in (whole.best, whole.lacking))
     found = list(refined(best, lacking, asked, book_of))
@@ -142,16 +143,16 @@ def refined_each(
 def settings_of(
     question: Question, sieves: Sieves, plans: Sequence[Ranked], broken: Sequence[Ranked], *, partial: bool
 ) -> tuple[Setting, ...]:
-    """Every setting with its best plan, or what stands in the way of one.
+    """Return every setting with its best plan, or with the reason why it has none.
 
     Parameters
     ----------
     plans : sequence of Ranked
         Feasible plans of all settings.
     broken : sequence of Ranked
-        Played plans that break a limit, those that break it by least first.
+        Simulated plans that break a limit, the smallest excess first.
     partial : bool
-        Whether the search was broken off: a setting without plans may then have some.
+        Whether the search was interrupted, so that a setting without plans may still have some.
     """
     found = []
     for job, sieve in zip(question.sized(), sieves.each, strict=True):
@@ -180,12 +181,12 @@ def same_setting(played: Exact, job: Job) -> bool:
 
 
 def _key(job: Job) -> tuple[object, ...]:
-    """What tells one played plan from another."""
+    """Return the values by which simulated plans are distinguished."""
     return job.cluster, job.stack, job.site, job.plan
 
 
 def _rejected(question: Question, job: Job) -> Rejected | None:
-    """The plan of a setting that breaks fewest rules, of some from every batch."""
+    """Return the plan of a setting that breaks fewest rules, among a sample from every batch."""
     found: list[Rejected] = []
     for sized, plans in batches_on(job, question.space):
         places = np.unique(np.linspace(0, plans.size - 1, min(4, plans.size)).astype(int))

@@ -32,10 +32,9 @@ SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sifted:
-    """One plan that was kept: its job, its losses as estimated, and by how much it breaks the limits.
+    """One plan that was kept: its job, its estimated losses, and by how much it breaks the limits.
 
-    `over_ratio` is the largest of what it needs over what there is: memory, days, dollars; at
-    most 1 where it breaks none.
+    `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
     """
 
     job: Job

@@ -155,8 +155,8 @@ class Space(Noun):
     refine : bool
         Whether the best plans are offered with blocks dealt out anew and less recompute too (refine.py).
     headroom_fraction : float or None
-        Of a device's memory that the driver may show in use; 1 takes tight plans too. None: plans whose
-        verdict is "fits" (memory/verdict.py).
+        The part of a device's memory that the driver may show in use; 1 accepts tight plans too. None
+        accepts plans whose verdict is "fits" (memory/verdict.py).
 
     Examples
     --------

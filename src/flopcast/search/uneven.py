@@ -40,7 +40,7 @@ EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one 
 
 
 def levelled(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -> tuple[int, ...] | None:
-    """The blocks of every chunk that make the step of the job's plan shortest, in closed form.
+    """Return the blocks of every chunk that make the step of the job's plan shortest, in closed form.
 
     Parameters
     ----------
@@ -49,13 +49,13 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -
     book : CurveBook
         Curves of the job's cluster.
     headroom_fraction : float or None
-        Of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
+        The part of the device's memory that a stage may use; None: as much as fits by memory/verdict.py.
 
     Returns
     -------
     tuple of int or None
-        `stage_layers`; None where no division fits, or the question is not answered: a backward that is
-        split, a user's own schedule, one stage, chunks of blocks that alternate too much.
+        `stage_layers`; None if no division fits or the case is not supported: a split backward pass, a
+        user's own schedule, a single stage, or chunks with too many kinds of blocks.
     """
     plan, blocks = job.plan, job.model.num_blocks
     own = isinstance(plan.schedule, OwnSchedule) or plan.splits_backward

@@ -1,13 +1,14 @@
-"""Blocks dealt out to stages of several chunks: stages as fast, chunks as even as they can be.
+"""Division of blocks over stages with several chunks: even stages first, then even chunks.
 
-Answers: of all ways to cut a model's blocks into the chunks of all stages, which has the shortest step?
-Elsewhere: one chunk a stage, what slices take and weigh (uneven.py), divisions below a level (rounds.py).
+Answers: of all ways to divide a model's blocks over the chunks of all stages, which has the shortest step?
+Elsewhere: one chunk a stage, time and memory of slices (uneven.py), divisions within a limit (rounds.py).
 
-In closed form a step is micro-batches · slowest + others / chunks of a stage, whatever a stage's seconds
-are made of. But chunks of one round run side by side on neighbouring stages, and an order that is fixed
-waits for the longest: a stage of no block and seven holds up its neighbours of four and four. So of all
-divisions whose slowest stage is within 1 % of the best one's, the one is taken whose longest chunk is
-shortest, and of those the one whose first chunks are shortest: these fill and drain the pipeline.
+In closed form a step takes micro-batches · slowest + others / chunks of a stage, however the time of a
+stage is spread over its chunks. But the chunks of one round run at the same time on neighbouring stages,
+and the fixed order waits for the longest: a stage with chunks of 0 and 7 blocks delays neighbours with 4
+and 4. So of all divisions whose slowest stage is within 1 % of the best, the one with the shortest longest
+chunk is taken. Of several such divisions it is the one with the shortest first chunks, which fill and drain
+the pipeline.
 """
 
 import numpy as np
@@ -83,9 +84,9 @@ def _traded(rounds: Rounds, fastest: Division, micro_batches: int, least_s: floa
 
 
 def _most_even(rounds: Rounds, best: Division) -> Division:
-    """Return, of divisions whose stages are about as fast, one whose longest chunk is shortest.
+    """Return the division with the shortest longest chunk among those with about equally fast stages.
 
-    Of several such divisions it is the one that `rounds` weighs least.
+    Of several such divisions it is the one with the least weight in `rounds`.
     """
     level_s = best.slowest_s * WORTH_RATIO
     even = rounds.below(best.slowest_s * (1.0 + EVENNESS), best.longest_s * (1.0 + EVENNESS)) or best

@@ -70,7 +70,7 @@ def _needs(played: Exact, question: Question) -> str:
 
 
 def _memory(played: Exact, headroom_fraction: float | None) -> str:
-    """How much memory a plan lacks."""
+    """Return by how much a plan exceeds the memory that it may use."""
     there = show(played.capacity_bytes, "B")
     if headroom_fraction is not None:
         more = show(played.device_used_bytes - headroom_fraction * played.capacity_bytes, "B")
@@ -98,7 +98,7 @@ def why_given(one: Ranked, first: Ranked, question: Question) -> str:
 
 
 def why_none(setting: Setting, found: Found) -> str:
-    """Why a cluster, size and stack has no plan in the answer."""
+    """Return why a cluster, size and stack has no plan in the answer."""
     if setting.rejected is not None:
         broken = why_rejected(setting.rejected.problems)
         return f"no plan keeps every rule; {setting.rejected.plan.short()} breaks {broken}"
@@ -113,7 +113,7 @@ def why_none(setting: Setting, found: Found) -> str:
 
 
 def why_empty(question: Question, job: Job) -> str:
-    """Why a space holds no plan at all on the cluster of a job."""
+    """Return why a space holds no plan at all on the cluster of a job."""
     reason = (
         "the space holds no plan: no degrees that are allowed multiply to the devices of the cluster,"
         " or no micro-batch and replicas go into the global batch"

@@ -14,11 +14,11 @@ from flopcast.spec.operations import Facility, Power, Price, Reliability
 
 
 class Sustained(Noun):
-    """Time of a product on a device that is kept busy, over the time that its curve gives.
+    """Time of a GEMM on a busy device over the time that its curve gives.
 
-    Tables of kernels time each product for milliseconds, before the limit of power lowers the clock. A
-    training step keeps the device busy for seconds (cost/kernels/sustained.py). `log_sigma_factor` is the
-    doubt of the ratio.
+    Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock. A training step
+    keeps the device busy for seconds (cost/kernels/sustained.py). `log_sigma_factor` is the sigma of the
+    ratio's logarithm.
     """
 
     ratio: float = Field(default=1.0, ge=1)
@@ -33,37 +33,37 @@ class Device(Noun):
     memory_bytes : float
         Capacity as the driver shows it, error correction included.
     memory_bytes_per_s : float
-        Peak bandwidth between memory and compute units; what kernels attain is their curve's.
+        Peak bandwidth between memory and compute units; curves say which part of it kernels reach.
     peak_flop_per_s : mapping of float
         Dense matrix peak by dtype. Data sheets print the sparse figure in large type: it is twice this.
     generation : str
-        The architecture that the device belongs to, "hopper": what whole runs taught of one generation is
-        less sure on another (calibration/carried.py).
+        The architecture, such as "hopper": constants fitted on runs of one generation are less sure on
+        another (cost/carried.py).
     multiprocessors : int
         Streaming multiprocessors, among which the tiles of a GEMM are dealt out in waves.
     clock_hz : float or None
-        Of the multiprocessors, the highest that they run at; None where it is not known, so that
-        memory-bound curves of other devices keep their share of bandwidth (cost/kernels/lending.py).
+        The highest clock of the multiprocessors. If it is not known (None), borrowed memory-bound curves
+        keep their share of the bandwidth (cost/kernels/lending.py).
     cache_bytes : float
-        Of the last cache before memory; 0 where it is not known.
+        Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float
-        The shortest time of any kernel: what an empty one takes on the device.
+        The shortest time of any kernel, which is that of an empty one.
     one_narrow_layout : bool
         Whether 8-bit engines multiply operands in one layout only, both along the sum: then a tensor that
         is used along both of its dimensions needs a transposed copy (Hopper, Ada).
     collective_slowdown_fraction : float
-        Of the time that a collective's kernels run beside compute, what compute loses to them. The default
-        lies between the multiprocessors that NCCL's 24 blocks hold (24 of 132 on H100, 0.18; of 108 on
-        A100, 0.22) and what a product of one whole wave loses on H100 (0.41: 80 % of the peak alone, 47 %
-        beside an all-gather; forums.developer.nvidia.com, topic 337991).
+        The fraction of its speed that compute loses while a collective runs beside it. The default
+        lies between the share of multiprocessors that NCCL's 24 blocks occupy (24 of 132 on H100, 0.18; of
+        108 on A100, 0.22) and the loss of a GEMM of one whole wave on H100 (0.41: 80 % of the peak alone,
+        47 % beside an all-gather; forums.developer.nvidia.com, topic 337991).
     sustained : Sustained
-        How much longer than its curve says a product takes on a device that is kept busy.
+        How much longer GEMMs take on a busy device than their curves say.
     board_power_w, power : float or None, Power
-        The most that the board may draw, without which there is no energy; and what kinds of work draw.
+        The board's power limit, without which no energy is predicted, and the power of each kind of work.
     curves, relatives : str, tuple of str
-        Whose measured curves are used, and whose replace those that are missing, nearest first. A
-        relative's efficiency is carried over, not its seconds; of memory-bound kernels, the rate that their
-        multiprocessors allow (cost/kernels/lending.py).
+        The device whose measured curves are used, and devices whose curves replace missing ones, nearest
+        first. The efficiency of a relative is used, not its seconds; memory-bound curves are converted
+        (cost/kernels/lending.py).
     """
 
     name: str

@@ -1,7 +1,7 @@
 """How training software moves gradients and parameters between data-parallel ranks, as data.
 
-Answers: which collective reduces gradients at which ZeRO stage, in which type and in which buckets, and
-what of it runs beside compute; which parts of the states are sharded, and when do parameters travel?
+Answers: which collective reduces gradients at which ZeRO stage, in which dtype and buckets, and does it
+overlap with compute; which states are sharded, and when are parameters gathered?
 Elsewhere: the rest of a stack (spec/stack.py), the messages themselves (workload/gradients.py,
 workload/sharded.py), the degrees (spec/plan.py).
 """
@@ -21,40 +21,40 @@ class Gradients(Noun):
     Attributes
     ----------
     dtype : str
-        Of the buffers that are reduced: their bytes on the wire, and in memory for the whole step.
+        Dtype of the reduced buffers, both in messages and in memory.
     collective : str
         How gradients are reduced where ranks share the optimizer states (ZeRO-1, ZeRO-2): "all_reduce"
         leaves the sum on every rank, "reduce_scatter" leaves each rank the part that it updates. Without
         sharded states every rank needs the whole sum, so gradients are all-reduced; ZeRO-3 always
         reduce-scatters.
     overlap : bool or tuple of int
-        Whether reductions run beside the backward pass of the last micro-batch: always, never, or at the
+        Whether reductions overlap with the backward pass of the last micro-batch: always, never, or at the
         listed ZeRO stages.
     bucket_elements : int
-        Gradients that travel in one message: fewer, larger messages hide less but run nearer to peak.
+        Gradients in one message: larger messages overlap less but reach more of the bandwidth.
     bucket_elements_per_rank : int
-        A bucket holds at least this times the data-parallel degree, so that the share of each rank stays
-        large enough for the network (Megatron-Core).
+        The least elements of a bucket, divided by the data-parallel degree, so that the shard of each rank
+        stays large enough for the network (Megatron-Core).
     single_bucket_after_backward : bool
-        Whether gradients that are reduced after the backward pass travel in one message. Megatron-Core
+        Whether gradients that are reduced after the backward pass are sent in one message. Megatron-Core
         divides its buffer into buckets only to overlap them.
     copies : tuple of str
-        Passes over all gradients that flatten, scale or unflatten them: kinds of
-        `operators.memory_bound`.
+        Passes that flatten, scale or unflatten all gradients, as names of kinds of memory-bound operators
+        (`operators.memory_bound`).
     accumulate_passes : int
-        Passes over a gradient that add it to those of earlier micro-batches; 0 where the GEMM does it.
+        Passes that add a gradient to those of earlier micro-batches; 0 if the GEMM accumulates.
     overlap_with_tensor : bool
-        Whether `overlap` holds with tensor parallelism too. Not where all collectives then share the
-        stream of compute (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward.
+        Whether `overlap` also applies with tensor parallelism. It does not if all collectives then use the
+        compute stream (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward pass.
     overlap_gather : bool
-        Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) arrive layer by layer under the
-        next step's first forward, or all of them before it.
+        Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) are gathered layer by layer during
+        the first forward pass of the next step, or all before it.
     returns : str
-        How parameters come back that other ranks have updated (ZeRO-1, ZeRO-2): "gathers", as many as they
-        fill buckets, each rank giving its share; "broadcasts", one by each rank that updates anything, as
-        tensors are dealt out whole (InternEvo).
+        How ranks get the parameters that other ranks have updated (ZeRO-1, ZeRO-2): "gathers", one for each
+        bucket; "broadcasts", one from each rank that updates any tensor, because whole tensors are assigned
+        to ranks (InternEvo).
     overflow_checks : int
-        How often fp16 gradients are searched for infinities; each also waits for every rank.
+        How often fp16 gradients are checked for infinities; each check also waits for all ranks.
 
     Examples
     --------
@@ -89,53 +89,54 @@ class Gradients(Noun):
     overflow_checks: int = Field(default=1, ge=0, description="extra passes and syncs before the norm")
 
     def overlaps(self, zero: int) -> bool:
-        """Return whether reductions run beside the backward pass at this ZeRO stage."""
+        """Return whether reductions overlap with the backward pass at this ZeRO stage."""
         return self.overlap if isinstance(self.overlap, bool) else zero in self.overlap
 
     def scatters(self, zero: int) -> bool:
-        """Return whether gradients are reduce-scattered at this ZeRO stage, or else all-reduced."""
+        """Return whether gradients are reduce-scattered, rather than all-reduced, at this ZeRO stage."""
         return zero == 3 or (zero > 0 and self.collective == "reduce_scatter")
 
     def smallest_bucket(self, data_parallel: int) -> int:
-        """Return the elements of a bucket for this data-parallel degree, if there are that many."""
+        """Return the elements of a full bucket for this data-parallel degree."""
         return max(self.bucket_elements, self.bucket_elements_per_rank * data_parallel)
 
 
 class Sharding(Noun):
-    """How ZeRO-2, ZeRO-3 and FSDP cut gradients and parameters, and when these travel.
+    """How ZeRO-2, ZeRO-3 and FSDP shard gradients and parameters, and when they communicate.
 
-    A *unit* is what is gathered at once: a block; embedding and head as `ends` says.
+    A *unit* is gathered at once: a block, or embedding and head as `ends` says.
 
     Attributes
     ----------
     zero_stages : tuple of int
         Which of `plan.zero` this software has.
     gathers : str
-        How often parameters of ZeRO-3 are gathered: in "every_pass" (freed behind the forward, gathered
-        again for the backward), in "every_micro_batch" (kept from the forward to its backward) or in
+        How often parameters of ZeRO-3 are gathered: "every_pass" (freed after the forward pass and gathered
+        again for the backward pass), "every_micro_batch" (kept from a forward pass to its backward pass) or
         "every_step" (kept for all micro-batches).
     reduces : str
-        Whether the gradients of ZeRO-2 and ZeRO-3 are reduced in "every_micro_batch", so that none but
-        shards stay, or in the "last_micro_batch", the whole gradients being kept until then.
+        When gradients of ZeRO-2 and ZeRO-3 are reduced: in "every_micro_batch", so that only shards are
+        kept, or in the "last_micro_batch", with whole gradients kept until then.
     holds_in_pipeline : bool
         Whether a pipeline stage keeps parameters for all micro-batches and reduces in the last one,
-        whatever the two fields before say. PyTorch's stages do.
+        regardless of the two fields before. PyTorch's stages do.
     prefetch_units : int
-        Units gathered ahead of the one that computes; 0: each gather is waited for.
+        Units gathered ahead of the one that computes; with 0, compute waits for each gather.
     ends : str
-        "own_units": embedding and head are units of their own; "root": they are gathered together before
-        the forward and stay until the end of the backward, as what FSDP1 leaves to its root module.
+        "own_units": embedding and head are separate units; "root": they are gathered together before the
+        forward pass and kept until the end of the backward pass, as FSDP1's root module does.
     keeps_last_unit : bool
-        Whether the last unit of a forward is not freed, because the backward begins with it.
+        Whether the last unit of a forward pass is not freed, because the backward pass begins with it.
     keeps_low_precision : bool
-        Whether a 16-bit copy of the shard stays beside the fp32 one, which `optimizer.state_bytes` counts.
+        Whether a 16-bit copy of the shard is kept in addition to the fp32 one, which
+        `optimizer.state_bytes` counts.
     gradient_dtype : str
-        Of the shard of gradients that stays.
+        Dtype of the shard of gradients that is kept.
     unit_copies : tuple of str
-        Passes over a gathered unit before it is used: kinds of `operators.memory_bound`.
+        Passes over a gathered unit before it is used, as names of kinds of memory-bound operators.
     built_whole : bool
-        Whether a rank's whole model stands on its device, in 16 bits, before parameters are sharded; no
-        step needs that much, but the run ends there if it does not fit. Models on meta devices avoid it.
+        Whether a rank's whole model is on its device, in 16 bits, before parameters are sharded. No step
+        needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
     """
 
     zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)

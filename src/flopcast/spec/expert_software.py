@@ -1,7 +1,7 @@
-"""What a stack does around experts: how tokens reach them, and what runs meanwhile.
+"""How a stack runs experts: the exchange of tokens, and the work that overlaps with it.
 
-Answers: which library exchanges tokens, and what do exchanges run beside?
-Elsewhere: the layer (layers/experts.py), what is made of its items (workload/expert_items.py,
+Answers: which library exchanges tokens, and which work overlaps with the exchanges?
+Elsewhere: the layer (layers/experts.py), how the stack changes its items (workload/expert_items.py,
 workload/exchange_overlap.py), how fast libraries are (cost/collectives, tiers of clusters).
 """
 

@@ -24,11 +24,12 @@ WHOLE = Split(
 
 
 class Source(Noun):
-    """Where numbers come from.
+    """The source of some numbers.
 
-    `covers` names the fields or aspects that this source stands for ("all" by default), `title` a paper
-    with its table, a data sheet, or the command that measured it. `fitted_on` names the sources of whole
-    runs that gave the numbers; it is empty for numbers of kernels, data sheets and documentation.
+    `covers` names the fields or aspects that come from this source ("all" by default); `title` is a paper
+    with its table, a data sheet, or the command that measured the numbers. `fitted_on` names the sources of
+    whole runs on which the numbers were fitted; it is empty for numbers from kernels, data sheets and
+    documentation.
     """
 
     covers: str = "all"
@@ -145,7 +146,7 @@ class Model(Noun):
 
     @property
     def family(self) -> str:
-        """ "experts" where any block routes its tokens, else "dense"."""
+        """ "experts" if any block routes its tokens, else "dense"."""
         return "experts" if any(block.feed_forward.kind == "experts" for block in self.blocks) else "dense"
 
     @property

@@ -94,7 +94,7 @@ def _uncut_width(case: Case) -> int:
 
 
 def _tensor_degree(case: Case) -> int:
-    """The degree nearest to the first plan's that cuts heads, key/value heads and inner widths alike."""
+    """Return the degree nearest to the first plan's that divides heads, key/value heads and MLP widths."""
     wanted = first(case.plans.tensor_parallel)
 
     def cuts(degree: int) -> bool:
@@ -152,7 +152,7 @@ def _fitting_devices(case: Case) -> str:
 
 
 def _unequal_stages(case: Case) -> str:
-    """The edit for blocks that equal chunks do not divide: a list, or fewer stages for too few blocks."""
+    """Return the edit for blocks that do not divide into equal chunks: a list, or fewer stages."""
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
     if chunks <= blocks:
@@ -161,7 +161,7 @@ def _unequal_stages(case: Case) -> str:
 
 
 def _two_stages(case: Case) -> str:
-    """Edits for chunks without stages: two stages of half the replicas, or one chunk."""
+    """Return the edits for several chunks on one stage: two stages with half the replicas, or one chunk."""
     replicas = first(case.plans.data_parallel)
     pair = f"set pipeline_parallel to 2 and data_parallel to {replicas // 2}, or "
     return f"{pair if replicas % 2 == 0 else 'set '}virtual_stages to 1"
@@ -173,7 +173,7 @@ def _reducing(case: Case) -> list[int]:
 
 
 def _whole_groups(case: Case) -> int:
-    """The global batch nearest to the first plan's that interleaved chunks take in whole groups."""
+    """Return the global batch nearest to the first plan's that interleaved chunks run in whole groups."""
     each = first(_per_step(case) * case.plans.pipeline_parallel)
     return max(1, round(first(case.plans.global_batch) / each)) * each
 

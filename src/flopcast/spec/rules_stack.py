@@ -1,6 +1,6 @@
-"""The rules about a stack: what it may name, and what its way to overlap asks of a plan.
+"""The rules about a stack: the names that it may use, and what its overlap requires of a plan.
 
-Answers: what must hold between a stack, a model and a plan, why, and which edit mends it?
+Answers: what must hold between a stack, a model and a plan, why, and which edit fixes it?
 Elsewhere: the rules about all other nouns (rules.py), modules that recompute names (rules_recompute.py),
 what a rule is (checks.py). Names of rewrites and the division of layers over stages are known above this
 folder: workload/checks.py.

@@ -1,6 +1,6 @@
-"""The rules about traced blocks: what of a plan and a stack they cannot take part in.
+"""The rules about traced blocks: which parts of a plan and of a stack they do not support.
 
-Answers: what must hold between a model with a traced block, a plan and a stack, why, and what mends it?
+Answers: what must hold between a model with a traced block, a plan and a stack, why, and what fixes it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/traced.py).
 A trace marks the products that tensor parallelism divides (tracing/division.py). It does not record which
@@ -20,18 +20,18 @@ def _traced(case: Case) -> bool:
 
 
 def _mixers(case: Case) -> list[Traced]:
-    """The traced blocks, one for each run of equal blocks."""
+    """Return the traced blocks, one for each run of equal blocks."""
     return [block.mixer for block in case.model.blocks if isinstance(block.mixer, Traced)]
 
 
 def _units(case: Case) -> int:
-    """What a tensor-parallel degree must divide: 1 where any traced block cannot be divided."""
+    """Return the number that a tensor-parallel degree must divide; 1 if a block cannot be divided."""
     undivided = any((mixer.units or 1) == 1 for mixer in _mixers(case))
     return 1 if undivided else int(np.gcd.reduce([0, *(mixer.units or 1 for mixer in _mixers(case))]))
 
 
 def _degrees(case: Case) -> str:
-    """The tensor-parallel degrees that a traced model takes and, if there is only one, the reason."""
+    """Return the tensor-parallel degrees that a traced model supports and, if there is only one, why."""
     units = _units(case)
     if units > 1:
         return f"a divisor of {units}: {listed(divisors(units))}"
@@ -47,7 +47,7 @@ def _degrees(case: Case) -> str:
 
 
 def _mend(case: Case) -> str:
-    """The edit that keeps the rule about tensor parallelism."""
+    """Return the edit that fixes a wrong tensor-parallel degree."""
     if any(mixer.units is None for mixer in _mixers(case)):
         return (
             "set tensor_parallel to 1, or trace the model again (flopcast import hf-model CONFIG --trace)"

@@ -156,12 +156,12 @@ class Memory(Noun):
 
 
 class Derate(Noun):
-    """In-training GEMM time over isolated GEMM time: what no kernel benchmark shows.
+    """In-training GEMM time over isolated GEMM time, which kernel benchmarks do not show.
 
-    Caches are cold and other streams share the memory. The ratio is 1 for every stack, because nothing but
-    whole runs shows it: what runs ask for is a constant (catalog/constants/runs.json). Stacks share the
-    mean of these constants, unless `own` says that their kernels were measured inside the software itself.
-    `log_sigma_factor` is the prior: two sources that timed products of one device differ by 0.1
+    In training, caches are cold and other streams share the memory. The ratio is 1 for every stack: the
+    effect is a constant fitted on whole runs (catalog/constants/runs.json). Stacks share the mean of these
+    constants, unless `own` says that their kernels were measured inside the software itself.
+    `log_sigma_factor` is the prior: two sources that timed GEMMs on one device differ by 0.1
     (docs/accuracy/kernels.md).
     """
 
@@ -180,30 +180,30 @@ class Stack(Noun):
     attention_kernel : str
         "materialised" writes the square of scores to memory; "flash" never does.
     attention_generation : str
-        Which of the kernels that never do: FlashAttention's versions, or the first one in Triton. "newest"
-        is what the device's curves were measured with (cost/kernels/generations.py).
+        Which flash kernel: a version of FlashAttention, or the first one in Triton. "newest" is the kernel
+        of the device's measured curves (cost/kernels/generations.py).
     rewrites : tuple of str
-        What the software runs instead of the logical items, in order; names of
+        Changes that turn the logical items into the items that the software runs, in order; names of
         `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
-        Whether the host waits for the device around each recomputed layer, as a switch of GPT-NeoX asks.
+        Whether the host waits for the device around each recomputed layer (an option of GPT-NeoX).
     fused_loss : str
-        Where one kernel over 16-bit logits makes the cross entropy, instead of a cast to fp32 and a chain
-        of kernels: nowhere, where tensor parallelism leaves logits "uncut", or in "all" cases.
+        When one kernel over 16-bit logits computes the cross entropy, instead of a cast to fp32 and a chain
+        of kernels: never, if tensor parallelism leaves logits "uncut", or in "all" cases.
     tensor_overlap : str
-        "chunks": gathers and scatters of tensor parallelism run beside the products of blocks that they
-        belong to, both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
+        "chunks": gathers and scatters of tensor parallelism overlap with the GEMMs that they belong to,
+        both in chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`).
     rank_orders : tuple of str
-        Orders of ranks besides tp-cp-dp-pp that a switch of the launcher gives, as far as ranks share no
-        sequence and no replica shards more than optimizer states. A search may recommend these; a plan may
-        say any.
+        Rank orders besides tp-cp-dp-pp that an option of the launcher gives, for plans without context
+        parallelism in which replicas shard at most optimizer states. A search recommends only these; a plan
+        may use any.
     selective_groups : tuple of str
-        Modules that `recompute: selective` runs again where the plan names none (layers/modules.py).
+        Modules that `recompute: selective` recomputes if the plan names none (layers/modules.py).
     recompute_until : str
-        How far a second forward goes: to its "end" (Megatron-LM's and DeepSpeed's own); until all tensors
-        that were "kept" the first time are there again (PyTorch's non-reentrant checkpoint); or only what
-        gradients will have "read" (compiled blocks, whose graph holds nothing else). The last two differ
-        beside adapters, and in parallel halves.
+        How far a recomputed forward pass goes: to its "end" (Megatron-LM, DeepSpeed); until all tensors
+        that were "kept" the first time exist again (PyTorch's non-reentrant checkpoint); or only until the
+        tensors that gradients "read" exist (compiled blocks). The last two differ with adapters and in
+        blocks whose attention and MLP are parallel.
 
     Examples
     --------

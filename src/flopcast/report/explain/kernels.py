@@ -97,7 +97,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
 
 
 def _busy(ratio: float, source: str) -> Input:
-    """What a product takes on a busy device, over its curve."""
+    """Return the ratio by which a GEMM takes longer on a busy device than its curve says."""
     return Input(name="busy device", told=f"× {ratio:.4g}", number=ratio, source=source)
 
 

@@ -30,7 +30,7 @@ OTHERS = "others"
 
 
 def memory(report: Report) -> Section:
-    """Return the drawing over time and two tables: by category, and as tools show each device."""
+    """Return a chart over time and two tables: by category, and the sizes that tools show by device."""
     stages = chosen(len(report.memory.per_stage)).tolist()
     curves = [memory_by_category(report, stage) for stage in stages]
     names = _named([levels for _, levels in curves])
