@@ -82,7 +82,7 @@ class AbstractTracedOperator(Noun):
     enters: tuple[TracedTensor, ...] = ()
 
     def cut(self, *divisions: str, split: Split) -> Counts:
-        """Return the ranks that share a size: tensor-parallel if the operator has one of `divisions`, else 1."""
+        """Return the number of ranks over which a size is divided; 1 without these divisions."""
         return split.tensor if self.division in divisions else ONE
 
     def summed(self, split: Split) -> Counts | None:
