@@ -119,11 +119,11 @@ def test_there_is_a_page_for_every_arrow_of_the_flow():
 
 
 @pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: page.stem)
-def test_a_page_of_the_flow_is_short_and_has_one_checked_example_and_says_what_it_is_not(page):
+def test_a_page_of_the_flow_is_short_and_has_one_checked_example_and_states_its_limits(page):
     text = page.read_text(encoding="utf-8")
 
     assert [block.language for block in blocks(text)] == ["python", "text"]
-    assert text.count("**What this is not.**") == 1
+    assert text.count("**Limits.**") == 1
     assert len(text.splitlines()) <= 70
 
 

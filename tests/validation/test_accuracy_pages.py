@@ -34,7 +34,7 @@ def test_every_marked_number_is_that_of_today(measured):
 
 def test_the_readme_claims_no_accuracy_that_is_not_marked():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text[text.index("How right it is") : text.index("Where there is nothing measured")]
+    section = text[text.index("The table shows the accuracy") : text.index("Where no measurement exists")]
 
     bare = MARKED.sub("", section)
 
