@@ -67,7 +67,7 @@ TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class Measured:
-    """Everything that is measured, each way of judging predicted once."""
+    """All measured runs; runs are predicted once for each choice of constants."""
 
     def __init__(self, published=None, development=None):
         """Tables may be shared with other tests, so that nothing is predicted twice."""
@@ -111,7 +111,7 @@ def pages(measured):
 
 
 def values(measured):
-    """What stands between two marks, by name: tables, and single numbers of running text."""
+    """Return the text between each pair of marks, by name: tables, and single numbers in sentences."""
     found = {
         "suites": suites_table(measured),
         "published": published_table(measured),
@@ -311,12 +311,12 @@ def memory_numbers(measured):
 
 
 def filled(text, found):
-    """A text with today's values between its marks."""
+    """Return a text with today's values between its marks."""
     return MARKED.sub(lambda mark: f"{mark[1]}{found[mark[2]]}{mark[4]}", text)
 
 
 def write(measured):
-    """Write every page, and every text whose marks hold other values."""
+    """Write every generated page, and update the marked values in every text."""
     for path, text in pages(measured).items():
         path.write_text(text, encoding="utf-8")
     found = values(measured)

@@ -166,7 +166,7 @@ def search_plans(
 
 
 def answer(question: Question, told: Told | None = None) -> Found:
-    """As `search_plans`, of a question that is whole; the curves of each cluster are read once."""
+    """Answer a complete question as `search_plans` does; the curves of each cluster are read once."""
     return find(question, cache(load_book), told)
 
 
@@ -216,7 +216,7 @@ def validate_memory(name: str) -> tuple[ComparedMemory, ...]:
     Raises
     ------
     SpecError
-        No suite of that name.
+        If no suite has that name.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[st
     Returns
     -------
     compared, left_out
-        Rows, and by the name of a row why it is not among them.
+        The compared rows; and, by name of a row that was left out, the reason.
 
     Raises
     ------

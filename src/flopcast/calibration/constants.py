@@ -43,10 +43,11 @@ HELD = 1e6  # precision that keeps a level at its lower bound
 # Memory-bound kernels such as GELU reach 0.8 of the data sheet's bandwidth on A100 (data/operators), and no
 # kernel reaches more than 0.93 (cost/kernels/roofline.py). So a lower level would change no prediction.
 LEAST_MEMORY_LEVEL = 0.86
-FOLDS = 5  # of models, for what nothing explains
-FEWEST_ROWS = 8  # of a source: fewer are a case, and would bend what other machines share
-LEAST_SHARE = 0.02  # of a step: a run with less says nothing of a factor
-SURER, TOLD_APART = 0.9, 1.5  # over its prior at most; sigmas from 1 at least
+FOLDS = 5  # cross-validation folds of models, for the unexplained error
+FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all machines share
+LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
+# A fitted factor's sigma is below 0.9 of its prior; outside of OWNED, its logarithm is 1.5 sigmas from 0.
+SURER, TOLD_APART = 0.9, 1.5
 OWNED = (
     "gemm_level",
     "attention_level",
@@ -61,19 +62,19 @@ INSIDE = 0.9
 
 
 def fit(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[str, Level]) -> Fitted:
-    """The constants that explain runs best, given what kernels say.
+    """Return the constants that explain measured runs best, given the measurements of kernels.
 
     Parameters
     ----------
-    observed : runs, predicted with the levels `at`; sources of fewer than eight have no say
-    priors : of every factor that shares name
-    at : levels that the predictions were made with; none: all ratios are 1
+    observed : runs, predicted with the levels `at`; sources with fewer than eight runs are ignored
+    priors : the prior of every factor that the shares of runs name
+    at : levels that the predictions were made with; if empty, all ratios are 1
 
     Returns
     -------
     Fitted
-        Constants of which runs took a tenth of the doubt; all others are what the catalogue says, and are
-        held there while these are fitted: otherwise every small factor would carry some of the noise.
+        Constants whose sigma the runs reduce by a tenth or more. All other factors keep the value of the
+        catalogue during the fit: otherwise every small factor would carry some of the noise.
     """
     rows_of = Counter(one.source for one in observed)
     observed = [one for one in observed if rows_of[one.source] >= FEWEST_ROWS]
@@ -163,7 +164,7 @@ def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mappi
 
 
 def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
-    """What makes the factors' logarithms out of the unknowns', and the priors of these."""
+    """Return the matrix from the unknowns' logarithms to the factors', and the priors of the unknowns."""
     if not shared.any():
         return np.eye(len(log_sigmas)), log_sigmas
     mix = np.hstack([np.eye(len(log_sigmas)), shared[:, None].astype(float)])
@@ -171,10 +172,10 @@ def _unknowns(log_sigmas: Logs, shared: Flags) -> tuple[Counts, Logs]:
 
 
 def _informed(design: _Design) -> _Design:
-    """Only factors that runs know better than before; the others keep a level of 1.
+    """Return the design with only those factors whose sigma the runs reduce; the others keep a level of 1.
 
-    A factor of no device, fabric or stack must also be told from 1: it would carry what one machine lacks
-    to all others. A derate that is no stack's own and is not among them keeps what all derates share.
+    A factor of no device, fabric or stack must also differ from 1 significantly: otherwise it would carry
+    the error of one machine to all others. A shared derate that is left out keeps the common derate.
     """
     logs, covariance, _ = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
@@ -194,13 +195,13 @@ def _informed(design: _Design) -> _Design:
 
 
 def _stands(name: str, prior: Prior, at: Mapping[str, Level]) -> float:
-    """The logarithm of the level that a prediction was made with."""
+    """Return the logarithm of the level that a prediction was made with."""
     level = at.get(name) or (at.get(SHARED_DERATE) if prior.shared else None)
     return math.log(level.ratio) if level is not None else 0.0
 
 
 def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float]]:
-    """The unknowns, their covariance, and the noise of each family, from the rows with a weight above 0."""
+    """Return the unknowns, their covariance, and each family's noise; rows of weight 0 do not count."""
     weights = design.weights * chosen
     least = np.full(design.shares.shape[1], UNBOUND)
     least[: len(design.told_names)] = [_least_log(name) for name in design.told_names]
@@ -247,7 +248,7 @@ def _trust(design: _Design) -> Counts:
 
 
 def _mixed(design: _Design, covariance: Logs) -> Logs:
-    """Sigmas of the factors' own logarithms."""
+    """Return the sigmas of the factors' logarithms from the covariance of the unknowns."""
     found: Logs = np.sqrt(np.einsum("ij,jk,ik->i", design.mix, covariance, design.mix))
     return found
 
@@ -255,8 +256,8 @@ def _mixed(design: _Design, covariance: Logs) -> Logs:
 def _unexplained(design: _Design) -> dict[str, float]:
     """Return, by family, the sigma with which 90 % intervals hold 90 % of the runs of models left out.
 
-    What a prediction misses belongs to the shapes of the model more than to the machine, so that one run of
-    a model says too much about its other runs.
+    Errors depend on the shapes of the model more than on the machine. All runs of a model are therefore
+    left out together: one run says too much about the others.
     """
     left, own = np.zeros(len(design.gaps)), np.zeros(len(design.gaps))
     for fold in range(FOLDS):

@@ -1,11 +1,11 @@
-"""Longest paths between streams, in the max-plus algebra: one thing after the other, and many equal ones.
+"""Longest paths between streams as matrices of the max-plus algebra: their products and powers.
 
-Answers: when is each stream free behind two pieces of work, or behind n equal layers?
+Answers: when is each stream free after two pieces of work in sequence, or after n equal layers?
 Elsewhere: the matrix of one layer (layer.py), programs made of layers (program.py), the same for whole
 batches of plans (durations.py).
 
-With every time goes a vector that counts how often each item stands on the path that made it:
-seconds · counts = time.
+Every path also has a vector that counts how often it contains each item:
+seconds of the items · counts = time of the path.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ NEVER = -np.inf
 class Paths:
     """Longest paths from each stream (first index) to each stream (second), with their counts.
 
-    A matrix of the max-plus algebra: times on the path from "stream a is free" to "stream b is free" behind
-    these items; NEVER where b does not wait for a. `counts` says how often each item stands on that path.
+    A matrix of the max-plus algebra. An entry is the time from "stream a is free" before these items to
+    "stream b is free" after them, and NEVER where b does not wait for a. `counts` says how often the path
+    contains each item.
     """
 
     longest_s: Floats  # (streams, streams, positions, plans, classes)

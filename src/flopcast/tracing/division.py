@@ -273,7 +273,7 @@ class _Attempt:
         return found
 
     def _write(self, operand: Operand, axis: _Axis, roots: frozenset[int]) -> None:
-        """Note where the shards of an output lie."""
+        """Record the axis along which an output is divided into shards."""
         inner = _strides_bytes(operand)[axis.axis] * axis.inner
         shard = _Shard(inner=inner, extent=axis.extent, roots=roots)
         before = self.shards.get(operand.storage, shard)

@@ -3,9 +3,9 @@
 Answers: which model, plan and stack does a recipe's configuration ask for?
 Elsewhere: adapters as other trainers have them (tuning.py), keys that cost nothing (tables/torchtune.yaml).
 
-The file does not say which recipe runs it: on several devices they shard everything with FSDP2, on one
-nothing. With `dtype: bf16` weights, gradients and states of the optimizer are all in bf16, and there are no
-fp32 copies.
+The file does not name the recipe that runs it. On several devices, flopcast assumes a distributed recipe,
+which shards parameters, gradients and optimizer states with FSDP2; on one device, nothing is sharded. With
+`dtype: bf16`, weights, gradients and optimizer states are all in bf16, and there are no fp32 copies.
 
 References
 ----------

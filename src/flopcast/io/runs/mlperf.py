@@ -155,7 +155,7 @@ def _configuration(name: str) -> _Configuration:
 
 
 def _count(text: str) -> int | None:
-    """A whole number, perhaps written as "2.0"; None for anything else."""
+    """Return a positive integer, which the text may write as "2.0"; None for any other text."""
     try:
         number = float(text)
     except ValueError:

@@ -101,18 +101,18 @@ def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tu
 
 
 def quoted_parts(text: str, name: str, line: int) -> tuple[Part, ...]:
-    """The parts of a text as if it stood in double quotes: what a default or an expression holds."""
+    """Return the parts of a default or an expression, read as if it were in double quotes."""
     lexer = _Lexer(text, name, [(0, line)])
     return lexer.quoted_until("")
 
 
 def document_parts(token: Token, name: str) -> tuple[Part, ...]:
-    """Return the parts of a here-document, each on its line; only letters where its delimiter is quoted.
+    """Return the parts of a here-document with their lines; plain text if its delimiter is quoted.
 
     Raises
     ------
     SpecError
-        An expansion in it is not closed.
+        If an expansion in the here-document is not closed.
     """
     (whole,) = token.parts
     starts = [0, *(found.end() for found in re.finditer("\n", whole.text))]
