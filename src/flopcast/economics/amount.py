@@ -17,7 +17,7 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slope:
-    """How an amount moves with one factor: `change` is d amount / d log(factor), in the amount's unit."""
+    """The slope of an amount in one factor: `change` is d amount / d log(factor), in the amount's unit."""
 
     log_sigma_factor: float
     change: Number
@@ -48,7 +48,7 @@ class Amount:
 
     @property
     def factors(self) -> tuple[Sensitivity, ...]:
-        """What the amount hangs on, the widest first; shares may be below 0."""
+        """Return the factors of the amount, the widest contribution first; shares may be negative."""
         found = [
             Sensitivity(name=name, log_sigma_factor=slope.log_sigma_factor, share=slope.change / self.value)
             for name, slope in self.by_factor.items()

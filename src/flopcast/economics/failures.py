@@ -19,9 +19,9 @@ from flopcast.units import show_seconds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lost:
-    """What is lost for each second of steps: standing still, and doing again what a failure took.
+    """Time that a run loses to checkpoints, restarts and repeated work, per second of its steps.
 
-    All are ratios of time over the time of the steps themselves; `wall` is 1 and all that is lost.
+    All amounts are ratios to the time of the steps themselves; `wall` is 1 plus all losses.
     """
 
     interval_s: float  # of work between two checkpoints
@@ -83,13 +83,13 @@ def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> floa
 
 
 def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> Lost:
-    """What a job of so many devices loses.
+    """Return the time that a job of so many devices loses to failures and checkpoints.
 
     Parameters
     ----------
     cluster : str
-        Whose factors they are: `failures[...]`, `restart[...]`, `checkpoint[...]`. The interval is chosen
-        before the run, so it does not move with them.
+        Name in the factors `failures[...]`, `restart[...]` and `checkpoint[...]`. The checkpoint interval
+        is chosen before the run, so it does not depend on these factors.
 
     Raises
     ------

@@ -1,11 +1,11 @@
-"""What devices draw during a step: seconds by kind of work, times the power of each kind.
+"""Energy of devices during a step: seconds of each kind of work, times the power of that kind.
 
-Answers: how many joules does a step take, and which factors do they hang on?
-Elsewhere: the powers themselves (spec/operations.py), when what runs (timeline/).
+Answers: how many joules does a step take, and which factors does this energy depend on?
+Elsewhere: the power of each kind (spec/operations.py), the timeline of the work (timeline/).
 
-Energy is the integral of power over the step: on a device every second is products, attention, memory-bound
-kernels, communication that nothing hides, or waiting, for other stages or for launches. What runs hidden
-beneath compute draws nothing more, as the board is at its limit or near it.
+Energy is the integral of power over the step. Every second of a device is spent on matrix products,
+attention, memory-bound kernels, exposed communication, or waiting for other stages or launches. Hidden
+communication draws no additional power, because the board is at its limit or near it.
 """
 
 from collections import defaultdict
@@ -30,9 +30,9 @@ OF_FAMILY = {"gemm_level": "products", "attention_level": "attention", "memory_l
 
 
 def power_class(item: Item | None) -> str:
-    """Which kind of work an item is: a name of spec.operations.POWER_CLASSES.
+    """Return the kind of work of an item, a name in spec.operations.POWER_CLASSES.
 
-    The host's work, and launches that the device waits for (no item), are waiting.
+    Host work, and launches that the device waits for (`item` is None), count as waiting.
     """
     work = item.work if item is not None else None
     if isinstance(work, AbstractOperator):

@@ -1,10 +1,10 @@
-"""What one step costs: dollars for the devices' time, joules for their power.
+"""Cost and energy of one step: dollars for the devices' time, joules for their power.
 
-Answers: what do a step, and 1e12 tokens, cost in money and in energy, between which bounds?
-Elsewhere: joules of a device (power.py), a whole run with its failures (run.py), prices and powers that
-hold where a user says nothing (spec/operations.py).
-Money is paid for every device and second of the step, whatever it does. Energy is that of the building:
-devices, what else the nodes draw, and the share of both that cooling and conversion take (PUE).
+Answers: how much money and energy do a step and 1e12 tokens take, and how wide are the intervals?
+Elsewhere: joules of a device (power.py), a whole run with its failures (run.py), default prices and powers
+(spec/operations.py).
+The user pays for every device and second of the step, busy or not. Energy is that of the building: devices,
+the rest of the nodes, and the share that cooling and conversion add to both (PUE).
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ class StepCost:
     energy: Energy | None
 
     def per_many_tokens(self, of_step: Amount) -> Amount:
-        """What 1e12 tokens take, of what a step takes."""
+        """Convert an amount per step to an amount per 1e12 tokens."""
         return of_step * (MANY_TOKENS / self.step_tokens)
 
     @property
@@ -112,7 +112,7 @@ def _hourly(price: Price, cluster: Cluster) -> Amount:
 def _energy(
     cluster: Cluster, site: Site, step_s: Amount, device_j: Amount, busy: dict[str, float]
 ) -> Energy:
-    """Of a device's joules, those of the building."""
+    """Return the joules of the building, given those of a device."""
     device, facility = cluster.node.device, cluster.facility
     beside_w = Amount(facility.node_overhead_fraction * (device.board_power_w or 0.0)).hanging_on(
         f"node_power[{cluster.name}]", facility.node_overhead_log_sigma_factor

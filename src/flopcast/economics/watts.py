@@ -29,14 +29,14 @@ LIMIT_FRACTIONS = tuple(np.arange(1.0, LEAST_LIMIT_FRACTION - 0.001, -0.05).roun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watts:
-    """What a device draws, beside the mean.
+    """Peak power of a device, time at its power limit, and the limit of least energy.
 
     Attributes
     ----------
     peak_w : float
-        The most in any window of `WINDOW_S`, of the stage that draws most.
+        The highest mean power in any window of `WINDOW_S`, on the stage that draws most.
     at_limit_fraction : float
-        The part of the step in which a device does work that runs into its limit.
+        The part of the step in which a device runs at its power limit.
     least_energy_limit_w : float
         The limit, in steps of a twentieth of the board power, at which a step takes the fewest joules with
         the rest of the node included; and the step's time and joules there, over those at full power. They

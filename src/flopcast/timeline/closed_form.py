@@ -31,10 +31,10 @@ from flopcast.workload.program import FIRST, LAST, MIDDLE, ONLY, Programs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StepTerms:
-    """What a step is made of, whatever its number of micro-batches; (plans, 1) each, in seconds.
+    """Parts of a step that do not depend on its number of micro-batches; (plans, 1) each, in seconds.
 
-    `several_s` and `only_s` are what the first and last micro-batches take beyond those between, with
-    reductions that stick out, in a step of several and of one.
+    `several_s` and `only_s` are the extra time of the first and last micro-batch over the others, with
+    exposed reductions: for a step of several micro-batches, and of one.
     """
 
     first_s: Floats  # the first micro-batch, from its forward on the first stage to its last backward
@@ -135,7 +135,7 @@ def micro_batch_seconds(priced: Priced) -> Floats:
 
 
 def _passes(priced: Priced) -> tuple[list[Simulated], list[Floats]]:
-    """Every pass of a chunk; and of all chunks of a stage class, (plans, stage classes) each."""
+    """Return every pass of a chunk, and its seconds over all chunks of a stage, (plans, stage classes)."""
     passes = [durations(segments, priced) for segments in priced.programs.passes]
     return passes, [_of_stages(simulated.duration_s[MIDDLE], priced) for simulated in passes]
 
@@ -181,12 +181,12 @@ def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
 
 
 def _ends(passes: Sequence[Simulated], priced: Priced, alone: bool) -> Floats:
-    """What the first and last micro-batches take less or more than the others, and exposed reductions.
+    """Return the extra time of the first and last micro-batch, and of exposed reductions.
 
-    The first micro-batch accumulates no gradient, and may wait for parameters to be gathered; the last may
-    carry the reduction, which costs the pipeline nothing until it runs on behind the last backward (it
-    stands in the last kind of pass, the backward, or weight gradients of their own), or until what the
-    stage loses to it is longer. `alone`: of a step of one micro-batch. (plans, 1), in seconds.
+    The first micro-batch accumulates no gradient, and may wait for gathers of parameters. The last kind of
+    pass (the backward, or separate weight gradients) of the last micro-batch may contain the reduction. It
+    costs the pipeline time only if it ends after the last backward, or if the compute time that the stage
+    loses to it is longer. `alone` selects a step of one micro-batch. (plans, 1), in seconds, of any sign.
     """
     change = sum((_change(one, priced, alone) for one in passes), ZERO)
     tail = passes[-1].tail_s[ONLY if alone else LAST]
@@ -200,16 +200,16 @@ def _ends(passes: Sequence[Simulated], priced: Priced, alone: bool) -> Floats:
 
 
 def _lost(one: Simulated, priced: Priced, alone: bool) -> Floats:
-    """What stages lose to the messages of the first and last micro-batch, (plans, stage classes)."""
+    """Return the seconds lost to messages of the first and last micro-batch, (plans, stage classes)."""
     return _of_stages(sum((one.lost_s[at] for at in _ends_of(alone)), ZERO), priced)
 
 
 def _ends_of(alone: bool) -> tuple[int, ...]:
-    """Positions of the first and the last micro-batch; of the only one."""
+    """Return the positions of the first and last micro-batch, or the one position of a single one."""
     return (ONLY,) if alone else (FIRST, LAST)
 
 
 def _change(one: Simulated, priced: Priced, alone: bool) -> Floats:
-    """What passes of the first and last micro-batch take beyond those between, (plans, stage classes)."""
+    """Return the extra seconds of passes of the first and last micro-batch, (plans, stage classes)."""
     middle_s = one.duration_s[MIDDLE]
     return _of_stages(sum((one.duration_s[at] - middle_s for at in _ends_of(alone)), ZERO), priced)

@@ -1,21 +1,21 @@
-"""What compute loses to messages beside it.
+"""Compute time that is lost to messages running at the same time.
 
 Answers: which part of a message's time does the compute stream lose while the message runs?
-Elsewhere: which messages run beside compute (`Item.overlapped`: workload/sharded.py, gradients.py), what
-each takes alone (cost/price.py; contention is no part of a price).
+Elsewhere: which messages overlap with compute (`Item.overlapped`: workload/sharded.py, gradients.py), the
+time of each message alone (cost/price.py; contention is not part of a price).
 
-A collective's kernels take multiprocessors and memory bandwidth from what runs beside them. While one runs
-for c seconds, compute gets done what would take (1 - r) · c seconds alone, so that it ends r · c later. Of
-a layer that computes for w seconds, and of equal ones in a row, the period is max(w + r · c, c): beside a
-message that is longer than the compute, the loss costs nothing. It is charged when the message is launched,
-wherever it stands in its queue.
+The kernels of a collective take multiprocessors and memory bandwidth from compute. While a collective runs
+for c seconds, compute does the work of (1 - r) · c seconds, and so ends r · c later. Equal layers in a row
+that compute for w seconds therefore have a period of max(w + r · c, c): if the message is longer than the
+compute, the loss costs nothing. The loss is charged when the message is launched, wherever it is in its
+queue.
 
-On a stage of a pipeline, messages of the first or last micro-batch run beside whatever the stage does next,
-and the other stages, to which that micro-batch is passed on, do not wait for it. Charged to its programs,
-the loss would count once for every stage that the micro-batch still has to pass. So it is charged once, at
-the end of the stage's own tasks: the stage is done when these and the loss are over, or the queue of
-messages is, whichever is later. Megatron-Core has a setting for the same reason: it lets all stages reduce
-when the first one does (`align_grad_reduce`, megatron/core/distributed).
+On a pipeline stage, messages of the first or last micro-batch overlap with whatever the stage does next.
+The other stages, which receive that micro-batch, do not wait for these messages. If the loss were charged
+to the programs, it would count once for every stage that the micro-batch still has to pass. So it is
+charged once, at the end of the stage's own tasks. The stage ends when its tasks and the loss are over, or
+when its queue of messages is over, whichever is later. Megatron-Core has a setting for the same reason: it
+lets all stages reduce when the first one does (`align_grad_reduce`, megatron/core/distributed).
 
 r is the device's `collective_slowdown_fraction` times the stack's `contention.kernel_share`.
 """
@@ -30,14 +30,15 @@ from flopcast.workload.program import WHEN
 
 
 def executions(item: Item) -> Counts:
-    """How often one execution of the item's entry runs it at every position: `count`, or 0."""
+    """Return how often one execution of the item's entry runs the item at each position: `count` or 0."""
     return np.array(WHEN[item.when])[:, None, None] * item.count[None]
 
 
 def lost_executions(item: Item, priced: Priced) -> Counts:
-    """Executions of the item whose seconds compute loses, (positions, plans, classes).
+    """Return the executions of a message whose seconds compute loses, (positions, plans, classes).
 
-    All 0 for what runs beside nothing. `ends_stage` says whether the program or its stage loses them.
+    0 for items that do not overlap with compute. `ends_stage` says whether the program or its stage loses
+    the time.
     """
     if not item.overlapped:
         return ZERO[None]
@@ -49,13 +50,13 @@ def lost_executions(item: Item, priced: Priced) -> Counts:
 
 
 def lost_in_program(item: Item, priced: Priced) -> Counts:
-    """Those of `lost_executions` that the compute of the program itself loses."""
+    """Return the part of `lost_executions` that is charged to the program, not to the end of the stage."""
     lost = lost_executions(item, priced)
     return np.where(ends_stage(item, priced.programs.plans)[None], 0.0, lost)
 
 
 def ends_stage(item: Item, plans: Plans) -> Flags:
-    """Plans in which what is lost to a message is charged at the end of the stage's tasks, (plans, 1)."""
+    """Return a mask of plans that charge the loss at the end of the stage's tasks, (plans, 1)."""
     if not item.overlapped or item.when not in ("first", "last"):
         return np.zeros((1, 1), dtype=bool)
     return np.asarray(plans.pipeline_parallel > 1)

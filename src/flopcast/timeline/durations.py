@@ -1,13 +1,13 @@
-"""How long programs take, for whole batches of plans: what is alike is worked out once.
+"""Durations of programs for whole batches of plans; equal layers are computed once.
 
 Answers: when does a program of each position, plan and chunk class end, and its tail of reductions?
 Elsewhere: the same with the items on the critical path, for one plan (program.py: the algebra, the matrix
 of one layer, what holds up what), the step that follows (closed_form.py).
 
-Plans of a search differ in degrees, of which a layer sees few: its matrix is made once for plans whose
-items cost the same, and its powers once for equal numbers of layers. What is carried from layer to layer
-is no matrix but two rows of one: the free times of all streams where every stream but the data-parallel one
-starts free, and where that one alone does. Chunks that begin alike share them as long as they go on alike.
+Plans of a search differ in degrees, and a layer depends on few of them. Its matrix is computed once for all
+plans whose items cost the same, and its powers once for equal numbers of layers. Two rows of the matrix are
+enough from layer to layer: the free times of all streams if every stream except the data-parallel one
+starts free, and if only the data-parallel one does. Chunks share these rows until their layers differ.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from flopcast.workload.program import POSITIONS, Segment
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _States:
-    """Free times of streams behind a chunk's layers so far, and which of them each chunk has.
+    """Free times of streams after the layers of each chunk so far; chunks may share a state.
 
     A chunk is a chunk class of a plan: number plan · classes + class.
     """
@@ -113,7 +113,7 @@ def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, ro
 
 
 def _start(streams: tuple[str, ...], chunks: int) -> _States:
-    """Every stream free but the data-parallel one; and, where it is used, that one alone."""
+    """Return two starts: all streams but the data-parallel one are free; if it is used, only that one."""
     reduces = np.array([name == "dp" for name in streams])
     starts = np.where(reduces, NEVER, 0.0)[None]
     if reduces.any():

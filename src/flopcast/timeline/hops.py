@@ -1,6 +1,7 @@
-"""What stages wait for their neighbours' messages, counted in hops: the closed form's part of a pipeline.
+"""Waiting for transfers between stages, counted in hops, for the closed form of a pipeline.
 
-Answers: how long do transfers hold up a stage in every micro-batch, how long the first one on its way?
+Answers: how long does a stage wait for transfers in every micro-batch, and how long do the transfers of the
+first micro-batch take on its way through the stages?
 Elsewhere: the closed form (closed_form.py), when each message is really sent (pipeline.py, chains.py).
 
 Let H be seconds of a hop forward and one back over a boundary of two stages, h those of the longer of both,
@@ -62,7 +63,7 @@ class Waits:
 
 
 def waits(priced: Priced) -> Waits:
-    """What stages wait for transfers, of plans of one structure; with chunks and without."""
+    """Return the seconds that stages wait for transfers, for plans of one structure."""
     pipes = _pipes(priced)
     waits_of = {"sequential": _one_by_one, "batched": _together, "overlapped": _ahead}[
         priced.programs.transfers
@@ -88,7 +89,7 @@ class _Hop:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Leaving:
-    """How many hops leave a node, of those between some neighbours; (plans, 1) each."""
+    """Numbers of hops that leave a node, among the hops between some neighbours; (plans, 1) each."""
 
     all: Counts  # of the hops between all neighbours
     wrap: Counts  # of the one from the last stage to the first
@@ -128,7 +129,7 @@ class _Pipes:
 
 
 def _pipes(priced: Priced) -> _Pipes:
-    """What waits depend on."""
+    """Return the hops and stages that the waits depend on."""
     programs = priced.programs
     ways = [_ways(hop, priced) for hop in (programs.hop_inside, programs.hop_across)]
     equal, leaves = crossings_of_each(programs.plans, priced.cluster.scale_up_devices)

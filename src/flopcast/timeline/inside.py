@@ -86,7 +86,7 @@ def lay_out(
 
 
 def _of(link: Shared | None, at: tuple[int, int, int]) -> tuple[float, dict[str, float]]:
-    """What a message loses and takes at one (position, plan, chunk class); nothing without a link."""
+    """Return the loss of a message and the delays that it causes, at one (position, plan, chunk class)."""
     if link is None:
         return 0.0, {}
 

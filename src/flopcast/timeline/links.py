@@ -1,9 +1,9 @@
-"""What messages lose to others that use the same link at the same time.
+"""Time that messages lose to other messages on the same link.
 
-Answers: how much longer does a message take because a queue beside it uses its link, and how long does it
-hold up that queue?
-Elsewhere: what each takes alone (cost/), which tier joins a group (cost/collectives/network.py), what
-compute loses to messages (contention.py), when everything runs (program.py).
+Answers: how much longer does a message take because another queue uses its link, and by how much does it
+delay that queue?
+Elsewhere: the time of each message alone (cost/), which tier joins a group (cost/collectives/network.py),
+the time that compute loses to messages (contention.py), when everything runs (program.py).
 
 A link is a rank's own part of a tier: its ports of NVLink, its share of the network cards. Two messages
 that use it together need at least the sum of the times in which they occupy it; during their latency it is
@@ -44,8 +44,7 @@ QUEUES = ("tp", "ep", "cp", "dp")  # streams of messages inside a program
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lost:
-    """What a message loses to queues on its link: (positions, plans, classes), with one position for all of
-    them where they are alike.
+    """Loss of a message to queues on its link: (positions, plans, classes); equal positions may be one.
 
     `fraction` is the loss as a part of the message's own seconds. `slope` is what the derivative of the
     loss has beyond that, as executions of each of the layer's items, with seconds of launches last
@@ -59,11 +58,11 @@ class Lost:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shared:
-    """What a message loses and takes, where it shares its link.
+    """Losses of a message that shares its link, and the delays that it causes.
 
-    `own` is what it loses inside the program; `later` what it loses to messages whose effect is charged to
-    the stage (contention.py, `ends_stage`). `held_fraction` says by how much of its own seconds it holds up
-    each queue that uses its link.
+    `own` is its loss inside the program; `later` is its loss to messages whose effect is charged to the
+    stage (contention.py, `ends_stage`). `held_fraction` is the delay of each queue on its link, as a
+    fraction of the message's own seconds.
     """
 
     own: Lost
@@ -73,9 +72,9 @@ class Shared:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Period:
-    """How long a layer lasts where no link is shared, and how often each item counts in that.
+    """Duration of a layer if no link is shared, and how often each item counts in it.
 
-    `counts` are executions by item, seconds of launches last; its last axis is empty unless asked for.
+    `counts` are executions by item, then seconds of launches; the last axis is empty unless requested.
     """
 
     lasts_s: Floats  # (positions, plans, classes)
@@ -93,7 +92,7 @@ class _Use:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Busy:
-    """How long queues occupy a link under compute; `weights` are executions by item on that link."""
+    """Seconds that queues occupy a link during compute; `weights` are executions by item on that link."""
 
     busy_s: Floats
     weights: Counts
@@ -102,7 +101,7 @@ class _Busy:
 def shared_links(
     items: Sequence[Item], alone_s: Sequence[Floats], priced: Priced, period: Callable[[], Period]
 ) -> tuple[Shared | None, ...]:
-    """For every item of a layer, what it loses and takes; None for what shares no link.
+    """Return the losses and delays of every item of a layer; None for items that share no link.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ def _shared(
     plans: Plans,
     held_fraction: dict[str, Floats],
 ) -> Shared:
-    """What one message loses to the queues `names`, of which some end with the stage."""
+    """Return the loss of one message to the queues `names`, some of which end with the stage."""
     width = lasts.counts.shape[-1]
     inside, whole = (_busy(names, use, layer, plans, everything, width) for everything in (False, True))
     own, both = _lost(use, inside, lasts), _lost(use, whole, lasts)
@@ -145,7 +144,7 @@ def _shared(
 
 
 def _lost(use: _Use, busy: _Busy, lasts: Period) -> Lost:
-    """Half of the link for as long as the queues are busy, the whole message at most."""
+    """Return the loss of a message that has half of the link while the queues are busy."""
     period_s = np.where(lasts.lasts_s > 0, lasts.lasts_s, 1.0)
     part = busy.busy_s / period_s
     fraction = use.fraction[None] * np.minimum(part, 1.0)
@@ -177,18 +176,18 @@ def _busy(
 
 
 def may_share(items: Sequence[Item]) -> bool:
-    """Whether any message of a layer meets a queue of others, whichever links they use."""
+    """Return whether any message of a layer may run at the same time as another queue, on any link."""
     return any(_meetings(items))
 
 
 def _meetings(items: Sequence[Item]) -> list[tuple[str, ...]]:
-    """Of every item, the queues that may be busy while it is sent."""
+    """Return, for every item, the queues that may be busy while it is sent."""
     queues = {item.stream for item in items if item.stream in QUEUES and _message_of(item)}
     return [_met(item, queues) for item in items]
 
 
 def _met(item: Item, queues: set[str]) -> tuple[str, ...]:
-    """Queues that may be busy while a message is sent; none for what is no message, or runs in one."""
+    """Return the queues that may be busy while a message is sent; none if it is itself overlapped."""
     if item.overlapped or _message_of(item) is None:
         return ()
     return tuple(sorted(queues - {item.stream, *item.waits}))
@@ -201,7 +200,7 @@ def _message_of(item: Item) -> AbstractMessage | None:
 
 
 def _use(item: Item, alone_s: Floats, priced: Priced) -> _Use | None:
-    """What a message occupies of a link, as its price says; None for what is no message."""
+    """Return the seconds that a message occupies a link, from its price; None for other items."""
     link = priced.of(item).link
     if link is None or _message_of(item) is None:
         return None

@@ -58,7 +58,7 @@ def _then(state: Paths | None, layer: Paths, wanted: np.ndarray) -> Paths:
 
 
 def _nothing(layer: Paths, like: np.ndarray) -> Paths:
-    """No work at all, as many streams and columns as a layer has."""
+    """Return the paths of an empty program with the streams and columns of a layer."""
     shape = np.broadcast_shapes(layer.longest_s.shape[2:], (1, *like.shape))
     return unit(layer.longest_s.shape[0], shape, layer.counts.shape[-1])
 

@@ -168,10 +168,10 @@ def _rounds(chains: Chains) -> list[Integers]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Played:
-    """When every node starts and ends, in seconds after the sources' zero.
+    """Start and end of every node, in seconds after the start of the sources.
 
-    Arrays (nodes,) in the order of the graph; `hop_s` by `hop_index`. `held` are nodes that end when what
-    they need besides has come, and not as their duration says.
+    Arrays (nodes,) in the order of the graph; `hop_s` by `hop_index`. `held` marks nodes that end when
+    another input has arrived, later than their duration says.
     """
 
     graph: Graph

@@ -86,10 +86,10 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
 
 
 def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
-    """Whether compute waits for gathers of parameters, (plans, chunk classes) of bool.
+    """Return whether compute waits for gathers of parameters, (plans, chunk classes) of bool.
 
-    They share a queue with reductions: the next program, which begins with a gather of its own, cannot
-    begin before that queue is done, so that the queue belongs to the program's end.
+    Gathers share a queue with reductions. The next program begins with a gather and so cannot begin before
+    that queue is empty; the program therefore ends with its queue.
     """
     repeats = [s.repeat for s in segments if any(item.stream == "gathered" for item in s.items)]
     return np.asarray(sum(repeats, np.zeros((1, 1))) > 0)

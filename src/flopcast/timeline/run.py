@@ -17,21 +17,21 @@ from flopcast.workload.program import Programs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ProgramOfTask:
-    """Which program each task of an order runs: arrays (stages · tasks,), flat, stage after stage."""
+    """The program that each task of an order runs: flat arrays (stages · tasks,), stage after stage."""
 
     chunk_class: Integers
     position: Integers  # index into POSITIONS
     row: Integers  # of arrays over plans: the plan, or the kind of micro-batch where these differ
 
     def values(self, array: Counts, tasks: Integers | None = None) -> Counts:
-        """What an array (positions, plans, chunk classes, …) holds for each task, or for these alone."""
+        """Look up an array (positions, plans, chunk classes, …) for all tasks, or for `tasks`."""
         chosen = slice(None) if tasks is None else tasks
         row = np.minimum(self.row[chosen], array.shape[1] - 1)
         found: Counts = array[self.position[chosen], row, self.chunk_class[chosen]]
         return found
 
     def summed(self, array: Counts, tasks: Integers) -> Counts:
-        """The same, added up over tasks: what many tasks share is looked up once."""
+        """Return the sum of `values` over tasks; an entry that many tasks share is looked up once."""
         row = np.minimum(self.row[tasks], array.shape[1] - 1)
         at = (self.position[tasks], row, self.chunk_class[tasks])
         programs, times = np.unique(np.ravel_multi_index(at, array.shape[:3]), return_counts=True)
@@ -69,10 +69,10 @@ class Run:
 
     @property
     def begin_s(self) -> Floats:
-        """When the step of each stage begins, (stages,): at 0, unless steps are skewed.
+        """Return the start of the step on each stage, (stages,): 0 unless steps are skewed.
 
-        A skewed step begins just before its update, which ends as the first input arrives; so every stage
-        may be as late in the next step as it was in this one.
+        A skewed step begins just before its update, which ends when the first input arrives. Every stage
+        may therefore be as late in the next step as it was in this one.
         """
         if not self.programs.plans.structure.skews_steps:
             return np.zeros(len(self.update_s))

@@ -1,12 +1,13 @@
-"""What a step's time is made of: along its critical path, and on its busiest stage.
+"""Parts of a step's time: along its critical path, and on its busiest stage.
 
-Answers: which items decide the step, and how often do they run on the path (sensitivities)? What does
-the busiest stage do all the time (breakdown)?
-Elsewhere: when tasks run (pipeline.py, step.py), what is inside one (program.py).
+Answers: which items determine the step, and how often do they run on the path (sensitivities)? How does the
+busiest stage spend its time (breakdown)?
+Elsewhere: when tasks run (pipeline.py, step.py), the items inside a task (program.py).
 
-The critical path hops between stages where these are equal; a reader wants to know what one stage does.
-So there are two views, and both sum to the step: shares of the path give `d log(step) / d log(factor)`
-exactly (their `slope_s`); shares of the busiest stage, with its waiting, give the breakdown.
+The critical path jumps between stages if they are equal, but a reader wants to know how one stage spends
+its time. So there are two views, and both sum to the step: shares of the path give
+`d log(step) / d log(factor)` exactly (their `slope_s`); shares of the busiest stage, with its waiting, give
+the breakdown.
 """
 
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ def path_shares(run: Run) -> tuple[Share, ...]:
 
 
 def _skew_shares(run: Run) -> list[Share]:
-    """What the path to a stage's end holds of the time before its step begins: negative shares.
+    """Return negative shares for the time that a stage's path contains before the start of its step.
 
     The step is the difference of two moments, so its shares are those of the path to the end less those of
     the path to the first task, the stage's own update kept.
@@ -131,9 +132,9 @@ def _chain_shares(run: Run, begun: int) -> list[Share]:
 
 
 def _lost_shares(run: Run, stage: int, before: int | None = None) -> list[Share]:
-    """What a stage loses to messages of its first and last micro-batch (contention.py).
+    """Return the time that a stage loses to messages of its first and last micro-batch (contention.py).
 
-    `before` is a task of the stage: of those in front of it alone.
+    If `before` is given, only tasks of the stage in front of that one count.
     """
     kind = run.played.graph.order.kind
     mine = np.arange(stage * kind.shape[1], (stage + 1) * kind.shape[1] if before is None else before)
@@ -156,10 +157,10 @@ def _gather_shares(run: Run, held: int) -> list[Share]:
 
 
 def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
-    """What a stage does from synchronisation to synchronisation, and how long it waits for others.
+    """Return the shares of a stage from one synchronisation to the next, with its waiting for others.
 
-    Inside a task only its own critical path counts: what runs hidden beside it takes none of the stage's
-    time. Shares and waiting sum to the step.
+    Inside a task only its critical path counts: hidden work takes none of the stage's time. Shares and
+    waiting sum to the step.
     """
     g = run.played.graph
     size = g.order.kind.shape[1]
@@ -175,10 +176,10 @@ def stage_shares(run: Run, stage: int) -> tuple[tuple[Share, ...], float]:
 
 
 def mean_shares(run: Run) -> tuple[Share, ...]:
-    """What a device is busy with, in the mean of all stages: what power is drawn for.
+    """Return the busy time of a device by kind of work, as a mean over stages, for its power.
 
-    Kernels of compute count as long as they run, also where launches are slower than they, messages as long
-    as nothing hides them. The rest of the step a device waits.
+    A compute kernel counts for as long as it runs, even if launches are slower; a message counts while it
+    is exposed. The device waits for the rest of the step.
     """
     g = run.played.graph
     stages, size = g.order.kind.shape
@@ -222,11 +223,10 @@ def _end_shares(run: Run, stage: int) -> list[Share]:
 
 
 def _exposed(run: Run, stage: int) -> list[Share]:
-    """What a stage waits for after its last backward: reductions that run on, or what it has lost to
-    messages.
+    """Return the wait of a stage after its last backward: for its reductions, or for time lost to messages.
 
-    To each reduction its part of the wait, as the messages of the queue last, from the one that began it
-    on.
+    The wait is divided among the reductions of the queue in proportion to their seconds, starting with the
+    reduction that began it.
     """
     begun = int(run.chain_start[stage])
     late_s = float(run.reduce_start_s[stage] - run.played.end_s[run.played.graph.last[stage]])

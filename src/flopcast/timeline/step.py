@@ -166,7 +166,7 @@ def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> Run:
 
 
 def _rows(pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, plan: int) -> ProgramOfTask:
-    """Which program every task runs."""
+    """Return the program that each task runs."""
     order = pipeline.order
     stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
     row = np.array(kinds)[order.micro_batch] if kinds else np.full(order.kind.shape, plan)
@@ -183,11 +183,11 @@ def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Fl
 
 
 def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update_s: Floats) -> Floats:
-    """When all parameters of each forward are there, (stages · tasks,).
+    """Return the time at which all parameters of each forward have arrived, (stages · tasks,).
 
-    A stage's gathers queue from its update on. -inf where a program gathers none beside itself, and where
-    they are waited for inside of it. A chunk's last layer, which still runs when its parameters have come,
-    is not counted.
+    The gathers of a stage queue up after its update. The time is -inf if a program has no overlapped
+    gather, or waits for its gathers itself. The last layer of a chunk, which still runs after its
+    parameters have arrived, is not counted.
     """
     beside_s = of_task.values(np.where(forward.tail_s > NEVER, forward.reduction_s, 0.0))
     gathers_s = np.where(pipeline.order.kind.ravel() == FORWARD, beside_s, 0.0).reshape(len(update_s), -1)
@@ -229,14 +229,14 @@ def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
 
 
 def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Floats, Integers]:
-    """When each stage has finished its tasks and the reductions beside them, and which task began the wait.
+    """Return when each stage ends its tasks and overlapped reductions, and the task that began the wait.
 
-    Gradients are complete in the last kind of pass: the backward, or weight gradients of their own.
+    Gradients are complete in the last kind of pass: the backward, or separate weight gradients.
 
-    Reductions of a stage queue on one stream: those of a program start after its own gradients are there,
-    `tail_s` before they end, and after those of the programs before it, whichever is later. The task is the
-    one whose gradients the queue last waited for; -1 where the tasks, with what they lose to messages
-    beside them, end last. (stages,) each.
+    The reductions of a stage queue on one stream. Those of a program end `tail_s` after the program, or
+    `reduction_s` after the reductions of earlier programs, whichever is later. The returned task is
+    the last one for whose gradients the queue waited; -1 if the tasks, with the time that they lose to
+    messages, end last. (stages,) each.
     """
     g = played.graph
     kind, backward = len(passes) - 1, passes[-1]
@@ -260,7 +260,7 @@ def _reduced(played: Played, of_task: ProgramOfTask, passes: Passes) -> tuple[Fl
 
 
 def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
-    """What every task adds to what its stage loses to messages of its first and last micro-batch.
+    """Return each task's part of the time that its stage loses to messages of its end micro-batches.
 
     Shape (stages, tasks of a stage).
     """

@@ -1,8 +1,9 @@
-"""How sure a prediction is: sensitivities to named factors, intervals, intervals of differences.
+"""Uncertainty of a prediction: sensitivities to named factors, intervals, intervals of differences.
 
-Answers: what does the step hang on, between which bounds does it lie? `d log(step) / d log(factor)` follows
-from the items of the critical path that the factor scales (shares.py). Independent log-normal factors give
-the sigma of log(step); differences of two predictions share factors, which cancel.
+Answers: which factors does the step depend on, and how wide is its interval?
+`d log(step) / d log(factor)` follows from the items of the critical path that the factor scales
+(shares.py). Independent log-normal factors give the sigma of log(step). In the difference of two
+predictions, shared factors cancel.
 """
 
 import math
@@ -42,14 +43,14 @@ class Sensitivity:
 
     @property
     def scales_step(self) -> bool:
-        """Whether the factor scales steps: all do but the doubt about the ratio of two plans."""
+        """Return whether the factor scales steps; only the one of the ratio of two plans does not."""
         return self.name != BETWEEN_PLANS
 
 
 def sensitivities(
     timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
 ) -> tuple[Sensitivity, ...]:
-    """Every factor of the critical path, the widest contribution first.
+    """Return every factor of the critical path, the widest contribution first.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def sensitivities(
     priced : Priced
         Names the factors of every item.
     whole : mapping of str to Factor
-        What scales the whole step, by name: shares of 1; of what two plans differ by, none.
+        Factors of the whole step by name; their share is 1, or 0 for the one of the ratio of two plans.
 
     Returns
     -------
@@ -82,7 +83,7 @@ def sensitivities(
 
 
 def saved_share(factor: Sensitivity) -> float:
-    """How much shorter a step is if what a factor scales is 10 % faster, as long as its path stays.
+    """Return the share of a step that is saved if the items of a factor are 10 % faster on the same path.
 
     0 for factors that no faster machine changes.
 
@@ -143,7 +144,7 @@ def difference(
 
 
 def holds_one(low_ratio: float, high_ratio: float) -> bool:
-    """Whether the interval of a ratio leaves open which of the two is larger.
+    """Return whether the interval of a ratio contains 1, so that the order is open.
 
     >>> holds_one(0.98, 1.01), holds_one(1.01, 1.05)
     (True, False)
@@ -152,11 +153,11 @@ def holds_one(low_ratio: float, high_ratio: float) -> bool:
 
 
 def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivity, ...]) -> float:
-    """What is unknown of the ratio of two steps beside factors: none where they hang on all things alike.
+    """Return the sigma of the ratio of two steps that factors do not explain; 0 if all shares agree.
 
-    A curve is off by another amount at every shape, a message by another at every size, and a factor gives
-    all of them one level: where two plans run the same kernels that cancels, and nowhere else. Each step
-    has a sigma of its own in proportion to the share that moved, at most the constant `between_plans`.
+    The error of a curve differs between shapes, and that of a message between sizes, but a factor has one
+    level for all of them. These errors cancel only where two plans run the same kernels. Each step thus
+    has its own sigma, in proportion to the share that differs; it is at most the constant `between_plans`.
 
     >>> alone = Sensitivity(name="gemm_level", log_sigma_factor=0.03, share=0.9)
     >>> cut = Sensitivity(name="fabric", log_sigma_factor=0.1, share=0.9)
@@ -171,5 +172,5 @@ def own_log_sigma_factor(first: tuple[Sensitivity, ...], second: tuple[Sensitivi
 
 
 def _gap(ours: Mapping[str, Sensitivity], theirs: Mapping[str, Sensitivity], name: str) -> float:
-    """By how much more the first step hangs on a factor."""
+    """Return the share of a factor in the first step minus its share in the second."""
     return sum(side[name].share * sign for side, sign in ((ours, 1), (theirs, -1)) if name in side)
