@@ -2,7 +2,7 @@
 
     python -m benchmarks.laws --jobs 500 --seed 1 > violations.txt
 
-Answers: does more bandwidth, less latency or more overlap ever make a step longer, does it scale?
+Answers: does more bandwidth, less latency or more overlap ever make a step longer, and does the time scale?
 Elsewhere: the jobs (random_jobs.py), laws whose exceptions are right physics (docs/laws.md).
 
 A law changes a job and compares the seconds of both steps, without jitter, played exactly. It is a line of

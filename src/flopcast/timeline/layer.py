@@ -1,8 +1,8 @@
-"""One layer as a matrix: from the free times of the streams before it to those behind it.
+"""One layer as a matrix from the times at which streams are free before it to those after it.
 
-Answers: how do the items of a layer wait for each other, and what do its messages lose and take?
-Elsewhere: many layers (paths.py), whole programs (program.py), the items' own seconds (cost/price.py), what
-compute loses to messages (contention.py) and messages to each other (links.py).
+Answers: how do the items of a layer wait for each other, and how much do its messages slow each other?
+Elsewhere: many layers (paths.py), whole programs (program.py), the items' own seconds (cost/price.py), the
+loss of compute to messages (contention.py) and of messages to each other (links.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from flopcast.timeline.paths import Paths, unit
 from flopcast.workload.program import WHEN
 
 BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
-SLOWED = "slowed"  # compute, if it bore what its stage loses to messages (contention.py, `ends_stage`)
+SLOWED = "slowed"  # compute, including the loss that is charged to the stage (contention.py, `ends_stage`)
 STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", SLOWED)
 EVERYWHERE = np.ones((1, 1, 1), dtype=bool)
 LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
@@ -42,7 +42,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """All columns."""
+        """The number of all columns."""
         return self.number * (2 if self.slopes else 1)
 
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
@@ -61,7 +61,7 @@ def num_columns(items: Sequence[Item]) -> int:
 
 
 def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
-    """Streams that need a row: unused ones would only make the matrices larger."""
+    """Return the streams that the items use; a row for any other would only enlarge the matrices."""
     used = {item.stream for item in items} | {"compute", "host"}
     if any(ends_stage(item, plans).any() for item in items):
         used.add(SLOWED)
@@ -69,17 +69,17 @@ def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
 
 
 def layer_links(items: tuple[Item, ...], priced: Priced) -> tuple[Shared | None, ...]:
-    """What the messages of one layer lose to each other, by item (links.py)."""
+    """Return the time that messages of one layer lose to each other, by item (links.py)."""
     return _links(items, [_cost(item, priced) for item in items], priced, slopes=False)
 
 
 def _links(
     items: tuple[Item, ...], costs: list[tuple[Floats, Floats]], priced: Priced, slopes: bool
 ) -> tuple[Shared | None, ...]:
-    """As `layer_links`, of items whose costs are known."""
+    """Return the same as `layer_links`, for items whose costs are known."""
 
     def period() -> Period:
-        """From a layer to the next where no link is shared: of its slowest blocking stream."""
+        """Return the time of the layer's slowest blocking stream, if no link is shared."""
         streams = tuple(name for name in streams_of(items, priced.programs.plans) if name != SLOWED)
         columns = Columns(number=num_columns(items) if slopes else 0)
         alone = _run(items, streams, costs, (None,) * len(items), priced, columns)
@@ -97,11 +97,10 @@ def _links(
 def layer_paths(
     items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, columns: Columns | None = None
 ) -> Paths:
-    """The matrix of one layer, (streams, streams, positions, plans, classes), its messages slowed where
-    they share links.
+    """Return the matrix of one layer, with messages slowed that share a link.
 
-    Without columns nothing is counted, and one position stands for all of them where the layer does the
-    same in each.
+    The shape is (streams, streams, positions, plans, classes). Without columns nothing is counted. There is
+    one position if the layer does the same in all of them.
     """
     columns = columns or Columns()
     costs = [_cost(item, priced) for item in items]
@@ -110,7 +109,7 @@ def layer_paths(
 
 
 def _of_message(lost: Lost, item: Item, number: int, columns: Columns) -> Counts:
-    """Executions that make up what a message loses, in the columns of the program."""
+    """Return the loss of a message as executions of items, in the columns of the program."""
     found = np.zeros((*np.broadcast_shapes(lost.fraction.shape, executions(item).shape), columns.width))
     if columns.number:
         found[..., columns.offset + number] = lost.fraction * executions(item)
@@ -127,14 +126,14 @@ Start = tuple[Floats, Counts]  # when something starts, and the items on the pat
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Running:
-    """A layer that is being run from an impulse on each stream: its arrays grow item by item."""
+    """The state of running a layer from an impulse on each stream; its arrays grow item by item."""
 
     streams: tuple[str, ...]
     columns: Columns
     paths: Paths
 
     def latest(self, own: str, waits: set[str]) -> Start:
-        """The latest moment at which a stream and those that its item waits for are free, its own first."""
+        """Return when a stream and the streams that its item waits for are all free."""
         place = self.streams.index(own)
         start = self.paths.longest_s[:, place], self.paths.counts[:, place]
         for name in self.streams:
@@ -143,7 +142,7 @@ class _Running:
         return start
 
     def later(self, start: Start, name: str) -> Start:
-        """That moment, or the one at which another stream is free; an unused stream is always free."""
+        """Return the later of a moment and the one at which another stream is free."""
         if name not in self.streams:
             return start
         place = self.streams.index(name)
@@ -161,7 +160,7 @@ class _Running:
                 self.paths.counts[:, place, ..., column] += executed
 
     def add(self, name: str, more_s: Floats, executed: Counts, column: int) -> None:
-        """Lengthen what is on a stream."""
+        """Add seconds to a stream."""
         if name in self.streams:
             place = self.streams.index(name)
             self.paths.longest_s[:, place] += more_s
@@ -169,7 +168,7 @@ class _Running:
                 self.paths.counts[:, place, ..., column] += executed
 
     def add_loss(self, name: str, lost: Lost, alone_s: Floats, counts: Counts) -> None:
-        """Lengthen what is on a stream by what a message of so many seconds loses."""
+        """Add the loss of a message of `alone_s` seconds to a stream."""
         if name in self.streams:
             place = self.streams.index(name)
             self.paths.longest_s[:, place] += lost.fraction * alone_s
@@ -185,10 +184,10 @@ def _run(
     priced: Priced,
     columns: Columns,
 ) -> Paths:
-    """The matrix of one layer, by running its items from an impulse on each stream.
+    """Return the matrix of one layer, by running its items from an impulse on each stream.
 
-    An item starts when the latest of its own stream, the host (which must have launched it) and the streams
-    that it waits for is free. Where two streams are equally late, its own is taken to be the cause.
+    An item starts when its own stream, the streams that it waits for and the host, which must have launched
+    it, are all free. If two streams are free at the same time, the item's own one counts as the cause.
     """
     lost = [lost_executions(item, priced) for item in items]
     arrays = (*sum(costs, ()), *lost)
@@ -219,9 +218,9 @@ def _run(
 
 
 def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
-    """Seconds at every position, and the host's of launching; both (positions, plans, classes).
+    """Return the seconds and the host's launch seconds at every position, (positions, plans, classes).
 
-    One position stands for all of them where the item runs in every micro-batch.
+    There is one position if the item runs in every micro-batch.
     """
     price = priced.of(item)
     runs = np.array(WHEN[item.when] if item.when != "every" else (1.0,))[:, None, None]

@@ -5,25 +5,26 @@ delay that queue?
 Elsewhere: the time of each message alone (cost/), which tier joins a group (cost/collectives/network.py),
 the time that compute loses to messages (contention.py), when everything runs (program.py).
 
-A link is a rank's own part of a tier: its ports of NVLink, its share of the network cards. Two messages
-that use it together need at least the sum of the times in which they occupy it; during their latency it is
-free (`Price.link` says which tier a message occupies, and for which part of its seconds). Messages on
-different tiers do not meet; a message counts on the widest tier that it needs.
+A link is a rank's own part of a tier: its NVLink ports, or its share of the network cards. Two messages
+that use it at the same time need at least the sum of the times in which they occupy it; during their
+latency it is free (`Price.link` gives the tier that a message occupies, and for which part of its seconds).
+Messages on different tiers do not slow each other; a message counts on the widest tier that it needs.
 
-Of a layer that lasts T seconds, and under which messages of D seconds are gathered or reduced, a message of
-c seconds on the same tier shares its link for the part D / T of its time (all of it at most), and both get
-half: it takes c · (1 + min(D / T, 1)). The queue beside it is held up for c. So a row of equal layers that
-compute for w takes at least D + c each, the sum of the bytes over the bandwidth, and never more than
-w + c + D, one after the other.
+Suppose that a layer lasts T seconds and overlaps with gathers or reductions of D seconds. A message of c
+seconds on the same tier then shares its link for the part min(D / T, 1) of its time, and each of the two
+gets half of the link: it takes c · (1 + min(D / T, 1)), and delays the other queue by c. So equal layers
+that compute for w seconds take at least D + c each, all bytes over the bandwidth, and at most w + c + D,
+one after the other.
 
-Exact where the queue is always busy, or never meets a message. Otherwise D / T is a mean: it supposes that
-the queue is busy equally often at every moment of the layer. That needs no moments, only sums of a layer,
-so that equal layers remain powers of one matrix. A message that finds its queue idle is held up by nobody,
-and what it adds to an idle queue ends no later than the message itself.
+This is exact if the queue is always busy or never overlaps with a message. Otherwise D / T is a mean, which
+assumes that the queue is equally busy throughout the layer. It needs only sums over a layer, so equal
+layers remain powers of one matrix. If its queue is idle, a message delays nothing, and the delay that it
+adds to the queue ends no later than the message itself.
 
-Queues are those streams that a message does not wait for: data-parallel ones beside all others, and an
-exchange of experts' tokens beside the messages of shared experts. Not counted: messages of other segments
-(the last layer's gather of what follows it), and transfers between stages, which lie between programs.
+A message shares its link with the streams that it does not wait for: data-parallel streams with all others,
+and an exchange of experts' tokens with the messages of shared experts. Two cases are not counted: messages
+of other segments (the last layer's gather for the next one), and transfers between stages, which are
+outside programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ class Period:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Use:
-    """One message's use of a link: the tier's index (plans, 1), its seconds on it and their part of all."""
+    """One message's use of a link: the tier's index (plans, 1), the seconds on it and their fraction."""
 
     tier: np.ndarray
     on_link_s: Floats  # (positions, plans, classes)
@@ -107,8 +108,9 @@ def shared_links(
     ----------
     alone_s : one array (positions, plans, classes) an item
         All executions of its entry alone.
-    period : gives how long the layer lasts where no link is shared
-        Called only if a link is shared. Slopes are worked out if it has counts.
+    period : callable
+        Returns the duration of the layer if no link is shared. It is called only if a link is shared.
+        Slopes are computed if its result has counts.
     """
     meets = _meetings(items)
     if not any(meets):
@@ -162,7 +164,7 @@ def _busy(
     everything: bool,
     width: int,
 ) -> _Busy:
-    """Messages under compute on the link of `use`: all of them, or those that end with their program."""
+    """Return overlapped messages on the link of `use`: all, or those that end with their program."""
     busy_s, weights = ZERO[None], np.zeros((1, 1, 1, width))
     for column, (item, other) in enumerate(zip(*layer, strict=True)):
         if other is None or not item.overlapped or item.stream not in names:
@@ -208,7 +210,7 @@ def _use(item: Item, alone_s: Floats, priced: Priced) -> _Use | None:
 
 
 def _queued_s(queue: str, use: _Use, items: Sequence[Item], uses: Sequence[_Use | None]) -> Floats:
-    """Seconds on the same link of all messages of a queue."""
+    """Return the seconds that all messages of a queue occupy the same link."""
     found_s: Floats = ZERO[None]
     for item, other in zip(items, uses, strict=True):
         if other is not None and item.stream == queue:

@@ -31,10 +31,10 @@ class Paths:
 
 
 def repeated(state: Paths | None, layer: Paths, repeat: Counts) -> Paths:
-    """`state` followed by `layer`, `repeat` times: (plans, classes) whole numbers.
+    """Return `state` followed by `layer`, `repeat` times: (plans, classes) whole numbers.
 
-    By squaring: 100 layers take six squarings and three products. Powers of one matrix commute, so the
-    bits of the repeats may come in any order.
+    Powers are computed by squaring: 100 layers take six squarings and three products. Powers of one matrix
+    commute, so the bits of `repeat` may come in any order.
     """
     times = repeat.astype(np.intp)
     result = state
@@ -50,7 +50,7 @@ def repeated(state: Paths | None, layer: Paths, repeat: Counts) -> Paths:
 
 
 def _then(state: Paths | None, layer: Paths, wanted: np.ndarray) -> Paths:
-    """`state` followed by `layer` where wanted (plans, classes); elsewhere as it was."""
+    """Return `state` followed by `layer` where `wanted` is true, and `state` elsewhere."""
     start = state if state is not None else _nothing(layer, wanted)
     both = joined(start, layer)
     time = np.where(wanted, both.longest_s, start.longest_s)
@@ -64,7 +64,7 @@ def _nothing(layer: Paths, like: np.ndarray) -> Paths:
 
 
 def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
-    """The identity matrix of the max-plus algebra: each stream stays where it is."""
+    """Return the identity of the max-plus algebra, which leaves the time of each stream unchanged."""
     time = np.full((streams, streams, *shape), NEVER)
     for stream in range(streams):
         time[stream, stream] = 0.0
@@ -72,9 +72,9 @@ def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
 
 
 def joined(first: Paths, second: Paths) -> Paths:
-    """One after the other: the max-plus product of the two matrices.
+    """Return the max-plus product of two matrices: `first` followed by `second`.
 
-    The path from a to c goes through the stream b that makes it longest; its counts are those of both
+    The path from a to c goes through the stream b that makes it longest; its counts are the sums of both
     halves.
     """
     through = first.longest_s[:, :, None] + second.longest_s[None]
@@ -85,7 +85,7 @@ def joined(first: Paths, second: Paths) -> Paths:
 
 
 def _counted(first: Counts, second: Counts, through: Integers) -> Counts:
-    """Counts of both halves of every path; `through` is the stream between them, (streams, streams, …)."""
+    """Return the sum of counts of both halves of every path; `through` is the stream between them."""
     rest, columns = through.shape[2:], first.shape[-1:]
     before = np.broadcast_to(first, (*first.shape[:2], *rest, *columns))
     behind = np.broadcast_to(second, (*second.shape[:2], *rest, *columns))

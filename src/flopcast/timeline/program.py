@@ -1,6 +1,7 @@
 """Inside one program: streams with dependencies, for all chunk classes and positions at once.
 
-Answers: how long does a program take, what runs on after its end, which items are on its critical path?
+Answers: how long does a program take, which messages continue after its end, which items are on its
+critical path?
 Elsewhere: the items' own seconds (cost/price.py), how programs follow each other (pipeline.py).
 
 Streams are in-order queues. Times form a max-plus linear system: one layer is a matrix from the free
@@ -26,14 +27,15 @@ from flopcast.workload.program import POSITIONS, Segment
 class Simulated:
     """Programs of every position, plan and chunk class; arrays (positions, plans, classes).
 
-    A program ends with its blocking streams (compute; tensor-, expert- and context-parallel; host): what
-    follows needs its result. The data-parallel stream only has to be done before the update, so it may run
-    on, unless parameters are gathered on it too; step.py lines up the reductions of a stage's programs from
-    `tail_s` and `reduction_s`. What a stage of a pipeline loses to messages of its first or last
-    micro-batch (contention.py) is no part of the program; step.py charges `lost_s` at the end of the stage.
+    A program ends when its blocking streams end (compute; tensor-, expert- and context-parallel; host),
+    because the next program needs their results. The data-parallel stream must end before the update, so it
+    may continue, unless parameters are gathered on it too; step.py queues the reductions of a stage's
+    programs from `tail_s` and `reduction_s`. The loss of a pipeline stage to messages of its first or last
+    micro-batch (contention.py) is not part of the program; step.py charges `lost_s` at the end of the
+    stage.
 
-    Counts say how often each item stands on the critical path: seconds · counts = time. Where messages
-    share links, as many columns again hold what the derivative has beyond that (links.py, `Lost.slope`).
+    Counts say how often each item is on the critical path: seconds · counts = time. If messages share
+    links, as many columns again hold the rest of the derivative (links.py, `Lost.slope`).
     """
 
     duration_s: Floats
@@ -41,7 +43,7 @@ class Simulated:
     reduction_s: Floats  # what the program adds to that stream
     tail_counts: Counts  # like `counts`: on the path from the program's start to that stream's end
     reduction_counts: Counts  # the same, of what the program adds to that stream
-    lost_s: Floats  # how much later compute ends if it bears what its stage loses to messages
+    lost_s: Floats  # how much later compute ends with the loss that is charged to its stage
     lost_counts: Counts  # like `counts`: what makes up `lost_s`
     columns: tuple[Item, ...]  # items by column of `counts`; the host's launches follow (layer.py)
     counts: Counts  # (positions, plans, classes, columns, or twice as many): on the critical path
@@ -138,7 +140,7 @@ def _ends(
 
 
 def _latest(times_s: Floats, counts: Counts) -> tuple[Floats, Counts]:
-    """The latest of several moments, (…, positions, plans, classes), and the counts of the path to it."""
+    """Return the latest of several moments, and the counts of the path to it."""
     flat_s = times_s.reshape(-1, *times_s.shape[-3:])
     if not counts.shape[-1]:
         return flat_s.max(axis=0), np.zeros((*flat_s.shape[1:], 0))

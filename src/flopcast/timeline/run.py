@@ -1,7 +1,7 @@
-"""One plan, played: which program each task ran, and the ends of its step.
+"""The simulation of one plan: the program of each task, and the end of its step.
 
-Answers: what do the views of a step (shares.py) look at?
-Elsewhere: how it is played (step.py).
+Answers: from which data are the shares of a step computed (shares.py)?
+Elsewhere: the simulation itself (step.py).
 """
 
 from dataclasses import dataclass
@@ -41,11 +41,12 @@ class ProgramOfTask:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Run:
-    """One plan, played: what both views look at. Arrays over tasks are flat, stage after stage.
+    """The simulation of one plan. Arrays over tasks are flat, stage after stage.
 
-    `update_s` lasts from the step's start, `reduce_s` from `reduce_start_s`; a stage that is done with both
-    waits for the last one, then all synchronise. Before `reduce_start_s`, behind its tasks, a stage waits
-    for the queue of reductions or for what it has lost to messages, whichever is longer.
+    The update begins with the step and takes `update_s`; the reduction begins at `reduce_start_s` and takes
+    `reduce_s`. A stage that has done both waits for the last stage, then all synchronise. Between its tasks
+    and `reduce_start_s` a stage waits for its queue of reductions or for its loss to messages, whichever is
+    longer.
     """
 
     priced: Priced
@@ -64,7 +65,7 @@ class Run:
 
     @property
     def passes(self) -> tuple[Simulated, ...]:
-        """Programs by kind of task; gradients are complete, and reduced, in the last kind."""
+        """The programs by kind of task; gradients are complete, and reduced, in the last kind."""
         return (self.forward, self.backward, *([self.weight] if self.weight else []))
 
     @property
@@ -82,7 +83,7 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The stage whose step is the longest, on which the others wait; the first of equal ones."""
+        """The stage with the longest step, for which the others wait; the first of several."""
         return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
 
     @property
@@ -92,5 +93,5 @@ class Run:
 
     @property
     def programs(self) -> Programs:
-        """The programs that were played."""
+        """The programs that were simulated."""
         return self.priced.programs

@@ -69,7 +69,7 @@ class Share:
         return (HOST, EXPERT_LAUNCH) if self.of_experts else (HOST,)
 
     def times(self, part_ratio: float) -> "Share":
-        """The share of a part of these executions."""
+        """Return the share of a part of these executions."""
         return replace(self, path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)
 
 
@@ -349,6 +349,6 @@ def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:
 
 
 def _alone(run: Run, item: Item, path_s: float, row: int, stage_class: int = 0) -> Share:
-    """The share of an item that shares nothing with others."""
+    """Return the share of an item that does not overlap with others."""
     moves = run.priced.of(item).moved(row, stage_class)
     return Share(item=item, path_s=path_s, row=row, moves_ratio=moves)

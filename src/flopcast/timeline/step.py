@@ -272,7 +272,7 @@ def _lost(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
 
 
 def played_seconds(priced: Priced, plan: int = 0) -> float:
-    """Seconds of one step of a plan, played exactly as `run_step` does, without what it is made of."""
+    """Return the step time of a plan, simulated exactly as `run_step` does, without its shares."""
     passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
     rows = priced.programs.workload.rows or ((),)
     return max(_run(priced, passes, plan, kinds).step_time_s for kinds in rows)

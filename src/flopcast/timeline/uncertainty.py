@@ -16,7 +16,7 @@ from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.prices import Priced
 from flopcast.timeline.step import Timeline
 
-FASTER_RATIO = 1.1  # of a factor, where it is asked what limits a step
+FASTER_RATIO = 1.1  # speed-up by which `saved_share` judges the factors that limit a step
 NO_LEVER = (
     "jitter",
     "unexplained",
@@ -32,8 +32,8 @@ class Sensitivity:
     """One factor, its sigma, and how much the step depends on it.
 
     `share` is `d log(step) / d log(factor)`: with 0.6, a factor one percent higher makes the step 0.6 %
-    longer. A kernel at its physical bound has no part in it; one that has just come to its bound counts as
-    for a factor that grows. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is
+    longer. Kernels at their physical bound do not count; a kernel exactly at its bound counts as if the
+    factor grew. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is
     about ± 5 %.
     """
 
@@ -64,9 +64,8 @@ def sensitivities(
     Returns
     -------
     tuple of Sensitivity
-        Sorted by share times sigma. Shares overlap (a GEMM hangs on its level and on the stack's
-        derate), so they do not sum to 1. They hold for small changes: as long as the critical path
-        stays the same.
+        Sorted by share times sigma. Shares overlap (a GEMM depends on its level and on the stack's derate),
+        so they do not sum to 1. They hold as long as the critical path stays the same.
     """
     shares: dict[str, float] = defaultdict(float)
     for share in timeline.shares:
@@ -85,7 +84,7 @@ def sensitivities(
 def saved_share(factor: Sensitivity) -> float:
     """Return the share of a step that is saved if the items of a factor are 10 % faster on the same path.
 
-    0 for factors that no faster machine changes.
+    The critical path is assumed to stay the same. 0 for factors that no faster machine changes.
 
     >>> round(saved_share(Sensitivity(name="fabric[ib]", log_sigma_factor=0.1, share=0.22)), 6)
     0.02
