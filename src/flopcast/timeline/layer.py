@@ -29,11 +29,10 @@ LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after anoth
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of `counts` belong to a layer: those of its items begin at `offset`.
+    """The columns of `counts` that belong to a layer: those of its items begin at `offset`.
 
-    The last two of the `number` columns hold the host's seconds of launching: of all other items, and of
-    the products of several experts, one after another. `number` is 0 where nothing is counted. With slopes,
-    as many columns again follow.
+    The last two of the `number` columns hold the host's launch seconds: of separate expert GEMMs (last) and
+    of all other items. `number` is 0 if nothing is counted. With slopes, as many columns again follow.
     """
 
     offset: int = 0

@@ -47,10 +47,10 @@ QUEUES = ("tp", "ep", "cp", "dp")  # streams of messages inside a program
 class Lost:
     """Loss of a message to queues on its link: (positions, plans, classes); equal positions may be one.
 
-    `fraction` is the loss as a part of the message's own seconds. `slope` is what the derivative of the
-    loss has beyond that, as executions of each of the layer's items, with seconds of launches last
-    (layer.py): the loss also grows with the queue's messages, and falls as the layer lasts longer. In
-    seconds it sums to zero. Its last axis is empty unless it was asked for.
+    There is one position if all are alike. `fraction` is the loss over the message's own seconds. `slope`
+    is the rest of the loss's derivative, as executions of the layer's items, with seconds of launches last
+    (layer.py): the loss also grows with the queue's messages and falls with the duration of the layer. In
+    seconds it sums to zero. Its last axis is empty unless slopes were requested.
     """
 
     fraction: Floats
