@@ -190,9 +190,9 @@ def _reordered(
 
 
 def usual_space(job: Job, fixed: Mapping[str, object]) -> Space:
-    """What is tried where nobody says which plans: few values of each field that is not settled.
+    """Return the space of plans to try if the user names none: few values of each open field.
 
-    Ranks share sequences where that is settled, and not otherwise.
+    Context parallelism is tried only if the user sets it.
 
     Examples
     --------
@@ -216,18 +216,18 @@ def usual_space(job: Job, fixed: Mapping[str, object]) -> Space:
 
 
 def _zero(job: Job) -> int:
-    """What replicas share where nothing is said: states alone, or the least that the stack shards."""
+    """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0."""
     stages = sorted(stage for stage in job.stack.sharding.zero_stages if stage)
     return stages[0] if stages else 0
 
 
 def _shards_more(job: Job) -> bool:
-    """Whether parameters can be sharded, and are not anyway."""
+    """Return whether the stack can shard parameters but does not do so by default."""
     return SHARDED in job.stack.sharding.zero_stages and _zero(job) != SHARDED
 
 
 def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
-    """Why no plan keeps every rule, as far as that can be said of all of them at once."""
+    """Return the message that no plan keeps every rule, with the fields that the user fixed."""
     settled = ", ".join(f"{name} = {value}" for name, value in fixed.items()) or "nothing"
     return (
         f"no plan is possible: each of {tried} plans for {job.model.name} on {job.cluster.num_devices}"
@@ -236,7 +236,7 @@ def _impossible(job: Job, fixed: Mapping[str, object], tried: int) -> str:
 
 
 def _too_large(smallest: Sifted, possible: int) -> str:
-    """Which plan needs least, and how much is missing."""
+    """Return the message that no plan fits, with the smallest plan and the memory that it lacks."""
     cluster, plan = smallest.job.cluster, smallest.job.plan
     needed, there = smallest.used_bytes, cluster.node.device.memory_bytes
     return (

@@ -34,7 +34,7 @@ def read_question(text: str) -> Question:
 
 
 def sieve_text(sieve: Sieve) -> str:
-    """What a chunk left; each plan is written once, wherever it was kept."""
+    """Return the sieve of a chunk as text; a plan that it keeps in several places is written once."""
     kept = {one.order: one for name in KEPT for one in getattr(sieve, name)}
     if sieve.nearest is not None:
         kept[sieve.nearest.order] = sieve.nearest
@@ -45,7 +45,7 @@ def sieve_text(sieve: Sieve) -> str:
 
 
 def read_sieve(text: str, sized: Job) -> Sieve:
-    """What a chunk left of the plans on one cluster."""
+    """Return the sieve of a chunk of plans on one cluster from its text."""
     told = json.loads(text)
     kept = {each["order"]: _sifted(each, sized) for each in told.pop("kept")}
     told |= {name: tuple(kept[order] for order in told[name]) for name in KEPT}
@@ -78,6 +78,6 @@ def exact_text(played: Sequence[Exact]) -> str:
 
 
 def read_exact(text: str, jobs: Sequence[Job]) -> tuple[Exact, ...]:
-    """What was played of these jobs."""
+    """Return the exact predictions of these jobs from their text."""
     told = json.loads(text)
     return tuple(EXACT.validate_python(one | {"job": job}) for one, job in zip(told, jobs, strict=True))

@@ -72,7 +72,7 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
 
 
 def screened(question: Question, chunk: Chunk, book_of: BookOf) -> Sieve:
-    """What is left of a chunk's plans."""
+    """Return the sieve after all plans of a chunk."""
     job = tuple(question.sized())[chunk.place]
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
     return Sieve().after_all(question, ((job, plans) for plans in parts), book_of)

@@ -71,7 +71,7 @@ class Exact:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits, if only tightly."""
+        """Return whether the plan fits, possibly with the verdict "tight"."""
         return self.verdict != "does not fit"
 
 

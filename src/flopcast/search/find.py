@@ -30,9 +30,9 @@ USUAL_ORDER = Plan().rank_order
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a search is: so many of the candidates, or of the plans that are played, are done.
+    """Progress of a search: the number of candidates that are screened, or of plans that are played.
 
-    `kept` of those done are from an earlier start: how fast this one is does not follow from them.
+    `kept` of the plans that are done come from an earlier start, and say nothing about the current speed.
     """
 
     doing: str  # "screening" or "playing"
@@ -223,9 +223,9 @@ def _beside(question: Question, given: Sequence[Exact], plans: Sequence[Ranked])
 
 
 def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:
-    """Of plans that need more and more, those that are better than all before.
+    """Return those plans, in the order of their memory, that are better than all smaller ones.
 
-    Of several that need nearly the same, the best: whoever finds so much room finds a little more.
+    Among plans that need nearly the same memory, only the best is returned.
     """
     kept: list[Ranked] = []
     for one in plans:

@@ -73,7 +73,7 @@ def _name(objective: Objective) -> str:
 
 
 def _values(found: Found, place: int) -> Callable[[Ranked], Number]:
-    """What a plan shows of an objective."""
+    """Return a function from a plan to the value of an objective, in the unit that is shown."""
     objective = found.question.asked[place]
     return lambda one: objective.shown(one.losses[place].value)
 
@@ -126,7 +126,7 @@ def _marks(found: Found, across: Axis, up: Axis) -> Iterator[str]:
 
 
 def _told(one: Ranked, found: Found) -> str:
-    """What a mark says of its plan."""
+    """Return the text of a plan's mark: plan, cluster and the values of all objectives."""
     values = ", ".join(
         f"{_name(objective)} {objective.show(objective.shown(loss.value))}"
         for objective, loss in zip(found.question.asked, one.losses, strict=True)

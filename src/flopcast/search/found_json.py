@@ -1,6 +1,6 @@
-"""What a search found, as plain data: JSON, and rows for a table. Keys may be added, never renamed.
+"""The answer of a search as plain data: JSON, and rows of a table. Keys may be added, never renamed.
 
-Answers: what may a program that reads the answer of a search rely on?
+Answers: which keys can a program rely on that reads the answer of a search?
 Elsewhere: what the numbers mean (find.py, rank.py, objectives.py), the same as text (found_text.py).
 """
 
@@ -57,13 +57,13 @@ def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dic
 
 
 def sentence_of(one: Ranked, found: Found) -> str:
-    """Why a feasible plan stands where it does."""
+    """Return the sentence that explains the rank of a feasible plan."""
     first = found.plans[0]
     return why_first(found) if one is first else why_not(one, first, found.question)
 
 
 def plan_as_json(one: Ranked, found: Found, why: str) -> dict[str, object]:
-    """One plan, and why it stands where it does."""
+    """Return one plan with the sentence that explains its rank."""
     played = one.played
     return {
         "plan": played.plan.model_dump(mode="json"),
@@ -117,7 +117,7 @@ def _names_of(job: Job) -> dict[str, object]:
 
 
 def _nearest(found: Found) -> list[dict[str, object]]:
-    """What is not feasible and worth a look."""
+    """Return the plans that are not feasible but close to it."""
     if found.rejected is not None:
         plan, problems = found.rejected.plan, found.rejected.problems
         dumped = plan.model_dump(mode="json")

@@ -1,6 +1,6 @@
-"""What a search found, as text: counts, the table of plans, one sentence each, what is nearly possible.
+"""The answer of a search as text: counts, the table of plans, a sentence per plan, plans that nearly fit.
 
-Answers: what does a terminal show? Plain text without colours or control characters, for any pipe.
+Answers: what does a terminal show? The text has no colours or control characters, so any pipe can read it.
 Elsewhere: the sentences (why.py), the same as data (found_json.py) and as a drawing (found_drawing.py).
 """
 
@@ -61,7 +61,7 @@ def name_of(job: Job, question: Question) -> str:
 
 
 def asked(found: Found) -> list[str]:
-    """What was asked, and how many plans that was."""
+    """Return the lines that state the question and the number of plans."""
     question = found.question
     job = question.jobs[0]
     sizes = dict.fromkeys(f"{one.cluster.name} × {one.cluster.num_devices}" for one in question.sized())
@@ -226,20 +226,20 @@ def _settings(found: Found) -> list[str]:
 
 
 def _front(found: Found) -> list[str]:
-    """Every plan that no other beats in all objectives."""
+    """Return the table of the plans that no other plan beats in all objectives."""
     names = " and ".join(_head(objective) for objective in found.question.asked)
     return [f"the front: no plan is better in {names} at once", *_table(found, found.on_front)]
 
 
 def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
-    """The nearest, and a few others as far as a larger device could hold them: twice the memory."""
+    """Yield the nearest plan, and a few others that need at most twice the memory of a device."""
     for place, one in enumerate(nearest[:NEAREST]):
         if not place or one.played.device_used_bytes < 2 * one.played.job.cluster.node.device.memory_bytes:
             yield one
 
 
 def nearest(found: Found) -> list[str]:
-    """What breaks a limit and would be better; where nothing is feasible, what is nearest."""
+    """Return better plans that break a limit; if no plan is feasible, the nearest ones."""
     if found.partial and not found.plans:
         return ["nothing that was searched so far is feasible"]
     if not found.candidates:

@@ -48,7 +48,7 @@ def _of_two(rows: np.ndarray) -> Integers:
 
 
 def _of_many(rows: np.ndarray) -> Integers:
-    """The same for any columns: the row first in order is never dominated by a later one."""
+    """Return the front for any number of columns, from rows sorted so that no later row dominates."""
     left = np.arange(len(rows))
     kept: list[int] = []
     while left.size:

@@ -34,7 +34,7 @@ Table = dict[str, Counts]  # columns of one length, (rows,)
 
 
 def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Job, Plans]]:
-    """Every plan of the space: batches of one structure on one cluster, with the job on this cluster.
+    """Yield every plan of the space as batches of one structure on one cluster, with the cluster's job.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def batches_on(sized: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tup
 
 
 def num_plans(job: Job, space: Space) -> int:
-    """How many plans `batches` gives, counted without making them."""
+    """Return the number of plans that `batches` yields, without making these plans."""
     total = 0
     for sized in space.jobs(job):
         grid = _Grid.of(sized, space)
@@ -83,7 +83,7 @@ def num_plans(job: Job, space: Space) -> int:
 
 
 def plans_by_structure(sized: Job, space: Space) -> tuple[int, ...]:
-    """How many plans each structure has on one cluster, in the order of `batches`."""
+    """Return the number of plans of each structure on one cluster, in the order of `batches`."""
     grid = _Grid.of(sized, space)
     return tuple(grid.count(structure) for structure in space.structures(sized))
 
@@ -179,7 +179,7 @@ class _Grid:
         return _regrouped((self._whole(part) for table in small for part in _parts(table, step)), rows)
 
     def count(self, structure: Plan) -> int:
-        """How many plans a structure has: rows of degrees, each times its pairs of batches."""
+        """Return the number of plans of a structure: over rows of degrees, the number of batch sizes."""
         total = 0
         data, often = np.unique(self._sharded(structure)["data_parallel"], return_counts=True)
         for micro in self.micro_batches:
@@ -188,7 +188,7 @@ class _Grid:
         return total
 
     def _whole(self, table: Table) -> Table:
-        """Every row with every global batch that is whole micro-batches on all of its replicas."""
+        """Return every row with every global batch that its replicas and micro-batch divide."""
         each, code = np.unique(table["data_parallel"] * table["micro_batch"], return_inverse=True)
         fits = self.global_batches[None] % each[:, None] == 0
         valued, number = np.nonzero(fits)[1], fits.sum(axis=1)
@@ -243,10 +243,10 @@ def _cuts(job: Job, space: Space) -> Table:
 
 
 def dealt_evenly(blocks: int, stages: int, virtual: int) -> bool:
-    """Whether no chunk is much longer than the mean one of the fullest stage, the ends a block each.
+    """Return whether no chunk is much longer than the mean chunk of the fullest stage.
 
-    Chunks of one round run side by side: where some are twice as long as others, a step takes a seventh
-    longer than screening says, and there are better plans.
+    Embedding and head count as a block each. Chunks of one round run at the same time: if some are twice as
+    long as others, a step takes a seventh longer than screening predicts, and better plans exist.
 
     Examples
     --------
@@ -334,7 +334,7 @@ def _column(values: Sequence[float]) -> Counts:
 
 
 def _joined(table: Table, name: str, values: Counts) -> Table:
-    """Every row with every value of one more axis, the values of a row side by side."""
+    """Return every row with every value of one more axis; the values of a row are adjacent."""
     rows = len(next(iter(table.values()))) if table else 1
     repeated = {column: np.repeat(given, len(values)) for column, given in table.items()}
     return repeated | {name: np.tile(values, rows)}
@@ -359,7 +359,7 @@ def _parts(table: Table, rows: int) -> Iterator[Table]:
 
 
 def _regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
-    """The same rows in tables of `rows`, the last one shorter; none is empty."""
+    """Yield the same rows in tables of `rows` rows; the last one may be shorter, and none is empty."""
     waiting: list[Table] = []
     number = 0
     for table in tables:

@@ -1,10 +1,11 @@
-"""What a search may ask for: each objective as a loss, estimated for millions and exact for a few.
+"""Objectives of a search as losses: estimated for millions of plans, exact for a few.
 
-Answers: which objectives are there, in which units, and how does one follow from a step?
+Answers: which objectives are there, in which units, and how does each follow from a step?
 Elsewhere: the step itself (screen.py, exact.py), which plans are best by it (sieve.py, rank.py).
 
-A loss is what there should be little of: seconds for a token where tokens per second are asked. It is the
-step times a number that the plan alone says, so that its interval is that of the step's factors.
+A loss is a number to minimise: seconds per token if the user asks for tokens per second. It is the step
+time multiplied by a number that depends only on the plan, so its interval follows from the factors of the
+step.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ from flopcast.units import Number, show, show_seconds
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Estimates:
-    """What screening says of plans on one cluster; arrays (plans,), of possible plans only."""
+    """Screening estimates of the possible plans on one cluster; arrays (plans,)."""
 
     job: Job  # with the cluster; its own plan is not used
     step_s: Floats

@@ -1,6 +1,6 @@
-"""What is asked of a search: jobs, a space of plans, objectives, limits.
+"""The question of a search: jobs, a space of plans, objectives, limits.
 
-Answers: what may be asked together, and what is wrong with a question that makes no sense?
+Answers: which of these can be combined, and what is wrong with an invalid question?
 Elsewhere: the space (space.py), objectives (objectives.py), the answer (find.py).
 """
 
@@ -17,7 +17,7 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """What a plan may take at most, in the unit of an objective's loss."""
+    """An upper limit for a plan, in the unit of an objective's loss."""
 
     name: str
     objective: Objective
@@ -73,12 +73,12 @@ class Question:
 
     @property
     def first(self) -> Objective:
-        """What plans are ranked by."""
+        """Return the first objective, by which plans are ranked."""
         return self.asked[0]
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """What every plan must keep besides memory."""
+        """Return the limits that every plan must keep besides memory."""
         asked = (("deadline", "time_to_train", self.deadline_s), ("budget", "run_cost", self.budget_usd))
         return tuple(
             Limit(name=name, objective=OBJECTIVES[objective], most=most)

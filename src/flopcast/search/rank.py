@@ -53,12 +53,12 @@ class Ranked:
 
     @property
     def equal(self) -> bool:
-        """Whether it cannot be told apart from the best."""
+        """Return whether the interval leaves open if the plan is slower than the best."""
         return holds_one(self.ratio_low, self.ratio_high)
 
 
 def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
-    """Plans in the order in which they are recommended.
+    """Return plans in the order in which they are recommended.
 
     Parameters
     ----------
@@ -95,10 +95,10 @@ def against(best: Loss, played: Exact, losses: tuple[Loss, ...]) -> Ranked:
 
 
 def simplicity(played: Exact) -> tuple[int, ...]:
-    """What makes a plan harder to run, the weightiest first: less of it is simpler.
+    """Return the complexity of a plan as a tuple that is compared in order; smaller is simpler.
 
-    Devices; kinds of parallelism besides data parallelism; options that are not at their default; what
-    replicas shard; degrees, multiplied.
+    It holds the number of devices, the kinds of parallelism besides data parallelism, the options that are
+    not at their default, the ZeRO stage, and the product of degrees.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def simplicity(played: Exact) -> tuple[int, ...]:
 
 
 def _options(plan: Plan) -> int:
-    """How many options differ from what a plan is without them."""
+    """Return the number of options that differ from their default."""
     plain = Plan()
     unlike = sum(bool(getattr(plan, name) != getattr(plain, name)) for name in OPTIONS)
     chunks, narrow = plan.virtual_stages > 1, plan.precision not in SIXTEEN_BITS

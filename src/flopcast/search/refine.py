@@ -39,7 +39,7 @@ SHARED_STATES = 1  # the last ZeRO stage of which switches of the order are know
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refining:
-    """What may be made better: blocks of stages, recompute, order of ranks; in which part of the memory."""
+    """Fields that refinement may change, and the part of the memory that a plan may use."""
 
     stages: bool = True
     recompute: bool = True
@@ -139,13 +139,13 @@ def _reordered(job: Job) -> Iterator[Job]:
 
 
 def _hops_across(job: Job) -> int:
-    """How many hops between stages leave a scale-up domain."""
+    """Return the number of hops between stages that leave a scale-up domain."""
     devices = job.cluster.scale_up_devices
     return int(crossings(one_plan(job.plan), 0, job.plan.pipeline_parallel, devices).sum())
 
 
 def _possible(job: Job, changes: dict[str, object]) -> Iterator[Job]:
-    """The job with a changed plan, if that keeps every rule."""
+    """Yield the job with the changed plan if the plan keeps every rule."""
     changed = job.model_copy(update={"plan": job.plan.model_copy(update=changes)})
     if not check(changed):
         yield changed

@@ -53,7 +53,7 @@ def memory_ratio(
 
 
 def played_ratio(played: Exact, headroom_fraction: float | None) -> float:
-    """The same of a plan that was played."""
+    """Return the ratio of used to usable memory for a plan that was played."""
     used, high, fits = (
         np.array(each) for each in (played.device_used_bytes, played.high_bytes, played.fits)
     )

@@ -28,7 +28,7 @@ FIRST, INNER, LAST = range(3)  # chunks by what they hold besides blocks
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Chunks:
-    """What chunks take.
+    """Seconds of chunks, by role and blocks.
 
     Attributes
     ----------
@@ -51,17 +51,17 @@ class Chunks:
         return sum(self.runs)
 
     def role(self, stage: int, chunk: int) -> int:
-        """What a chunk holds besides blocks."""
+        """Return the role of a chunk: whether it also holds the embedding or the head."""
         if (stage, chunk) == (0, 0):
             return FIRST
         return LAST if (stage, chunk) == (self.stages - 1, self.virtual - 1) else INNER
 
     def roles(self, stage: int) -> Integers:
-        """What each chunk of a stage holds besides blocks, (chunks,)."""
+        """Return the role of each chunk of a stage, (chunks,)."""
         return np.array([self.role(stage, number) for number in range(self.virtual)])
 
     def least_s(self) -> float:
-        """Seconds of all chunks together, whatever each stage takes: the least of any division."""
+        """Return the least sum of the seconds of all chunks over all divisions."""
         sums_s = np.where(np.arange(self.blocks + 1) == 0, 0.0, np.inf)
         for number in range(self.stages * self.virtual):
             role = self.role(number % self.stages, number // self.stages)
@@ -84,7 +84,7 @@ class Tracks:
 
     @property
     def alone(self) -> int:
-        """How many rounds of their own."""
+        """Return the number of rounds that are tracked separately."""
         return self.leading + self.trailing
 
     @property
@@ -156,7 +156,7 @@ class _Paths:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Between:
-    """What a stage's chunks of the rounds between take together, by the number of their blocks.
+    """Total time of a stage's chunks in the rounds that are tracked together, by number of blocks.
 
     Seconds, weights and the longest chunk are (blocks + 1,), infinite where so many are none; `held` is
     (blocks + 1, chunks).
@@ -170,7 +170,7 @@ class _Between:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rounds:
-    """What is worked out once for all levels."""
+    """Values that are computed once for all levels."""
 
     chunks: Chunks
     tracks: Tracks
@@ -239,7 +239,7 @@ class Rounds:
         return _least(after, self.chunks.blocks + 1)
 
     def _ends(self, begin: Integers, place: int, stage: int) -> Flags:
-        """Where the chunk of a round of its own may end, (states, cuts)."""
+        """Return where the chunk of a separately tracked round may end, (states, cuts)."""
         left, tracks, blocks = self.chunks.stages - 1 - stage, self.tracks, self.chunks.blocks
         stop: Integers = np.arange(blocks + 1)[None]
         if tracks.together and place == tracks.leading - 1:  # where the others begin is left open
@@ -249,7 +249,7 @@ class Rounds:
         return np.asarray(stop == end if left == 0 else stop <= end - left + int(is_last))
 
     def _can_end(self, paths: _Paths, stage: int, room: Integers) -> Flags:
-        """Whether what is left fits on later stages; after the last one, whether rounds meet."""
+        """Return whether later stages can hold the rest of the blocks; after the last, if rounds meet."""
         tracks, begin, here = self.tracks, paths.at[:, 0], paths.at[:, 1]
         fits = np.ones(len(paths.used), dtype=bool)
         for count, most in zip(_counted(self.chunks, tracks), room, strict=True):
@@ -391,7 +391,7 @@ def _rows(paths: _Paths, rows: Integers) -> _Paths:
 
 
 def _least(paths: _Paths, base: int) -> _Paths:
-    """Of equal states that with the least weight."""
+    """Return the path of least weight for each distinct state."""
     code = paths.used.astype(np.int64)
     for column in (*paths.at[:, 0].T, *paths.at[:, 1].T):
         code = code * base + column

@@ -67,7 +67,7 @@ def _predicted(batch: str, job: Job, book: CurveBook) -> set[ScaledStep]:
 
 
 def _of(batch: str, report: Report) -> ScaledStep:
-    """What a curve shows of a report."""
+    """Return the point of a scaling curve for a report."""
     cost = report.cost
     return ScaledStep(
         batch=batch,

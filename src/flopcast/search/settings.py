@@ -175,7 +175,7 @@ def settings_of(
 
 
 def same_setting(played: Exact, job: Job) -> bool:
-    """Whether a plan was played on the cluster, the stack and the site of a job."""
+    """Return whether a plan was played on the cluster, stack and site of a job."""
     there = played.job
     return (there.cluster, there.stack, there.site) == (job.cluster, job.stack, job.site)
 

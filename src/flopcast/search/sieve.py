@@ -44,22 +44,22 @@ class Sifted:
     order: int  # its place in the space
 
     def judged(self, *, by_memory: bool) -> tuple[float, ...]:
-        """What a front compares: all losses, or the first and the bytes."""
+        """Return the values that a front compares: all losses, or the first loss and the bytes."""
         return (self.losses[0], self.used_bytes) if by_memory else self.losses
 
     def after(self, number: int) -> "Sifted":
-        """The same plan, where so many others stand before the space."""
+        """Return the same plan with its place in the space moved by `number`."""
         return replace(self, order=self.order + number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sieve:
-    """What is left of the plans seen so far.
+    """The plans that a search keeps of those seen so far.
 
-    `best` are feasible ones by the first objective, of equal ones the first in the space; `on_front` those
-    that no other beats in everything; `faster` those that lack memory alone, and are better than the best:
-    the front of loss and bytes. `nearest` breaks the limits by least. `thinned` says that a front was too
-    long to keep. `most` is how many of the best are kept.
+    `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
+    `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
+    bytes among plans that lack only memory and are better than the best. `nearest` is the plan that exceeds
+    the limits by least. `thinned` says that a front was too long to keep. `most` is the length of `best`.
     """
 
     most: int = BEST
@@ -172,7 +172,7 @@ class Sieve:
         return tuple(self.faster[i] for i in few)
 
     def to_play(self) -> tuple[Sifted, ...]:
-        """Every plan that was kept, each once; of the front no more than of the best."""
+        """Return every kept plan once, with at most `most` plans of the front."""
         places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)
         kept = [*self.best, *(self.on_front[i] for i in places), *self.lacking]
         kept += [self.nearest] if self.nearest is not None and not self.best else []
@@ -227,12 +227,12 @@ class _Batch:
         )
 
     def judged(self, rows: Integers, *, by_memory: bool) -> np.ndarray:
-        """What a front compares of some of its plans, as `Sifted.judged`."""
+        """Return the values that a front compares for some rows, as `Sifted.judged` does."""
         losses = self.losses[rows]
         return np.stack([losses[:, 0], self.used_bytes[rows]], axis=1) if by_memory else losses
 
     def sifted(self, at: int) -> Sifted:
-        """One of its plans."""
+        """Return one of the plans."""
         row = int(self.row[at])
         return Sifted(
             job=self.job.model_copy(update={"plan": plan_at(self.plans, row)}),

@@ -233,10 +233,10 @@ class Space(Noun):
         return tuple(job.model_copy(update={"cluster": sized(job.cluster, size)}) for size in sizes)
 
     def structures(self, job: Job) -> tuple[Plan, ...]:
-        """Every combination of options: plans without degrees, in the order of the fields.
+        """Return every combination of options as plans without degrees, in the order of the fields.
 
-        Values that make no difference (`neutral`) are among them, whether the space names them or not:
-        plans to which an option does not matter are offered with these.
+        The combinations include values that make no difference (`neutral`), even if the space does not name
+        them: a plan for which an option does not matter is offered with the neutral value.
         """
         found = [job.plan.model_copy(update=WITHOUT_DEGREES)]
         for name, values in self.options(job).items():

@@ -97,12 +97,12 @@ def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float | None) -> In
 
 
 def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -> Floats:
-    """What one micro-batch takes on every stage with every slice that it may hold, as `best_cuts` reads it.
+    """Return the seconds of one micro-batch for every stage and slice, as `best_cuts` reads them.
 
     Returns
     -------
     array of shape (stages, cuts, cuts)
-        Seconds; infinite where a slice does not fit on the stage, or none stands between two cuts.
+        Seconds; infinite if a slice does not fit on the stage, or no slice lies between two cuts.
     """
     dealt = _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices)
@@ -193,7 +193,7 @@ class _Dealt:
 
 
 def _roles(stages: int) -> Integers:
-    """What every stage holds besides blocks."""
+    """Return the role of every stage: whether it also holds the embedding or the head."""
     return np.array([FIRST, *[INNER] * (stages - 2), LAST])
 
 
@@ -211,9 +211,9 @@ def _by_cuts(blocks: int) -> _Dealt:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Room:
-    """Which stages have room for some chunks; what was asked is remembered, by what chunks hold.
+    """Decides which stages have room for some chunks, and caches answers by the contents of chunks.
 
-    `kind` numbers chunks by that, (roles, cuts, cuts).
+    `kind` numbers chunks by their contents, (roles, cuts, cuts).
     """
 
     job: Job
@@ -223,7 +223,7 @@ class _Room:
     known: dict[bytes, Flags] = field(default_factory=dict)
 
     def fits(self, stage: int, start: Integers, stop: Integers) -> Flags:
-        """Whether a stage can hold the blocks of some chunks, (states,); (states, chunks) each."""
+        """Return whether a stage can hold some chunks, (states,); arguments are (states, chunks)."""
         role = self.chunks.roles(stage)
         distinct, first, of = np.unique(
             self.kind[role, start, stop], axis=0, return_index=True, return_inverse=True
@@ -236,7 +236,7 @@ class _Room:
         return np.array([self.known[key][stage] for key in keys], dtype=bool)[of.ravel()]
 
     def holds(self, division: Division) -> bool:
-        """Whether every stage can hold what a division gives it."""
+        """Return whether every stage can hold its part of a division."""
         start, stop = division.cuts
         role = [self.chunks.roles(stage) for stage in range(self.chunks.stages)]
         programs = _programs(self.job, _slices(np.array(role), start, stop))
@@ -246,7 +246,7 @@ class _Room:
         return all(fits)
 
     def _of_all_stages(self, slices: Slices) -> Flags:
-        """Which stages can hold each slice, (slices, stages)."""
+        """Return which stages can hold each slice, (slices, stages)."""
         programs = _programs(self.job, slices)
         stages = range(self.chunks.stages)
         fits = [_fits(programs, stage, self.job, self.headroom_fraction) for stage in stages]
@@ -272,7 +272,7 @@ def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
 
 
 def _fits(programs: Programs, stage: int, job: Job, headroom_fraction: float | None) -> Flags:
-    """Whether each slice fits on a stage, (slices,)."""
+    """Return whether each slice fits on a stage, (slices,)."""
     fits = leaves_room(memory_on(programs, stage), job.cluster, headroom_fraction)
     of = programs.stages.of(0).stage_class
     found: Flags = np.broadcast_to(fits[0], of.max() + 1)[of]

@@ -22,7 +22,7 @@ SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not 
 
 
 def why_first(found: Found) -> str:
-    """Why the recommended plan is that, what its time goes into, and what would make it faster."""
+    """Return why the plan is recommended, what its time is spent on, and what would make it faster."""
     first = found.plans[0]
     equal = sum(one.equal for one in found.plans)
     best = min(found.plans, key=lambda one: one.losses[0].value)
@@ -40,7 +40,7 @@ def why_first(found: Found) -> str:
 
 
 def why_not(one: Ranked, first: Ranked, question: Question) -> str:
-    """Why a feasible plan comes behind the first."""
+    """Return why a feasible plan comes after the first."""
     ahead = one.equal and one.losses[0].value < first.losses[0].value
     start = f"cannot be told apart: {_behind(one, question.first)}" if one.equal else ""
     lost = _lost(one.played, first.played, gains=ahead)
@@ -48,7 +48,7 @@ def why_not(one: Ranked, first: Ranked, question: Question) -> str:
 
 
 def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> str:
-    """What a plan would need that breaks a limit; `alone` where there is no best to compare it with."""
+    """Return what a plan that breaks a limit would need; `alone` if no best plan exists to compare with."""
     need = f"needs {_needs(one.played, question)}"
     if alone:
         return f"the nearest {need}"
@@ -56,7 +56,7 @@ def why_infeasible(one: Ranked, question: Question, *, alone: bool = False) -> s
 
 
 def _needs(played: Exact, question: Question) -> str:
-    """What a plan lacks; nothing where it keeps every limit."""
+    """Return what a plan lacks; nothing if it keeps every limit."""
     headroom_fraction = question.space.headroom_fraction
     needs = []
     if played_ratio(played, headroom_fraction) > 1.0:
@@ -88,7 +88,7 @@ def _memory(played: Exact, headroom_fraction: float | None) -> str:
 
 
 def why_given(one: Ranked, first: Ranked, question: Question) -> str:
-    """How far a plan of the user's own is from the best, where it loses that, and what it breaks."""
+    """Return how far the user's own plan is behind the best, in which components, and what it breaks."""
     if one.ratio < 1.0:
         told = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
     else:
@@ -125,14 +125,14 @@ def why_empty(question: Question, job: Job) -> str:
 
 
 def why_rejected(problems: Sequence[Problem]) -> str:
-    """Which rules the nearest plan breaks, where none keeps all of them."""
+    """Return which rules the nearest plan breaks, if no plan keeps every rule."""
     return "; ".join(
         f"{one.field} = {one.value}: {one.because} (allowed: {one.allowed})" for one in problems
     )
 
 
 def _behind(one: Ranked, objective: Objective) -> str:
-    """How far behind the best, with the interval."""
+    """Return how far a plan is behind the best, with the interval."""
     bounds = f"90 %: {one.ratio_low - 1:+.1%} to {one.ratio_high - 1:+.1%}"
     if one.ratio == 1.0:
         return "the best itself"
@@ -146,7 +146,7 @@ def _largest(played: Exact) -> str:
 
 
 def _levers(played: Exact) -> str:
-    """What a step would gain if what a factor scales were faster: as long as its critical path stays."""
+    """Return what a step would gain from a faster factor, as long as its critical path stays the same."""
     gains = [(saved_share(factor), factor.name) for factor in played.factors]
     some = sorted(gains, reverse=True)[:3]
     return ", ".join(f"{name} saves {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION)
