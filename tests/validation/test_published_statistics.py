@@ -263,7 +263,7 @@ def test_json_groups_rows_by_what_their_jobs_are():
 
     assert {name: found["rows"] for name, found in data["sources"].items()} == {"made-up": 2, "another": 1}
     kinds = data["kinds"]
-    assert set(kinds) == {"device", "family", "precision", "devices", "stack"}
+    assert set(kinds) == {"device", "generation", "family", "precision", "devices", "stack"}
     assert all(sum(group["rows"] for group in groups.values()) == 3 for groups in kinds.values())
     assert list(kinds["precision"]) == ["fp16"]
     assert list(kinds["devices"]) == ["8"]

@@ -23,6 +23,7 @@ WORST = 10  # rows of a list of the worst
 
 KINDS: Mapping[str, Callable[[ComparedRun], str]] = {
     "device": lambda row: row.job.cluster.node.device.name,
+    "generation": lambda row: f"{row.family} on {row.job.cluster.node.device.generation or 'others'}",
     "family": lambda row: row.family,
     "precision": lambda row: row.job.plan.precision,
     "devices": lambda row: str(2 ** math.ceil(math.log2(row.job.cluster.num_devices))),
