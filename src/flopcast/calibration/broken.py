@@ -1,4 +1,4 @@
-"""What replaces an operator whose measurements are unusable, and how it was checked.
+"""Replacements of operators whose measurements are unusable, and how they were checked.
 
 Answers: which curve is derived from which, anchored at which trace?
 The forward was measured on the device itself; the ratio of backward to forward efficiency is carried

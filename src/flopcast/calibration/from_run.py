@@ -97,15 +97,15 @@ class Predicted(Protocol):
 
     @property
     def factors(self) -> Sequence[Sensitive]:
-        """Those that the step hangs on."""
+        """Return the factors that the step depends on."""
 
     @property
     def timeline(self) -> Played:
-        """What was played."""
+        """Return the simulated timeline."""
 
     @property
     def priced(self) -> Priced:
-        """Which factors each item names."""
+        """Return the priced programs, whose items name their factors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -311,7 +311,7 @@ def _row(report: Predicted, component: str, names: Sequence[str]) -> Counts:
 
 
 def _refuse(observed: Observed, known: set[str]) -> None:
-    """Every fault of the observations at once."""
+    """Return all errors of the observations together."""
     problems = (
         [] if observed.observations else [_fault("observations", (), "at least one", "nothing else moves")]
     )
@@ -336,7 +336,7 @@ def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
 
 
 def _surprised(check: Check) -> str:
-    """What a reader must think of first, when a run is far from its prediction."""
+    """Return the first things to check if a run is far from its prediction."""
     ratio = check.observed_s / check.predicted_s
     return (
         f"{check.name}: observed is {ratio:.2f} times predicted, {check.surprise_ratio:.1f} sigmas off:"

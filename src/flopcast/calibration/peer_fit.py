@@ -54,7 +54,7 @@ AGREEMENT = 0.05  # median relative difference below which sources are one
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disagreement:
-    """How much longer the second source takes than the first, at the shapes that both measured.
+    """Ratio of the second source's times to the first's, at the shapes that both measured.
 
     Ratios of time over bound, so that near-equal shapes compare; `bias_ratio` is the median, 1 where they
     agree, `median_error` the median distance from 1. Both are NaN where no shape is shared.
@@ -66,7 +66,7 @@ class Disagreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether the two may be fitted together."""
+        """Return whether the two sources may be fitted together."""
         return self.shared > 0 and self.median_error <= AGREEMENT
 
     def told(self) -> str:

@@ -96,7 +96,7 @@ def under_load(samples: Samples, sustained_from_s: float) -> Samples:
 
 
 def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
-    """How many rows of a device are left out, by reason; a row with several counts for the first."""
+    """Return how many rows of a device are left out, by reason; a row counts for its first reason."""
     rows = _rows_of(file, columns, mark)
     left: np.ndarray = np.ones(len(rows[mark]), dtype=bool)
     counts: dict[str, int] = {}
@@ -156,12 +156,12 @@ def not_small(*names: str) -> Mask:
 
 
 def milliseconds(r: Columns) -> Floats:
-    """Of a column `latency_ms`, in seconds."""
+    """Return the column `latency_ms` in seconds."""
     return r["latency_ms"] * 1e-3
 
 
 def microseconds(r: Columns) -> Floats:
-    """Of a column `latency_us`, in seconds."""
+    """Return the column `latency_us` in seconds."""
     return r["latency_us"] * 1e-6
 
 

@@ -34,7 +34,7 @@ class Samples:
     size: Counts | None = None  # (rows,)
 
     def part(self, where: np.ndarray) -> "Samples":
-        """Those rows that a mask selects; what was rejected is not theirs and counts 0."""
+        """Return the rows that a mask selects, with a count of 0 rejected rows."""
         return replace(
             self,
             coordinates=self.coordinates[:, where],

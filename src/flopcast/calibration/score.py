@@ -1,4 +1,4 @@
-"""How good the curves are: errors on rows that were not fitted, coverage, and the noise below them.
+"""Accuracy of the curves: errors on rows that were not fitted, coverage, and the noise of measurements.
 
 Answers: how far off is each kernel class on rows like those fitted, on a model of another width, on more
 work than was measured, on another device; did the nominal 90 % interval hold 90 %; which sigmas make it?

@@ -1,4 +1,4 @@
-"""Which rows are kept aside to judge a curve, and which are fitted.
+"""Splits of measured rows into those that fit a curve and those that judge it.
 
 Answers: what does a curve have to predict without having seen it?
 Three questions, from easy to hard: rows like those fitted (random), a model of another width (unseen), more

@@ -1,4 +1,4 @@
-"""What is judged: the measured rows of one kernel class on one device, or one collective on one fabric.
+"""Subjects of a score: the measured rows of a kernel class on a device, or of a collective on a fabric.
 
 Answers: which rows judge which curve, how is such a curve fitted, which rows were left out and why?
 Elsewhere: what a file's columns mean (operator_files.py, collective_files.py, peer_operators.py), how rows

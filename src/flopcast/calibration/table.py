@@ -55,7 +55,7 @@ class Rows:
     most_together_ratio: float = np.inf
 
     def part(self, where: np.ndarray) -> "Rows":
-        """Those rows that a mask, or their positions, select."""
+        """Return the rows that a mask, or positions, select."""
         logs, terms = self.log_efficiency[where], self.terms[where]
         return replace(self, log2=self.log2[:, where], log_efficiency=logs, terms=terms)
 
@@ -224,7 +224,7 @@ def _rising(values: Logs, weights: Counts) -> Logs:
 
 
 def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int]:
-    """Of every row: the flat indices of the corners of its cell, and their weights.
+    """Return, for every row, the flat indices of the corners of its cell, and the corners' weights.
 
     Weights times the flattened table are what `log_efficiency` of cost/kernels/curve.py looks up, so
     that fitting a table is linear least squares.
@@ -273,7 +273,7 @@ def _penalty(axes: tuple[Counts, ...]) -> Counts:
 
 
 def _is_even(axis: Counts) -> bool:
-    """Whether nodes were spaced evenly, rather than put at measured values."""
+    """Return whether nodes are evenly spaced rather than at measured values."""
     return len(axis) < 3 or float(np.ptp(np.diff(axis))) < 1e-9
 
 

@@ -34,7 +34,7 @@ def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs
 
 
 def _error(number: int, groups: Sequence[Sequence[Hashable]], logs: Logs) -> float | None:
-    """Of one row, by the others of its nearest group that has others."""
+    """Return the baseline of one row, from the other rows of its nearest group that has other rows."""
     for level, group in enumerate(groups[number]):
         others = [
             place for place, own in enumerate(groups) if place != number and level < len(own)

@@ -71,7 +71,7 @@ class ComparedRow:
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds the measurement."""
+        """Return whether the interval holds the measurement."""
         return self.low_s <= self.measured_step_time_s <= self.high_s
 
 

@@ -110,7 +110,7 @@ def _named(report: Report, items: tuple[Item, ...], names: tuple[str, ...], stag
 
 
 def _checks(report: Report, stage: int) -> float:
-    """What precedes the update: overflow checks, the norm, the host's part, the common synchronisation."""
+    """Return the seconds before the update: overflow checks, the norm, host work, synchronisation."""
     programs = report.priced.programs
     others = (*REDUCTION, "gradients.tied_embeddings", "gradients.replicated")
     checks = [item for item in programs.reduce if item.name not in others]

@@ -110,7 +110,7 @@ class Sweep:
 
     @cached_property
     def trivial_spearman(self) -> float | None:
-        """The same of the trivial model."""
+        """Return the rank correlation of the trivial model with the measurements."""
         return self._rank_correlation([choice.trivial_s for choice in self.choices])
 
     def _rank_correlation(self, told_s: Sequence[float]) -> float | None:
@@ -137,7 +137,7 @@ class Sweep:
 
     @cached_property
     def trivial_regret_ratio(self) -> float:
-        """The same of the trivial model."""
+        """Return the regret of the plan that the trivial model recommends."""
         return self._regret_ratio(_shortest(self.choices, lambda choice: choice.trivial_s))
 
     def _regret_ratio(self, taken: Sequence[Choice]) -> float:
@@ -145,7 +145,7 @@ class Sweep:
 
     @cached_property
     def fastest_is_called_equal(self) -> bool:
-        """Whether the fastest choice is one of those that are said to be as fast as the recommended one."""
+        """Return whether the fastest plan is among those predicted to be as fast as the recommended one."""
         return any(
             choice is self.fastest or holds_one(*_bounds(choice, self.fastest))
             for choice in self.recommended
@@ -179,7 +179,7 @@ class _Pair:
 
     @property
     def apart(self) -> bool:
-        """Whether measurements tell them apart."""
+        """Return whether the measured times of the two plans differ by more than repeats do."""
         return nine_digits(abs(self._measured)) > nine_digits(math.log(TIED_RATIO))
 
     @property
@@ -190,12 +190,12 @@ class _Pair:
 
     @property
     def equal(self) -> bool:
-        """Whether the predictions leave the order open."""
+        """Return whether the predictions leave the order of the two plans open."""
         return holds_one(*self._bounds)
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds the measured ratio, which repeats would move."""
+        """Return whether the interval holds the measured ratio, up to the scatter of repeats."""
         low, high = self._bounds
         return low / TIED_RATIO <= math.exp(self._measured) <= high * TIED_RATIO
 

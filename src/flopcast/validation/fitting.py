@@ -115,7 +115,7 @@ def leave_out(
 def leave_each_out(
     predict_runs: PredictRuns, known: FirstPass | None = None, by_generation: bool = False
 ) -> Published:
-    """Every run, predicted with constants that the other sources or generations of devices gave."""
+    """Predict every run with constants fitted on the other sources or generations of devices."""
     found = known or first_pass(predict_runs)
     groups = found.ids(generation_of if by_generation else source_of)
     rows = [row for ids in groups.values() for row in _judged(predict_runs, found, ids)]
@@ -148,12 +148,12 @@ def _observed(row: ComparedRun) -> Observed:
 
 
 def _fitted(factor: Sensitivity) -> bool:
-    """Whether runs have a say in the level of a factor."""
+    """Return whether runs may change the level of a factor."""
     return factor.name.partition("[")[0] not in NOT_FITTED
 
 
 def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
-    """What is known of every factor before any run: the widest sigma that a prediction gave it."""
+    """Return the prior of every factor: the widest sigma that a prediction gave the factor."""
     found: dict[str, Prior] = {}
     for row in rows:
         for factor in row.factors:

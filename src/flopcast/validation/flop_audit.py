@@ -42,7 +42,7 @@ class FlopAudit:
 
 
 def flop_audit(run: Run, job: Job) -> FlopAudit | None:
-    """Which formula a row counts by; None where it does not print both a rate of FLOP and one of tokens.
+    """Return the formula by which a row counts FLOP; None if it lacks a rate of FLOP or of tokens.
 
     Adapters are asked for: does the row count all weights as trained though the job freezes them (some
     conventions always do), or, where no convention fits, as frozen though the job trains them?

@@ -65,7 +65,7 @@ Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, a
 
 
 def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[ComparedMemory, ...]:
-    """Every row with its prediction.
+    """Return every row with its prediction.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def summary(compared: Sequence[ComparedMemory]) -> dict[str, float]:
 
 
 def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[str, str]) -> str:
-    """Every row, and in a last line all of them; rows that were left out by reason."""
+    """Return a line for every row, a summary line, and the rows that were left out by reason."""
     lines = [f"{name}: memory", f"  {'measured':>10} {'predicted':>10} {'error':>7}"]
     lines += [
         f"  {show(row.measured_bytes, 'B'):>10} {show(row.predicted_bytes, 'B'):>10}"
@@ -133,7 +133,7 @@ def _summary_text(rows: Sequence[ComparedMemory]) -> str:
 
 
 def memory_as_json(tables: Tables) -> object:
-    """By name of a suite or file: all rows, their summary, and what was left out and why."""
+    """Return, by name of a suite or file, all rows, their summary, and the rows left out with reasons."""
     return {
         name: {
             "summary": {key: nine_digits(value) for key, value in summary(rows).items()},

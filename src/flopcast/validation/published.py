@@ -102,19 +102,19 @@ class ComparedRun:
 
     @property
     def memory_error(self) -> float | None:
-        """The same of allocated bytes; None where the row prints none."""
+        """Return the relative error of allocated bytes; None if the row prints no allocated bytes."""
         if self.measured_memory_bytes is None:
             return None
         return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
 
     @property
     def covered(self) -> bool:
-        """Whether the interval holds the measurement."""
+        """Return whether the interval holds the measurement."""
         return self.low_s <= self.measured_step_time_s <= self.high_s
 
     @property
     def fits(self) -> bool:
-        """Whether the run, which ran, is said to fit its devices."""
+        """Return whether the prediction says that the run, which did run, fits its devices."""
         return self.used_fraction <= 1.0
 
     @property
@@ -162,7 +162,7 @@ class Published:
 
     @property
     def told(self) -> str:
-        """What a reader must know of the constants before the first number."""
+        """Return the sentence about the constants that a page states before its first number."""
         if self.constants == "catalogue" and self.fitted_on is not None:
             return JUDGED["catalogue"] if self.fitted_on & {row.run.source for row in self.rows} else UNSEEN
         alone = self.groups == 1 and self.constants in ALONE
@@ -251,7 +251,7 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
 
 
 def _peak_flop_per_s(job: Job) -> float:
-    """Of all devices together, in the precision of the plan's products."""
+    """Return the peak FLOP/s of all devices together, in the precision of the plan's matrix products."""
     return job.cluster.node.device.peak(product_engine(job.plan.precision)) * job.cluster.num_devices
 
 
@@ -314,7 +314,7 @@ def ideal_s(job: Job, peak_flop_per_s: float) -> float:
 
 
 def _same(row: ComparedRun, other: ComparedRun) -> bool:
-    """Whether two tables tell of one run: one job on as many devices, and one measured time."""
+    """Return whether two rows describe one run: the same job, number of devices and measured time."""
     mine, theirs = row.job, other.job
     times = row.measured_step_time_s / other.measured_step_time_s
     return (
@@ -345,7 +345,7 @@ def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
 
 
 def _fault(run: Run, field: str, value: object, because: str) -> Problem:
-    """Why a row's measurement is none that a prediction could be compared with."""
+    """Return why a row's measurement cannot be compared with a prediction."""
     return Problem(
         where=run.where,
         field=field,

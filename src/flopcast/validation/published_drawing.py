@@ -115,7 +115,7 @@ def _marks(
 
 
 def _told(row: ComparedRun) -> str:
-    """What a mark says of its run."""
+    """Return the text of a run's mark."""
     measured, predicted = show_seconds(row.measured_step_time_s), show_seconds(row.predicted_step_time_s)
     return (
         f"{row.run.id}: {row.run.model}, {row.job.cluster.num_devices} ×"

@@ -32,7 +32,7 @@ def runs_as_html(published: Published) -> str:
 
 
 def _drawings(published: Published) -> Iterator[str]:
-    """Every run as a mark, twice, and whose marks these are."""
+    """Yield two drawings with a mark for every run, and their legend."""
     rows = published.rows
     sources = list(by_source(rows))
     yield times_drawing(rows, sources)
@@ -45,7 +45,7 @@ def _drawings(published: Published) -> Iterator[str]:
 
 
 def _tables(published: Published) -> Iterator[str]:
-    """What headings mean, then every table."""
+    """Yield the meaning of the headings, then every table."""
     sources = list(by_source(published.rows))
     if published.rows:
         legend = "; ".join(f"<em>{heading}</em>: {meaning}" for heading, meaning in LEGEND.items())
@@ -55,7 +55,7 @@ def _tables(published: Published) -> Iterator[str]:
 
 
 def _answer(published: Published) -> str:
-    """How far off all rows are, in two sentences."""
+    """Return the error of all rows in two sentences."""
     found = of_rows(published.rows)
     return (
         f'<p class="answer"><strong>{found["median"]:.1%}</strong> median error of the step time over'
@@ -66,7 +66,7 @@ def _answer(published: Published) -> str:
 
 
 def _baseline(found: dict[str, float]) -> str:
-    """What other runs' efficiency alone would say; nothing where no run has a companion."""
+    """Return the error of the baseline, which uses the efficiency of similar runs; "" without any."""
     if "trivial_mape" not in found:
         return ""
     return (

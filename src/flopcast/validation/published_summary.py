@@ -99,13 +99,13 @@ def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
 
 
 def formulas(rows: Iterable[ComparedRun]) -> dict[str, int]:
-    """How many rows print their FLOP by which formula, most first; rows of no known one last."""
+    """Return the number of rows by formula of FLOP, most first; rows of an unknown formula last."""
     found = Counter(row.audit.formula for row in rows if row.audit)
     return dict(sorted(found.items(), key=lambda entry: (entry[0] == UNKNOWN, -entry[1], entry[0])))
 
 
 def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
-    """How many rows of each source are left out for which reasons, most first.
+    """Return the number of rows of each source that are left out, by reason, most first.
 
     What could not be read has no source; its file and line stand in its place.
     """

@@ -52,7 +52,7 @@ class Table:
 
 
 def tables(published: Published) -> Iterator[Table]:
-    """Every table of a page, in order; those of rows only where there are rows."""
+    """Yield every table of a page in order; tables of rows only if there are rows."""
     if published.rows:
         yield _sources(published)
         yield _families(published)

@@ -85,7 +85,7 @@ def _percent(found: dict[str, float], key: str) -> str:
 
 
 def _audited(published: Published) -> Iterator[str]:
-    """By which formulas rows that print both count their FLOP."""
+    """Yield the formulas by which rows count FLOP, for rows that print rates of FLOP and of tokens."""
     found = formulas(published.rows)
     if found:
         told = ", ".join(f"{name} {number}" for name, number in found.items())

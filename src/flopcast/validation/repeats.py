@@ -76,13 +76,13 @@ def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable])
 
 
 def configuration(row: ComparedRun) -> Hashable:
-    """What was trained, on what, how divided, by which software of any release."""
+    """Return what equal runs share: model, machine, plan and software, of any release."""
     job = row.job
     return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
 
 
 def sweep_of(row: ComparedRun) -> Hashable:
-    """What runs have in common whose plans are compared: source, release, model, batch and machine."""
+    """Return what runs of one sweep share: source, release, model, batch and machine."""
     job, software = row.job, row.run.software
     machine = job.cluster.name, job.cluster.node.device.name
     return row.run.source, software.framework, software.version, job.model, job.batch, machine

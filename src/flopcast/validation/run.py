@@ -49,7 +49,7 @@ class Machine(Noun):
 
 
 class Mapping(Noun):
-    """How the work was divided, by the names of a plan; `fsdp` is the source's own word."""
+    """The parallelism of a run, under the names of a plan; `fsdp` is the source's own term."""
 
     data_parallel: Count = Field(default=None, ge=1)
     tensor_parallel: Count = Field(default=None, ge=1)
@@ -79,7 +79,7 @@ class Software(Noun):
 
 
 class Observed(Noun):
-    """What was measured.
+    """The measurements of a run.
 
     Rates are per device where their name says so, and of the whole job otherwise. `flop_convention` and
     `attention` say which FLOP a rate counts. `memory_bytes` is the peak of the fullest device, and
@@ -135,7 +135,7 @@ class Run(Noun):
 
     @property
     def fully_specified(self) -> bool:
-        """Whether the row itself says model, sequence length, devices, tp, pp and both batch sizes."""
+        """Return whether the row states model, sequence length, devices, tp, pp and both batch sizes."""
         plan = self.mapping
         said = (
             self.model or self.architecture.num_layers,
@@ -149,12 +149,12 @@ class Run(Noun):
         return all(said)
 
     def says(self, word: str) -> bool:
-        """Whether the remarks hold a word, in whatever case."""
+        """Return whether the remarks contain a word, in upper or lower case."""
         return word.lower() in self.notes.lower()
 
 
 def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
-    """What a printed peak of memory counts, by the words behind its unit.
+    """Return the kind of bytes that a printed memory peak counts, from the text after its unit.
 
     "allocated" is what the framework gave out, "reserved" includes the allocator's cache, "device" is what
     the driver shows. A unit without words is taken as allocated: `torch.cuda.max_memory_allocated`.

@@ -25,7 +25,7 @@ class MeasuredComponent(Noun):
 
 
 class Measured(Noun):
-    """What a source prints of one run; what it does not print stays empty.
+    """The facts that a source prints about one run; other fields stay empty.
 
     A source gives seconds, or a rate and the formula behind it (validation/conventions.py).
     """

@@ -22,7 +22,7 @@ from flopcast.validation.published import ComparedRun, ideal_s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What a sweep keeps, and what must differ in it for it to be one."""
+    """The fields that are equal in a sweep, and the fields that must differ in it."""
 
     kept: Callable[[Job], Hashable]
     varied: Callable[[Job], Hashable]
