@@ -81,9 +81,9 @@ def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
     -------
     tuple of Problem
         Empty if the plan of the given fields keeps every rule. Each fault states the values that the user
-        gave. Each fix that edits the plan mends the faults of the fields that it edits, and all of these
-        fixes together mend all of their faults. If no such fixes are found, there is one fault for each
-        field that breaks a rule, with the fix of that rule.
+        gave. A fix that was found by trying edits mends the faults of the fields that it edits, and all
+        such fixes together mend all of their faults. If no such fixes are found, there is one fault for
+        each field that breaks a rule, with the fix of that rule.
     """
     problems = left = check(_with(job, given))
     original = {_key(problem): problem for problem in problems}
@@ -98,8 +98,11 @@ def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
         fixes = _with_fix(job, given, fixes, _Fix(text=best.text, edit=best.edit, mended=mended))
         known = _keys(left)
         fields, left = best.fields, tuple(one for one in best.left if _key(one) in known)
-    undone = _keys(check(_with(job, fields))) & _keys([one for fix in fixes for one in fix.mended])
-    if undone or not all(_holds(job, given, fix) for fix in fixes):
+    left = tuple(one for one in check(_with(job, fields)) if _key(one) in original)  # some may be back
+    fixes = [replace(fix, mended=tuple(_mended(fix.mended, left))) for fix in fixes]
+    edited = {name for fix in fixes for name in fix.edit}
+    contradicted = any(not edited.isdisjoint(_edit_of(one.fix)) for one in left)
+    if contradicted or not all(fix.mended and _holds(job, given, fix) for fix in fixes):
         return tuple(_by_field(problems))
     return (*map(_told, fixes), *_by_field(left))
 
@@ -109,16 +112,17 @@ def _with_fix(job: Job, given: Fields, fixes: Sequence[_Fix], new: _Fix) -> list
     changed = [fix for fix in fixes if not fix.edit.keys().isdisjoint(new.edit)]
     for more in ([], *([fix] for fix in fixes), fixes):
         some = [fix for fix in fixes if fix in changed or fix in more]
-        whole = _joined_fix([*some, new]) if some else new
+        whole = _joined_fix([*some, new], given) if some else new
         if _holds(job, given, whole):
             return [*(fix for fix in fixes if fix not in some), whole]
-    return [_joined_fix([*fixes, new])]
+    return [_joined_fix([*fixes, new], given)]
 
 
-def _joined_fix(fixes: Sequence[_Fix]) -> _Fix:
-    """Return one fix that makes all edits in order."""
+def _joined_fix(fixes: Sequence[_Fix], given: Fields) -> _Fix:
+    """Return one fix that makes all edits in order, without those that restore a given value."""
     edit = {name: value for fix in fixes for name, value in fix.edit.items()}
-    return _Fix(text="", edit=edit, mended=tuple(problem for fix in fixes for problem in fix.mended))
+    changes = {name: value for name, value in edit.items() if given.get(name) != value}
+    return _Fix(text="", edit=changes, mended=tuple(problem for fix in fixes for problem in fix.mended))
 
 
 def _holds(job: Job, given: Fields, fix: _Fix) -> bool:
