@@ -36,12 +36,12 @@ def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
 def read_from(
     job: str | None, changes: tuple[str, ...], read: Callable[[Document], Read], **named: object
 ) -> Read:
-    """What a reader makes of the document that the arguments ask for.
+    """Return the result of `read` for the document that the arguments describe.
 
     Parameters
     ----------
     job : str or None
-        A path; or the first change, where no file was given: what has a "=" is a change.
+        A path, or the first change if no file is given: an argument with "=" is a change.
     changes : tuple of str
         "KEY=VALUE", applied in order. Paths among them are further files of the job, such as those that
         GPT-NeoX merges.
@@ -208,7 +208,7 @@ def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
 
 
 def _several(words: object) -> tuple[str, ...]:
-    """The values of an option that may be given several times; none where it was not given."""
+    """Return the values of an option that may be given several times; empty if it was not given."""
     return tuple(map(str, words)) if isinstance(words, (tuple, list)) else ()
 
 

@@ -26,7 +26,7 @@ from flopcast.spec.stack import Stack
 Entry = TypeVar("Entry", Device, Host, Model, Stack, Site, Price)
 
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "sites", "prices")
-_TUNED = re.compile(  # words of a model's name that change no shape: how it was tuned or stored
+_TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
 _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
@@ -68,24 +68,24 @@ def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """The letters and numbers of a name: 1.3 is not 13."""
+    """Return the letters and numbers of a name; a decimal point stays, as 1.3 is not 13."""
     return re.sub(r"[^a-z0-9.]|(?<![0-9])\.|\.(?![0-9])", "", name.lower())
 
 
 @lru_cache(maxsize=16)
 def _by_plain_name(kind: str) -> Mapping[str, str]:
-    """The names of one kind by their letters and numbers alone."""
+    """Return the names of one kind, keyed by their letters and numbers."""
     return {_plain(name): name for name in names(kind)}
 
 
 @lru_cache(maxsize=4096)
 def known(kind: str, written: str) -> str | None:
-    """The entry that a written name means, None where there is none.
+    """Return the name of the entry that a written name means, or None.
 
-    Case and separators do not matter. Of a model's name the owner on a hub does not matter either, nor do
-    words for how the model was tuned or stored. A release with another vocabulary keeps its number, and is
-    another model. A name that is no entry may be an id of the hub (hub.py): the entry of the same shapes,
-    or else the id itself, stands for it.
+    Case and separators are ignored. In the name of a model, so are the owner on the hub and suffixes that
+    say how the model was tuned or stored. A release with another vocabulary has another number and is
+    another model. If no entry matches, the name may be an id of the hub (hub.py): the result is the entry
+    with the same shapes or, if there is none, the id itself.
 
     Examples
     --------
@@ -111,19 +111,19 @@ def known(kind: str, written: str) -> str | None:
 
 
 def document(kind: str, name: str) -> Document:
-    """An entry's text as plain data, its name filled in.
+    """Return an entry as plain data, with its name filled in.
 
     Parameters
     ----------
     kind : str
         A folder of the catalogue: one of `KINDS`, or "suites".
     name : str
-        A name and never a path, in any form that `known` knows: only what `names` lists is opened.
+        A name, never a path, in any form that `known` accepts: only files that `names` lists are opened.
 
     Raises
     ------
     SpecError
-        No such entry; the message lists what there is and the nearest names.
+        There is no such entry; the message lists the entries and the nearest names.
     """
     own_name = known(kind, name)
     if own_name is None:

@@ -28,11 +28,11 @@ DECIMALS = 4
 
 
 def load_book(cluster: Cluster) -> CurveBook:
-    """The curves of the cluster's device, its relatives and fabrics; and what whole runs taught of factors.
+    """Load the curves of the cluster's device, its relatives and fabrics, and the constants of factors.
 
-    Those of relatives are as this device uses them (cost/kernels/lending.py).
+    Curves of relatives are converted for this device (cost/kernels/lending.py).
 
-    An owner without a file has no curves; what replaces them is the book's affair, not the loader's.
+    An owner without a file has no curves; the book chooses what replaces them.
     """
     device = cluster.node.device
     fabrics = tuple(tier.fabric for tier in cluster.tiers if tier.fabric)
@@ -46,7 +46,7 @@ def load_book(cluster: Cluster) -> CurveBook:
 
 @lru_cache(maxsize=256)
 def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
-    """Every curve of a relative, as a device with these rates uses it."""
+    """Return every curve of a relative, converted for a device with these rates."""
     found = load_owner(owner)
     if owner not in names("devices"):
         return found

@@ -1,12 +1,12 @@
-"""Models of the Hugging Face hub by their ids, beside those that have an entry of their own.
+"""Models of the Hugging Face hub that have no entry in the catalogue, by their ids.
 
 Answers: which model is "HuggingFaceTB/SmolLM2-1.7B-Instruct"?
 Elsewhere: entries of the catalogue and how their names are written (catalog.py), families of configs
 (hugging_face/config.py).
 
 One table, `catalog/hub.yaml`, holds ids with the sizes of their config.json, or with the entry of the
-catalogue that has the same shapes. It is read when a name is no entry of the catalogue. Owners that only
-republish a model do not matter: where no id matches whole, one with the same last part does.
+catalogue that has the same shapes. It is read if a name is not in the catalogue. If no id matches, an id
+with the same last part does, because other owners republish models under the same name.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ class HubModel:
     Attributes
     ----------
     same_as : str
-        The entry of the catalogue with the same shapes; empty where `config` describes the model.
+        The entry of the catalogue with the same shapes; empty if `config` describes the model.
     config : mapping
-        Keys of its config.json that say its sizes.
+        Keys of its config.json that give its sizes.
     parameters : int
-        As the publisher prints them, 0 where `same_as` is given.
+        The number that the publisher prints; 0 if `same_as` is given.
     """
 
     id: str
@@ -39,7 +39,7 @@ class HubModel:
 
 @lru_cache(maxsize=1)
 def hub_models() -> Mapping[str, HubModel]:
-    """All ids of the table, each by its id in small letters and by its last part."""
+    """Return all models of the table, keyed by lower-case id and by its last part."""
     text = (files("flopcast") / "catalog" / "hub.yaml").read_bytes()
     data = read_yaml(text, "catalog/hub.yaml").data
     entries = data["entries"] if isinstance(data, dict) else []
@@ -58,7 +58,7 @@ def hub_models() -> Mapping[str, HubModel]:
 
 
 def hub_model(written: str) -> HubModel | None:
-    """The model that an id of the hub names, whatever its case and owner; None for an unknown one.
+    """Return the model of an id of the hub, ignoring case and owner; None for an unknown id.
 
     >>> hub_model("qwen/qwq-32b").same_as, hub_model("own/model")
     ('qwen2.5-32b', None)
@@ -68,7 +68,7 @@ def hub_model(written: str) -> HubModel | None:
 
 
 def hub_document(model: HubModel) -> Document:
-    """The model as an entry of the catalogue would describe it."""
+    """Return the model as an entry of the catalogue."""
     from flopcast.io.hugging_face.config import model_from_config
 
     config = Document(f"config.json of {model.id}", dict(model.config or {}), {})

@@ -152,7 +152,7 @@ def _overrides(job: Job) -> Overrides:
 
 
 def _bucket(job: Job) -> int | None:
-    """Return the elements of a bucket, or None where Megatron-Core's default holds."""
+    """Return the elements of a bucket, or None for Megatron-Core's default."""
     gradients = job.stack.gradients
     is_default = all(getattr(gradients, name) == value for name, value in DEFAULT_BUCKET.items())
     return None if is_default else gradients.smallest_bucket(job.plan.data_parallel)

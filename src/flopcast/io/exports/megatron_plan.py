@@ -86,9 +86,9 @@ def _stages(job: Job) -> Flags:
 
 
 def _sharding(job: Job, base: str) -> Flags:
-    """What replicas shard: by DeepSpeed's engine, by the distributed optimizer, or by Megatron-FSDP.
+    """Return the flags of data-parallel sharding, by DeepSpeed, distributed optimizer or Megatron-FSDP.
 
-    DeepSpeed shards states that follow fp32 gradients of bf16 weights where its stage is 0.
+    At ZeRO stage 0, DeepSpeed still shards the optimizer states of bf16 weights with fp32 gradients.
     """
     plan = job.plan
     if base in UNDER_DEEPSPEED:

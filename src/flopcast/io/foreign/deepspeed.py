@@ -107,14 +107,14 @@ def _check_identity(sheet: Sheet, batch: tuple[int, int, int], replicas: int) ->
 
 
 def read_sharding(sheet: Sheet, precision: str, sequence: int = 1) -> int:
-    """Put the ZeRO stage, groups that shard (MiCS) and offload; return the stage that the file names.
+    """Put the ZeRO stage, sharding groups (MiCS) and offload into the plan; return the file's stage.
 
     Parameters
     ----------
     precision : str
         The plan's: bf16 without ZeRO is a ZeRO-1 of its own (`BF16_REASON`).
     sequence : int
-        Ranks that share a sequence: they are counted among those of a group.
+        Ranks that share a sequence, which count among the ranks of a group.
     """
     section, key = "zero_optimization", STAGE
     stage = sheet.count(key, 0, least=0)
@@ -136,10 +136,7 @@ def read_sharding(sheet: Sheet, precision: str, sequence: int = 1) -> int:
 
 
 def put_stage(sheet: Sheet, stage: int, precision: str, key: str) -> int:
-    """Return the ZeRO stage that DeepSpeed's optimizer stands for: 1 for bf16 without ZeRO, with a note.
-
-    One rank has nobody to share the states with.
-    """
+    """Return the effective ZeRO stage: 1 for bf16 without ZeRO on several ranks, with a note."""
     if stage or precision == "fp16" or sheet.part("plan").get("data_parallel") == 1:
         return stage
     sheet.assume(BF16_REASON, key)
@@ -147,7 +144,7 @@ def put_stage(sheet: Sheet, stage: int, precision: str, key: str) -> int:
 
 
 def accumulates_in_fp32(sheet: Sheet, stage: int, precision: str) -> bool:
-    """Whether the engine takes its BF16_Optimizer, which keeps whole fp32 gradients.
+    """Return whether the engine uses its BF16_Optimizer, which keeps whole fp32 gradients.
 
     References
     ----------
@@ -175,13 +172,13 @@ def read_precision(sheet: Sheet) -> str:
 
 
 def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]:
-    """What the file changes of the stack `deepspeed-zero`.
+    """Return the changes that the file makes to the stack `deepspeed-zero`.
 
-    Reductions overlap with the backward by themselves in stage 3 alone; they travel in the type of the
-    weights unless `communication_data_type` names another. Stages 1 and 2 all-reduce a bucket that holds
-    gradients of several ranks, unless `use_multi_rank_bucket_allreduce` is off: then each rank's part of it
-    is reduced to that rank, which moves the bytes of a reduce-scatter. DeepSpeed's BF16_Optimizer reduces
-    the fp32 gradients that it accumulates, behind the last backward pass.
+    By default reductions overlap with the backward pass only in stage 3. They are sent in the dtype of the
+    weights unless `communication_data_type` names another. Stages 1 and 2 all-reduce a bucket with
+    gradients of several ranks. If `use_multi_rank_bucket_allreduce` is off, each rank's part is reduced to
+    that rank, which moves the bytes of a reduce-scatter. DeepSpeed's BF16_Optimizer reduces its accumulated
+    fp32 gradients after the last backward pass.
 
     References
     ----------

@@ -1,8 +1,8 @@
 """GPT-NeoX's YAML as a job: one file, or several that are merged in order.
 
-Answers: which plan and which stack does a configuration of GPT-NeoX ask for?
-Elsewhere: the model (gpt_neox_model.py), keys that DeepSpeed shares with NeoX (deepspeed.py), what each key
-is (tables/gpt-neox.yaml).
+Answers: which plan and which stack does a configuration of GPT-NeoX describe?
+Elsewhere: the model (gpt_neox_model.py), keys that DeepSpeed shares with NeoX (deepspeed.py), the list of
+keys (tables/gpt-neox.yaml).
 
 Keys may be written with hyphens or underscores. NeoX derives the data-parallel degree as devices /
 (pipeline · model parallel), and runs 0 stages or 1 without DeepSpeed's pipeline engine.
@@ -30,12 +30,12 @@ CHECKPOINTS = "checkpoint_activations"
 PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw"}
 OPTIMIZERS |= {"cpu_torch_adam": "adamw"}
-OTHERS = ("sm3", "madgrad_wd", "lion")  # their updates are counted as AdamW's
+OTHERS = ("sm3", "madgrad_wd", "lion")  # optimizers whose update is counted as AdamW's
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a configuration.
+    """Return the job of a configuration.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def underscored(document: Document) -> Document:
-    """The document with underscores in its keys, as NeoX reads them."""
+    """Return the document with underscores in its keys, as NeoX reads them."""
     data = document.data
     if not isinstance(data, dict):
         return document
@@ -96,15 +96,15 @@ def underscored(document: Document) -> Document:
 
 
 def merged(documents: Sequence[Document]) -> Document:
-    """One document of several files, in their order, as deepy.py merges them.
+    """Merge several files into one document, in their order, as deepy.py does.
 
-    A later file may not repeat a key that it writes with underscores. Of a key with hyphens NeoX takes the
-    last value.
+    A later file may not repeat a key that it writes with underscores. If keys are written with hyphens,
+    NeoX takes the last value.
 
     Raises
     ------
     SpecError
-        A key stands in two files.
+        Two files have the same key.
     """
     whole = underscored(documents[0])
     data = dict(whole.data) if isinstance(whole.data, dict) else {}
@@ -121,7 +121,7 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def _twice(document: Document, key: str, name: str) -> Problem:
-    """The error of a key that is given twice."""
+    """Return the error for a key that is given twice."""
     return Problem(
         where=document.where((key,)),
         field=key,
@@ -134,7 +134,7 @@ def _twice(document: Document, key: str, name: str) -> Problem:
 
 
 def _stated(sheet: Sheet) -> int | None:
-    """Devices that the file names: of a dump of NeoX's arguments, or of its launcher."""
+    """Return the number of devices in a dump of NeoX's arguments or of its launcher, or None."""
     for key in ("global_num_gpus", "world_size"):
         if sheet.has(key):
             return sheet.count(key)
@@ -145,7 +145,7 @@ def _stated(sheet: Sheet) -> int | None:
 
 
 def _precision(sheet: Sheet) -> str:
-    """fp16 or bf16; training in fp32 is not modelled."""
+    """Return the precision, fp16 or bf16; training in fp32 is not modelled."""
     named = sheet.choice("precision", PRECISIONS, "")
     half = sheet.flag("fp16.enabled")
     if half and sheet.text("fp16.type") == "bfloat16":
@@ -167,7 +167,7 @@ def _precision(sheet: Sheet) -> str:
 
 
 def _recompute(sheet: Sheet, tensor: int) -> None:
-    """Whole layers run again where checkpointing is on, in groups of so many."""
+    """Put the recomputation of whole layers into the plan if activation checkpointing is on."""
     if sheet.flag("checkpoint_in_cpu"):
         sheet.refuse("checkpoint_in_cpu", "offload of activations", "write checkpoint_in_cpu: false")
     if not sheet.flag(CHECKPOINTS):
@@ -180,7 +180,7 @@ def _recompute(sheet: Sheet, tensor: int) -> None:
 
 
 def _optimizer(sheet: Sheet) -> None:
-    """The update; AdamW's is counted for one that is not modelled, and this is said."""
+    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
     key = "optimizer.type"
     name = sheet.text(key).lower() or "adam"
     if name.startswith("onebit"):
@@ -198,10 +198,10 @@ def _optimizer(sheet: Sheet) -> None:
 
 
 def _stack(sheet: Sheet, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:
-    """What the file changes of the stack `gpt-neox-deepspeed`.
+    """Return the changes that the file makes to the stack `gpt-neox-deepspeed`.
 
-    DeepSpeed reduces gradients beside the backward pass only without its pipeline engine, with ZeRO and
-    with `overlap_comm`. Gradients that it accumulates in fp32 are reduced so, behind the backward pass.
+    DeepSpeed overlaps reductions with the backward pass only without its pipeline engine, with ZeRO and
+    with `overlap_comm`. Gradients that it accumulates in fp32 are reduced in fp32 after the backward pass.
     """
     whole = deepspeed.accumulates_in_fp32(sheet, stage, precision)
     usual = "fp32" if whole or sheet.flag("fp32_allreduce") else precision
@@ -231,7 +231,7 @@ def _stack(sheet: Sheet, kind: str, stage: int, stages: int, precision: str) -> 
 
 
 def _rewrites(sheet: Sheet, kind: str) -> list[str]:
-    """Kernels in the order in which the stack of NeoX applies them."""
+    """Return the names of rewrites, in the order in which the stack of NeoX applies them."""
     fused = ("scaled_upper_triang_masked_softmax_fusion", "scaled_masked_softmax_fusion")
     norm, activation = sheet.text("norm") or "layernorm", sheet.text("activation") or "gelu"
     gated = activation in GATED or sheet.text("mlp_type") == "llama"

@@ -25,9 +25,9 @@ ACTIVATIONS |= {"mish": "silu"}
 GATED = {"geglu": "geglu", "swiglu": "swiglu", "reglu": "geglu", "bilinear": "geglu", "glu": "geglu"}
 NEAREST = ("softsign", "mish", "reglu", "bilinear", "glu")  # counted as one that moves as many bytes
 KINDS = ("global", "flash")
-LLAMA_MULTIPLE = 256  # of the width of mlp_type llama
+LLAMA_MULTIPLE = 256  # the width of mlp_type llama is rounded up to a multiple of this
 CONFIG, TOKENIZER = "attention_config", "tokenizer_type"
-VOCABULARIES = {  # tokenizer type → tokens, and whose they are
+VOCABULARIES = {  # tokenizer type → number of tokens, and its source
     "gpt2bpetokenizer": (50257, "vocab_size of GPT-2's configuration"),
     "hfgpt2tokenizer": (50258, "GPT-2's tokens and one for padding"),
     "charleveltokenizer": (512, "GPT-NeoX's tokenizer of bytes"),
@@ -38,7 +38,7 @@ BLOCK: Path = ("model", "blocks", 0)
 
 
 def attention_kind(sheet: Sheet) -> str:
-    """Which attention all layers have: "global" writes its scores, "flash" does not."""
+    """Return the attention of all layers: "global" writes its scores to memory, "flash" does not."""
     layers, value = sheet.count("num_layers"), sheet.raw(CONFIG)
     kinds = set(_expanded(value, layers) or ()) if value is not None else {"global"}
     allowed = f"one kind for {layers} layers, such as [[[flash], {layers}]]"
@@ -54,7 +54,7 @@ def attention_kind(sheet: Sheet) -> str:
 
 
 def read_model(sheet: Sheet, kind: str) -> None:
-    """Model and length of a sequence into the sheet; the model of the command line takes its place."""
+    """Put the model and the sequence length into the sheet, unless the command line gives a model."""
     length = sheet.required("seq_length")
     sheet.put(("batch", "sequence_length"), length, "seq_length")
     if sheet.asked.model:
@@ -71,7 +71,7 @@ def read_model(sheet: Sheet, kind: str) -> None:
 
 
 def _vocabulary(sheet: Sheet) -> None:
-    """Tokens of the tokenizer, padded to a multiple that grows with the tensor-parallel degree."""
+    """Put the vocabulary into the model, padded to a multiple that depends on the degree."""
     if sheet.has("padded_vocab_size"):
         sheet.put(("model", "vocabulary"), sheet.count("padded_vocab_size"), "padded_vocab_size")
         sheet.put(("model", "vocabulary_multiple"), 1, "padded_vocab_size")
@@ -93,7 +93,7 @@ def _vocabulary(sheet: Sheet) -> None:
 
 
 def _norms(sheet: Sheet) -> None:
-    """Kind of norms, their biases, and how halves of a block follow each other."""
+    """Put the kind of norms, their biases, and the order of attention and MLP into the model."""
     if sheet.text("norm") == "scalenorm":
         sheet.refuse("norm", "a norm with one scale", "write layernorm or rmsnorm")
     else:
@@ -114,7 +114,7 @@ def _norms(sheet: Sheet) -> None:
 
 
 def _attention(sheet: Sheet, length: int, kind: str) -> None:
-    """Heads, key/value heads, positions, window, biases."""
+    """Put heads, key/value heads, positions, window and biases into the model."""
     mixer = (*BLOCK, "mixer")
     sheet.put((*mixer, "heads"), sheet.required("num_attention_heads"), "num_attention_heads")
     if sheet.has("num_kv_heads"):
@@ -136,7 +136,7 @@ def _attention(sheet: Sheet, length: int, kind: str) -> None:
 
 
 def _positions(sheet: Sheet, mixer: Path, length: int) -> None:
-    """A table of positions, rotary ones, slopes, or none; more positions than tokens are required."""
+    """Put the kind of positions into the model: learned, rotary, ALiBi or none."""
     key = "max_position_embeddings"
     longest = sheet.required(key)
     if longest < length and not sheet.faulty(key, "seq_length"):
@@ -158,10 +158,11 @@ def _positions(sheet: Sheet, mixer: Path, length: int) -> None:
 
 
 def _feed_forward(sheet: Sheet, hidden: int) -> None:
-    """Activation, inner width and biases.
+    """Put activation, MLP width and biases into the model.
 
-    The two halves of a gated layer together are two thirds of `intermediate_size` wide, so Llama 2 70B says
-    86,016 for its 28,672. With `mlp_type` llama the width is the one of each half, and there is no bias.
+    Together, the two halves of a gated layer are two thirds of `intermediate_size` wide, so the file of
+    Llama 2 70B has 86,016 for its 28,672. With `mlp_type` llama, it is the width of each half, and there is
+    no bias.
     """
     inner = (*BLOCK, "feed_forward")
     llama = sheet.choice("mlp_type", {"regular": "", "llama": "llama"}, "") == "llama"
@@ -183,7 +184,7 @@ def _feed_forward(sheet: Sheet, hidden: int) -> None:
 
 
 def _width(sheet: Sheet, hidden: int, gated: bool) -> int:
-    """Inner width of NeoX's own layer."""
+    """Return the width of NeoX's own MLP."""
     multiple = sheet.count("mlp_multiple_of", 1)
     factor = sheet.raw("expansion_factor")
     if factor is not None and (
@@ -203,12 +204,12 @@ def _width(sheet: Sheet, hidden: int, gated: bool) -> int:
 
 
 def _up(number: int, multiple: int) -> int:
-    """The next multiple of a number."""
+    """Return a number rounded up to a multiple."""
     return -(-number // multiple) * multiple
 
 
 def _expanded(value: object, layers: int) -> list[str] | None:
-    """The kind of attention of each layer; None where the value does not name as many.
+    """Return the kind of attention of each layer, or None if the value does not list all layers.
 
     >>> _expanded([[["global", "local"], 2]], 4), _expanded([[["flash"], "all"]], 2)
     (['global', 'local', 'global', 'local'], ['flash', 'flash'])

@@ -25,22 +25,21 @@ class Keys:
     Attributes
     ----------
     program : str
-        Who reads such a file otherwise, as faults name it.
+        The program that reads such a file, as error messages name it.
     read : str
-        Keys that set something, apart by blanks.
+        Keys that the reader uses, separated by blanks.
     free : mapping
-        Why they cost neither time nor memory of a step → the keys.
+        Reason why keys change neither the time nor the memory of a step → these keys.
     left_out : mapping
-        Key → what is counted in spite of it: told, where it asks for something.
+        Key → note about what is counted instead; the note is shown if the key is switched on.
     refused : mapping
-        Key → what it asks for that is not built.
+        Key → the unsupported feature that it switches on.
     listed : str
-        Sections of which a dump has all fields: those that are not read and ask for something are told in
-        one line.
+        Sections of which a dump contains all fields; fields that are switched on but not read get one note.
     repeated : str
-        Sections that spell out what another key names, such as a model's code: nothing of them is read.
+        Sections that repeat what another key names, such as a model's code; they are ignored.
     fine : mapping
-        Key → further values that ask for nothing, beside `NOTHING`.
+        Key → values, besides `NOTHING`, that switch nothing on.
     """
 
     program: str
@@ -63,7 +62,7 @@ class Keys:
     def costs_nothing(self, key: str) -> bool:
         """Return whether a key is known to cost neither time nor memory.
 
-        A wildcard does not cover a name that speaks of a size or a degree (`unknown_keys.costly_part`).
+        A wildcard does not cover a name with a word for a size or a degree (`unknown_keys.costly_part`).
         """
         names = [name for text in self.free.values() for name in text.split()]
         if key in names or covered(key, self.repeated.split()):
@@ -72,7 +71,7 @@ class Keys:
         return any(not costly_part(key.removeprefix(start[:-1])) for start in starts)
 
     def knows(self, key: str) -> bool:
-        """Return whether a table of the format has a key, or the section that it stands in."""
+        """Return whether a table of the format has a key, or the section that contains it."""
         free = [name for names in self.free.values() for name in names.split()]
         listed = [*self.read.split(), *self.repeated.split(), *self.listed.split()]
         return covered(key, [*listed, *free, *self.left_out, *self.refused])
@@ -84,7 +83,8 @@ class Keys:
     def judged(self, key: str, value: object, given: Collection[str]) -> Unknown:
         """Return whether an unknown key of a file with these keys is an error or a note.
 
-        Fields of a dump are not misspelt: they are errors only where they speak of a size or a degree.
+        Fields of a dump are never misspelt, so they are errors only if their name contains a word for a
+        size or a degree.
         """
         weighty = [name for name in (*self.read.split(), *self.refused) if not name.endswith("*")]
         others = [name for names in self.free.values() for name in names.split()]
@@ -122,7 +122,7 @@ def keys_of(name: str) -> Keys:
 
 
 def _without(names: list[str], own: list[str]) -> str:
-    """The names that a table does not read itself, apart by blanks."""
+    """Return the names that a table does not read itself, separated by blanks."""
     return " ".join(name for name in names if name not in own)
 
 

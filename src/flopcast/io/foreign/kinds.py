@@ -32,17 +32,17 @@ from flopcast.io.foreign.unread import has, refusal, unread_program
 from flopcast.io.yaml_text import Document, read_yaml
 
 FEWEST_SIGNS = 2
-MOST_UNKNOWN_FRACTION = 0.4  # of a file's keys; a file with more is of another program
+MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
 NO_FIT = (-2.0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A format: what a person calls it, its reader, and keys (with dots) that tell it from others.
+    """A format: its description, its reader, and dotted keys (`signs`) that identify it.
 
-    A sign with "=" is a key with a value that begins so. `helper` is the file, beside this one, of a
-    program that makes such a file where another program's settings are code. `renamed` gives a file's
-    keys their usual spelling; `merged` makes one file of several.
+    A sign with "=" is a key whose value begins with the text after it. `helper` is a script, in this
+    folder, that writes such a file for programs whose settings are code. `renamed` gives keys their usual
+    spelling; `merged` merges several files into one.
     """
 
     told: str
@@ -145,15 +145,15 @@ def parsed(raw: bytes, name: str) -> Document:
 
 
 def kind_of(document: Document) -> str | None:
-    """The format of a file: the one that knows most of its keys; None where none knows enough.
+    """Return the format that knows most keys of a file, or None if none knows enough.
 
-    A format is a candidate where the file has some of its signs. Keys that it does not know speak against
-    it: many of them mean that the file is of a program that is not read.
+    A format is a candidate if the file has some of its signs. Many unknown keys mean that the file belongs
+    to a program without a reader.
 
     Raises
     ------
     SpecError
-        Several formats fit equally well, or a program made the file whose files are not read.
+        Several formats fit equally well, or the file belongs to a known program without a reader.
     """
     program = unread_program(document.data)
     if program:
@@ -165,14 +165,14 @@ def kind_of(document: Document) -> str | None:
 
 
 def _best(document: Document) -> list[str]:
-    """The formats that fit a file best, none where none fits."""
+    """Return the formats that fit a file best; empty if none fits."""
     fits = {name: _fit(document, name) for name in KINDS}
     best = max(fits.values())
     return [name for name, fit in fits.items() if fit == best != NO_FIT]
 
 
 def _fit(document: Document, name: str) -> tuple[float, int]:
-    """How well a format fits a file: minus the share of keys that it does not know, then its signs."""
+    """Return how well a format fits a file: minus the share of unknown keys, then the number of signs."""
     kind = KINDS[name]
     data = kind.renamed(document).data if kind.renamed else document.data
     signs = _signs(data, kind.signs)
@@ -185,12 +185,12 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
 
 
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
-    """One document of several files of a job, and its format.
+    """Merge several files of a job; return the document and its format.
 
     Raises
     ------
     SpecError
-        No format of these files consists of several.
+        The files have no format that may consist of several files.
     """
     several = [name for name, one in KINDS.items() if one.merged]
     fit = kind if kind in several else next((name for name in several if _joins(name, documents)), None)
@@ -211,7 +211,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
 
 
 def _joins(name: str, documents: Sequence[Document]) -> bool:
-    """Whether files together are a job of a format."""
+    """Return whether several files together are a job of a format."""
     data: dict[str, object] = {}
     renamed = KINDS[name].renamed
     for document in map(renamed, documents) if renamed else documents:

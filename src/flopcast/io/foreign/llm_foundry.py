@@ -1,8 +1,8 @@
 """LLM Foundry's YAML as a job: MPT and models of transformers under Composer and FSDP.
 
-Answers: which model, plan and stack does a file of LLM Foundry ask for?
-Elsewhere: sizes of MPT as transformers names them (hugging_face/config.py), keys that cost nothing
-(tables/llm-foundry.yaml).
+Answers: which model, plan and stack does a file of LLM Foundry describe?
+Elsewhere: sizes of MPT as transformers names them (hugging_face/config.py), keys that change neither time
+nor memory (tables/llm-foundry.yaml).
 
 References
 ----------
@@ -49,7 +49,7 @@ SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_p
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of LLM Foundry.
+    """Return the job of a file of LLM Foundry.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _mpt(sheet: Sheet) -> None:
-    """An MPT, whose config is one of transformers but for its defaults: biases and no slopes."""
+    """Put an MPT model into the job; its keys are those of transformers, with other defaults."""
     for name in SIZES:
         sheet.required(f"model.{name}")
     if any(sheet.faulty(f"model.{name}") for name in SIZES):
@@ -103,7 +103,7 @@ def _mpt(sheet: Sheet) -> None:
 
 
 def _batch(sheet: Sheet) -> None:
-    """Global batch and micro-batch; "auto" is what fits, which only a run knows."""
+    """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
     total = sheet.required(TOTAL)
     if sheet.raw(MICRO) in (None, AUTO):
         because = "Composer tries what fits, and no run is made here"
@@ -115,7 +115,7 @@ def _batch(sheet: Sheet) -> None:
 
 
 def _precision(sheet: Sheet) -> str:
-    """The type of products; training in fp32 is not modelled."""
+    """Return the precision of GEMMs; training in fp32 is not modelled."""
     if sheet.text("precision") == "fp32":
         sheet.refuse("precision", "training in fp32", "write amp_bf16")
         return "bf16"
@@ -125,7 +125,7 @@ def _precision(sheet: Sheet) -> str:
 
 
 def _optimizer(sheet: Sheet) -> None:
-    """The update; AdamW's is counted for one that is not modelled, and this is said."""
+    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
     key = "optimizer.name"
     name = sheet.text(key)
     if name and name not in OPTIMIZERS:
@@ -135,9 +135,9 @@ def _optimizer(sheet: Sheet) -> None:
 
 
 def _stack(sheet: Sheet, replicas: int, precision: str, kind: str) -> dict[str, object]:
-    """Composer's stack with what the file changes of it; the plan's sharding on the way.
+    """Return Composer's stack with the changes of the file, and put the sharding into the plan.
 
-    Without fsdp_config replicas are DDP's.
+    Without fsdp_config, replicas use DDP.
     """
     changes: dict[str, object] = {"base": "composer-llm-foundry"}
     strategy = sheet.choice(STRATEGY, {name: name for name in SHARDINGS}, "full_shard")
@@ -169,7 +169,7 @@ def _stack(sheet: Sheet, replicas: int, precision: str, kind: str) -> dict[str, 
 
 
 def _groups(sheet: Sheet, replicas: int, strategy: str) -> None:
-    """Ranks that share one set of shards, where these are fewer than all."""
+    """Put the number of ranks that share one set of shards into the plan, if it is not all of them."""
     sets, group = sheet.count(REPLICATE), sheet.count(SHARD, -1, least=-1)
     if strategy.endswith(("hybrid_shard", "zero2")) and not sheet.has(REPLICATE, SHARD):
         group = 8

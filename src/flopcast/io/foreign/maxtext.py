@@ -53,7 +53,7 @@ QUANTISED |= {"te_fp8_currentscaling": "fp8_current", "te_mxfp8": "mxfp8", "fp8_
 TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd"}
 OVERRIDE, LAYERS = "override_model_config", "base_num_decoder_layers"
-SIZES = {  # a size → where it stands in a model, "-" for the number of its last run of blocks
+SIZES = {  # a size → its place in a model; "-" is the number of the last run of blocks
     LAYERS: ("blocks", "-", "count"),
     "base_emb_dim": ("hidden",),
     "base_num_query_heads": ("blocks", "-", "mixer", "heads"),
@@ -198,10 +198,10 @@ def _modes(sheet: Sheet) -> None:
 
 
 def _override(sheet: Sheet) -> None:
-    """Sizes that stand beside the name of a model: they count with `override_model_config` alone.
+    """Apply sizes given in addition to the name of a model, which `override_model_config` allows.
 
-    Of a model whose layers are runs of several kinds (DeepSeek's dense layers before those of experts), the
-    last run takes the layers that are more or fewer.
+    If the layers of the model form several runs (DeepSeek's dense layers before those with experts), a
+    different number of layers changes the length of the last run.
 
     References
     ----------

@@ -1,6 +1,6 @@
 """Models as the files of other programs name them.
 
-Answers: which model of the catalogue does a key of such a file name?
+Answers: which model of the catalogue does such a file name?
 Elsewhere: which entry a written name means (io/catalog.py), models that a config.json describes
 (hugging_face/config.py).
 """

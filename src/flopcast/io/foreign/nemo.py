@@ -57,7 +57,7 @@ MISSED = (  # keys that faults and assumptions name where they are not given
     "num_layers", "hidden_size", "num_attention_heads", "micro_batch_size", "global_batch_size",
     "hidden_dropout", "attention_dropout",
 )  # fmt: skip
-OTHER_KEYS = {  # a key of `model` → whose it is
+OTHER_KEYS = {  # a key of `model` → the kind of model that has it
     "mm_cfg": "a language model with a vision encoder", "hyena": STATE, "ngroups_mamba": STATE,
     "mamba_ssm_ngroups": STATE, "mamba_state_dim": STATE, "hybrid_override_pattern": STATE,
     "hybrid_attention_ratio": STATE, "encoder": BOTH, "decoder": BOTH, "bert_binary_head": ENCODER,
@@ -107,12 +107,12 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _refuse_other_models(document: Document) -> None:
-    """Check that a configuration is of a GPT-like model, by its name, its class and keys of other models.
+    """Check by name, class and keys that a configuration describes a GPT-like model.
 
     Raises
     ------
     SpecError
-        It is of another model: its layers would be read as a GPT's.
+        It describes another kind of model, whose layers would be read as those of a GPT.
     """
     data = document.data if isinstance(document.data, dict) else {}
     found = data.get("model")

@@ -91,7 +91,7 @@ class Sheet:
         }
 
     def part(self, name: str) -> dict[str, object]:
-        """Return what has been put into a part of the job so far, such as "plan"."""
+        """Return the values that were put into a part of the job so far, such as "plan"."""
         found = self.data.get(name)
         return found if isinstance(found, dict) else {}
 
@@ -352,7 +352,7 @@ class Sheet:
 
 
 def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield every value of plain data with its path; an empty mapping is a value, and so is a list.
+    """Yield every value of plain data with its path; an empty mapping and a list are values.
 
     >>> list(flattened({"a": {"b": 1}, "c": [2]}))
     [(('a', 'b'), 1), (('c',), [2])]

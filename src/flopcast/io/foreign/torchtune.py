@@ -1,7 +1,7 @@
 """torchtune's YAML as a job: full tuning, LoRA and QLoRA of decoders.
 
-Answers: which model, plan and stack does a recipe's configuration ask for?
-Elsewhere: adapters as other trainers have them (tuning.py), keys that cost nothing (tables/torchtune.yaml).
+Answers: which model, plan and stack does the configuration of a recipe describe?
+Elsewhere: adapters of other trainers (tuning.py), keys without effect on a step (tables/torchtune.yaml).
 
 The file does not name the recipe that runs it. On several devices, flopcast assumes a distributed recipe,
 which shards parameters, gradients and optimizer states with FSDP2; on one device, nothing is sharded. With
@@ -40,7 +40,7 @@ PURE = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_byt
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a configuration.
+    """Return the job of a configuration.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def model_name(builder: str) -> str:
-    """The name of a model that a function of torchtune builds, as the catalogue may know it.
+    """Return the name, as the catalogue may know it, of the model that a function of torchtune builds.
 
     >>> model_name("lora_llama3_1_70b"), model_name("qwen2_5_0_5b"), model_name("qlora_phi3_mini")
     ('llama3.1_70b', 'qwen2.5_0.5b', 'phi3_mini')
@@ -84,7 +84,7 @@ def model_name(builder: str) -> str:
 
 
 def _lengths(sheet: Sheet) -> None:
-    """Length of a sequence; a packed dataset fills it, others are as long as their texts."""
+    """Put the sequence length into the batch; sequences of datasets that are not packed may be shorter."""
     key = "tokenizer.max_seq_len"
     if sheet.has(key):
         sheet.put(("batch", "sequence_length"), sheet.count(key), key)
@@ -97,7 +97,7 @@ def _lengths(sheet: Sheet) -> None:
 
 
 def _degrees(sheet: Sheet) -> int:
-    """Degrees into the plan; the data-parallel one is returned. One device shards nothing."""
+    """Put the degrees into the plan and return the data-parallel one. One device shards nothing."""
     tensor, context = sheet.count(TENSOR), sheet.count(CONTEXT)
     share = tensor * context
     ranks = sheet.ranks(share=share, shared=TENSOR if tensor > 1 else CONTEXT)
@@ -123,7 +123,7 @@ def _degrees(sheet: Sheet) -> int:
 
 
 def _optimizer(sheet: Sheet) -> None:
-    """The update; AdamW's is counted for one that is not modelled, and this is said."""
+    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
     key = "optimizer._component_"
     name = sheet.text(key).rpartition(".")[2].lower() or "adamw"
     if name not in OPTIMIZERS:
@@ -135,7 +135,7 @@ def _optimizer(sheet: Sheet) -> None:
 
 
 def _recompute(sheet: Sheet) -> None:
-    """Whole blocks run again where checkpointing is on."""
+    """Put the recomputation of whole blocks into the plan if activation checkpointing is on."""
     if sheet.flag(OFFLOADING):
         sheet.refuse(OFFLOADING, "offload of activations", f"write {OFFLOADING}: false")
     if sheet.flag(CHECKPOINTING):
@@ -143,7 +143,7 @@ def _recompute(sheet: Sheet) -> None:
 
 
 def _adapters(sheet: Sheet, builder: str) -> None:
-    """Adapters beside the linears that are named, over weights of 16 or of 4 bits."""
+    """Put adapters on the named linears into the model; frozen weights have 16 or 4 bits."""
     key = "model.lora_attn_modules"
     targets = []
     for name in sheet.texts(key):
@@ -167,7 +167,7 @@ def _adapters(sheet: Sheet, builder: str) -> None:
 
 
 def _stack(sheet: Sheet, replicas: int) -> dict[str, object]:
-    """FSDP2, eager or compiled, in bf16 throughout."""
+    """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
     compiled = sheet.flag("compile.model") if sheet.has("compile.model") else sheet.flag("compile")
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
     sharding: dict[str, object] = {"keeps_low_precision": True, "gradient_dtype": "bf16"}

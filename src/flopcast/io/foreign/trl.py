@@ -1,11 +1,12 @@
 """TRL's and alignment-handbook's YAML as a job: supervised tuning with the Trainer of transformers.
 
-Answers: which model, plan and stack does such a file ask for, alone or with one of accelerate or DeepSpeed?
-Elsewhere: what trainers have in common (tuning.py), DeepSpeed's settings (deepspeed_inside.py), keys that
-cost nothing (tables/trl.yaml).
+Answers: which model, plan and stack does such a file describe, alone or with a file of accelerate or
+DeepSpeed?
+Elsewhere: settings that trainers have in common (tuning.py), DeepSpeed's settings (deepspeed_inside.py),
+keys that change neither time nor memory (tables/trl.yaml).
 
-The file that `accelerate launch --config_file` takes, or DeepSpeed's, says how parameters are sharded. Give
-it as a second file. Its settings take the places that the Trainer's own keys have.
+The file of `accelerate launch --config_file`, or of DeepSpeed, says how parameters are sharded. It is given
+as a second file, and its settings replace the Trainer's own keys.
 
 References
 ----------
@@ -51,7 +52,7 @@ CHECKPOINTING = "gradient_checkpointing"
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of TRL, or of one that `merged` made of several.
+    """Return the job of a file of TRL, or of the document that `merged` returns.
 
     Examples
     --------
@@ -78,12 +79,12 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def merged(documents: Sequence[Document]) -> Document:
-    """One document of the Trainer's file and those of accelerate and DeepSpeed, in any order.
+    """Merge the Trainer's file with files of accelerate and DeepSpeed, given in any order.
 
     Raises
     ------
     SpecError
-        Not exactly one of the files is the Trainer's.
+        None of the files is the Trainer's, or several are.
     """
     others = [one for one in documents if _has(one, "distributed_type") or _has(one, "zero_optimization")]
     trainers = [one for one in documents if one not in others]
@@ -104,19 +105,19 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def _has(document: Document, key: str) -> bool:
-    """Whether a file has a key."""
+    """Return whether a file has a key."""
     return isinstance(document.data, dict) and key in document.data
 
 
 def _with_deepspeed(whole: Document, settings: Document) -> Document:
-    """The document with DeepSpeed's settings inside."""
+    """Return the document with DeepSpeed's settings in it."""
     return _placed(whole, settings, {path: ("deepspeed", *path) for path, _ in flattened(settings.data)})
 
 
 def _launched(whole: Document, launch: Document) -> Document:
-    """The document with accelerate's settings where the Trainer's own keys stand for the same.
+    """Return the document with accelerate's settings under the Trainer's equivalent keys.
 
-    Sections of what is not launched mean nothing, and are left out.
+    Sections for launch types that are not used have no effect, and are left out.
     """
     data = launch.data if isinstance(launch.data, dict) else {}
     kind = str(data.get("distributed_type", "")).lower()
@@ -145,7 +146,7 @@ ENGINE: Mapping[str, Path] = {  # accelerate's name → DeepSpeed's
 
 
 def _placed(whole: Document, other: Document, moved: Mapping[Path, Path]) -> Document:
-    """The document with values of another, each at a new path; what is there already stays."""
+    """Return the document with values of another, each at a new path; existing values stay."""
     data = dict(whole.data) if isinstance(whole.data, dict) else {}
     places = dict(whole.places)
     values = dict(flattened(other.data))
@@ -161,7 +162,7 @@ def _placed(whole: Document, other: Document, moved: Mapping[Path, Path]) -> Doc
 
 
 def _with_precision(document: Document) -> Document:
-    """The document with accelerate's precision, or TRL's, where the Trainer's keys say none."""
+    """Return the document with accelerate's or TRL's precision, if the Trainer's keys give none."""
     data = document.data if isinstance(document.data, dict) else {}
     launch = data.get("accelerate")
     mixed = str(launch.get("mixed_precision", "")) if isinstance(launch, dict) else ""
@@ -171,7 +172,7 @@ def _with_precision(document: Document) -> Document:
 
 
 def _launch(sheet: Sheet) -> None:
-    """Whether accelerate starts what is modelled; without its file replicas are DDP's, which is said."""
+    """Check that accelerate's launch type is supported; without its file DDP is assumed, with a note."""
     kind = sheet.text(TYPE).lower()
     if kind and kind not in LAUNCHES:
         sheet.refuse(TYPE, f"{kind} under accelerate", "write FSDP, DEEPSPEED or MULTI_GPU")
@@ -185,7 +186,7 @@ def _launch(sheet: Sheet) -> None:
 
 
 def _adapters(sheet: Sheet) -> None:
-    """Adapters, over weights of 16 or of 4 bits; all weights where there are none."""
+    """Put adapters into the model if there are any; frozen weights have 16 or 4 bits."""
     four = sheet.flag("load_in_4bit")
     if sheet.flag("load_in_8bit"):
         sheet.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
@@ -202,7 +203,7 @@ def _adapters(sheet: Sheet) -> None:
 
 
 def _recompute(sheet: Sheet) -> None:
-    """Whole blocks run again unless checkpointing is switched off; FSDP has a switch of its own."""
+    """Put the recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP."""
     inner = sheet.first("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing")
     if not sheet.has(CHECKPOINTING):
         sheet.assume("recompute full, as TRL checkpoints activations by default")

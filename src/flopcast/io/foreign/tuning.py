@@ -49,7 +49,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What a program makes of adapters of which a file says nothing: rank, dropout, modules."""
+    """A program's defaults for adapters: rank, dropout, modules."""
 
     rank: int = 8
     dropout_fraction: float = 0.0
@@ -57,9 +57,9 @@ class Adapter:
 
 
 def read_training(sheet: Sheet, names: Names, stated: int | None = None) -> None:
-    """Degrees, batch, precision, sharding and optimizer; the plan and the stack.
+    """Put degrees, batch, precision, sharding and optimizer into the plan and the stack.
 
-    `stated` is the number of devices that the file names.
+    `stated` is the number of devices that the file gives.
     """
     tensor_key, context_key = (sheet.first(*keys) if keys else "" for keys in (names.tensor, names.context))
     tensor = sheet.count(tensor_key, 1) if tensor_key else 1
@@ -84,16 +84,16 @@ def read_training(sheet: Sheet, names: Names, stated: int | None = None) -> None
 def read_adapters(
     sheet: Sheet, rank_key: str, targets_key: str, every: bool, quantised: str, usual: Adapter = Adapter()
 ) -> None:
-    """Low-rank adapters on the linears that are named, or on all of a block.
+    """Put low-rank adapters on the named linears, or on all linears of a block, into the model.
 
     Parameters
     ----------
     rank_key, targets_key : str
-        Keys of the width and of the modules' names.
+        Keys of the rank and of the modules' names.
     every : bool
-        Whether all linears have one.
+        Whether all linears have an adapter.
     quantised : str
-        The key that stores frozen weights in 4 bits, "" where they stay in 16.
+        The key that stores frozen weights in 4 bits; "" if they stay in 16 bits.
     usual : Adapter
         The program's defaults.
     """

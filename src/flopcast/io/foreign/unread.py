@@ -1,10 +1,10 @@
-"""Programs whose configurations are recognised and not read.
+"""Programs whose configurations are recognised, but which have no reader.
 
-Answers: which program wrote this file, and what can be done instead?
-Elsewhere: formats that are read (kinds.py). To read one of these, write its reader and move its line there.
+Answers: which program does this file belong to, and what can the user do instead?
+Elsewhere: formats with a reader (kinds.py). To add one, write its reader and move its entry there.
 
-A reader that guessed would be wrong in silence: a file of one trainer has many keys of another's. So these
-are known by keys that no format has that is read.
+The files of different trainers share many keys, so the reader of another trainer would give a wrong job
+without a warning. These programs are recognised by keys that no supported format has.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ BY_HAND = "describe the job: --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unread:
-    """A program: keys of its files (with dots), commands that start it, why it is not read, the way out."""
+    """A program: dotted keys of its files, its commands, why it has no reader, and what to do instead."""
 
     signs: str
     commands: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ UNREAD: Mapping[str, Unread] = {
 
 
 def unread_program(data: object) -> str | None:
-    """The program that is not read and whose file this is, None where none is known.
+    """Return the program without a reader to which a file belongs, or None.
 
     >>> unread_program({"work_group": "amd", "exp_name": "a", "modules": {}})
     'Primus'
@@ -81,7 +81,7 @@ def unread_program(data: object) -> str | None:
 
 
 def program_of_command(text: str) -> str | None:
-    """The program that is not read and that a command starts, None where none is known.
+    """Return the program without a reader that a command starts, or None.
 
     >>> program_of_command("deepspeed --module openrlhf.cli.train_sft --max_len 2048")
     'OpenRLHF'
@@ -94,7 +94,7 @@ def program_of_command(text: str) -> str | None:
 
 
 def refusal(document: Document, program: str) -> Problem:
-    """The error of a file that is recognised and not read."""
+    """Return the error for a file of a program without a reader."""
     return Problem(
         where=document.where(()),
         field="format",
