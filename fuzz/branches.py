@@ -131,6 +131,11 @@ def install() -> None:
     sys.meta_path.insert(0, Finder())
 
 
+def ran(file: str, numbers: NDArray[np.int64]) -> bool:
+    """Return whether branches of a file of flopcast are among those with these numbers."""
+    return any(PLACES[number].startswith(f"{file}:") for number in numbers.tolist())
+
+
 def taken() -> NDArray[np.int64]:
     """Return the numbers of the branches that ran since the last call, and forget them."""
     found = np.flatnonzero(np.frombuffer(HITS, dtype=np.uint8))

@@ -8,6 +8,7 @@ itself alone. A child that dies, hangs or grows is replaced.
 """
 
 import multiprocessing
+import pkgutil
 import resource
 import signal
 import sqlite3
@@ -18,6 +19,7 @@ import traceback
 import warnings
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -56,7 +58,13 @@ class Ended:
 
 
 def warm_up() -> None:
-    """Import what the commands use, by running them once, and forget the branches."""
+    """Import all of flopcast, so that a branch has one number in every child, and run each command once."""
+    import flopcast
+
+    for module in pkgutil.walk_packages(flopcast.__path__, "flopcast."):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError):  # it needs a library that is not installed
+                import_module(module.name)
     with tempfile.TemporaryDirectory() as folder:
         for name, kind in kinds().items():
             for path in kind.files[:1]:

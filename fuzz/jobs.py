@@ -25,6 +25,8 @@ from flopcast.workload.realise import realise, rewrite_names
 from flopcast.workload.rewrites import REWRITES
 from fuzz.kinds import Input
 
+ESTIMATED = (1.7, 2.2)  # bounds of laws that hold for hosts and devices as the catalogue has them
+SAFE_LAWS = sorted(name for name, law in LAWS.items() if law.most not in ESTIMATED)
 SOME_LAWS = 6
 MOST_DEVICES, MOST_MICRO_BATCHES = 512, 64
 SKIPS = "flash_attention"  # the one rewrite that changes FLOP: it skips the masked half
@@ -56,7 +58,7 @@ def broken_laws(data: bytes) -> list[str]:
     job, random = read_job(data), Random(data)
     if job.plan.devices > MOST_DEVICES or job.plan.num_micro_batches > MOST_MICRO_BATCHES:
         return []
-    laws = {name: LAWS[name] for name in random.sample(sorted(LAWS), SOME_LAWS)}
+    laws = {name: LAWS[name] for name in random.sample(SAFE_LAWS, SOME_LAWS)}
     return [f"{one.law}: {one.step_s!r} → {one.changed_s!r} s" for one in violations(job, laws)]
 
 

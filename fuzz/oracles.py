@@ -15,6 +15,7 @@ from random import Random
 
 import yaml
 
+from fuzz import branches
 from fuzz.child import (
     CODE_BROKEN,
     CODE_DIED,
@@ -32,14 +33,23 @@ Same = Callable[[Random, bytes], bytes | None]  # None where it does not apply
 DECISIVE_KEY = "fuzz_parallel_layers"  # its name speaks of what costs time (flopcast.io.unknown_keys)
 NO_FILE = ("plan", "changes", "laws", "passes")  # kinds whose words are no file of their own
 PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
-EMPTY = (b"~", b"null", b"Null", b"NULL", b"---", b"\xef\xbb\xbf")  # YAML that holds nothing
+NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "no line of it is a usable row",
     "none of its",
+    "no event of it is a kernel",
     "a header and nothing below it",
     "is not found among",
     "usable rows of at least one class",
 )
+PASSIVE = {  # sections of model configs that say nothing of sizes
+    "auto_map",
+    "quantization_config",
+    "rope_scaling",
+    "rope_parameters",
+    "task_specific_params",
+    "init_config",
+}
 FRAME = re.compile(r'File ".*?/flopcast/(\S+?)", line \d+, in (\S+)')
 COUNTS = re.compile(
     r"(num_hidden_layers|num_layers|n_layers?|hidden_size|n_embd|d_model|n_embed|hidden|count|vocab_size"
@@ -65,25 +75,29 @@ def judge(one: Input, ended: Ended) -> Failure | None:
 def _fault(one: Input, ended: Ended) -> tuple[str, str] | None:
     """The name of a broken rule, and a text about it."""
     if ended.code in (CODE_DIED, CODE_OVER_TIME, CODE_BROKEN):
-        return "dies, hangs or breaks " + re.sub(
-            r"[^a-zA-Z_ ]+.*", "", f"{ended.err} ".splitlines()[0]
-        ), ended.err
+        why = re.sub(r"[^a-zA-Z_ ]+.*", "", f"{ended.err} ".splitlines()[0])
+        return f"dies, hangs or breaks {why}", ended.err
     if ended.code not in (0, 1, 2) or "Traceback" in ended.err:
         frames = FRAME.findall(ended.err)
         where = " ".join(frames[-1]) if frames else ""
         lines = [line for line in ended.err.splitlines() if re.match(r"[\w.]+(Error|Warning)?:", line)]
         return f"crashes {lines[-1].partition(':')[0] if lines else ended.code} {where}", ended.err
-    searched = ended.code == 2 or "plan chosen" in ended.out or "plan completed" in ended.out
-    if ended.peak_bytes > MOST_BYTES or ended.cpu_s > (LONGEST_CPU_S if searched else MOST_CPU_S):
+    most_s = LONGEST_CPU_S if _is_long(one, ended) else MOST_CPU_S
+    if ended.peak_bytes > MOST_BYTES or ended.cpu_s > most_s:
         return "takes too much", f"{ended.cpu_s:.2f} s, {ended.peak_bytes / 1e6:.0f} MB"
     return _untold(one, ended) if ended.code else _odd_answer(ended.out)
+
+
+def _is_long(one: Input, ended: Ended) -> bool:
+    """Whether a run may take longer: it chooses a plan, or predicts many changes of a job."""
+    return not kinds()[one.kind].command or branches.ran("search/choose.py", ended.branches)
 
 
 def _untold(one: Input, ended: Ended) -> tuple[str, str] | None:
     """What a refusal does not say: its file, its line, or that it is one."""
     if ended.out and not ended.out.startswith("{"):
         return "prints an answer beside its faults", ended.out
-    if ended.code != 1 or one.kind in NO_FILE or not one.data.strip() or one.data.strip() in EMPTY:
+    if ended.code != 1 or one.kind in NO_FILE or NOTHING.fullmatch(one.data):
         return None
     if PLACE.search(ended.err) or any(text in ended.err for text in OF_WHOLE_FILES):
         return None
@@ -226,7 +240,11 @@ ORDERED = ("pack", "schedule")  # tables whose columns or rows have a fixed orde
 
 def _answer(ended: Ended) -> object:
     """An end without the lines of the file that it names: those move."""
-    text = ended.out if ended.code == 0 else re.sub(r"\n  .*| = .* is not allowed", "", ended.err)
+    text = (
+        ended.out
+        if ended.code == 0
+        else re.sub(r"\n  .*| = .* is not allowed|\S+ (?=is given twice)", "", ended.err)
+    )
     plain = re.sub(r"(input|samples)\.\w+(:\d+)?|\b(on )?lines? \d+( and \d+)?", "", text)
     return ended.code, sorted({line.rstrip(",") for line in plain.splitlines()})
 
@@ -271,6 +289,13 @@ def _accepted_tree(child: Child, one: Input, ended: Ended) -> tuple[dict[str, ob
     return None if plain.code else (tree, plain)
 
 
+def _is_read(tree: dict[str, object], path: tuple[object, ...]) -> bool:
+    """Whether a value says something of the model: model configs have sections about other things."""
+    beside = "text_config" in tree and path[0] != "text_config"  # of a model that also sees
+    all_experts = path[-1] == "intermediate_size" and any("expert" in str(key) for key in tree)
+    return not (PASSIVE.intersection(path) or beside or all_experts)
+
+
 def _written(one: Input, tree: object) -> Input:
     is_json = one.data.lstrip()[:1] == b"{"
     text = json.dumps(tree, indent=1) if is_json else yaml.dump(tree, Dumper=NoAliases, sort_keys=False)
@@ -283,8 +308,11 @@ def check_unknown(random: Random, child: Child, one: Input, ended: Ended) -> Fai
     if found is None:
         return None
     tree, _ = found
-    places = [(), *(path for path in paths(tree) if isinstance(at_path(tree, path), dict))]
-    place = random.choice(places)
+    sections = [(), *(path for path in paths(tree) if isinstance(at_path(tree, path), dict))]
+    read = [path for path in sections if _is_read(tree, (*path, ""))]
+    if not read:
+        return None
+    place = random.choice(read)
     at_path(tree, place)[DECISIVE_KEY] = 3  # type: ignore[index]
     changed = _written(one, tree)
     again = child.run(changed)
@@ -300,9 +328,8 @@ def check_counts(random: Random, child: Child, one: Input, ended: Ended) -> Fail
     if found is None:
         return None
     tree, plain = found
-    counts = [
-        path for path in paths(tree) if COUNTS.match(str(path[-1])) and type(at_path(tree, path)) is int
-    ]
+    named = [path for path in paths(tree) if COUNTS.match(str(path[-1])) and _is_read(tree, path)]
+    counts = [path for path in named if type(at_path(tree, path)) is int]
     if not counts:
         return None
     *way, key = random.choice(counts)

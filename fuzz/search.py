@@ -20,7 +20,7 @@ from fuzz.mutate import mutated
 from fuzz.oracles import CHECKS, Failure, judge
 
 JOBS_AT_START = 6
-CHECKED_SHARE = 0.05  # of accepted inputs without a new branch
+CHECKED_SHARE, SELDOM_SHARE = 0.3, 0.05  # of inputs without a new branch, accepted quickly or not
 SLOW, SLOW_SHARE = ("laws", "passes", "predict", "catalogue", "site", "phases", "log", "runs"), 0.25
 RARE_SHARE = 0.5  # of choices that begin with a rare branch; the others begin with a kind
 MOST_S = 15.0  # of a minimisation
@@ -106,7 +106,8 @@ class Search:
         if is_new and self.guided:
             self._keep(one, ended)
         self._hits[ended.branches] += 1
-        if is_new or self.random.random() < CHECKED_SHARE:
+        often = ended.code == 0 and one.kind not in SLOW
+        if is_new or self.random.random() < (CHECKED_SHARE if often else SELDOM_SHARE):
             for check in CHECKS:
                 broken = check(self.random, self.child, one, ended)
                 if broken is not None:

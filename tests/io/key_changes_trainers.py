@@ -163,6 +163,7 @@ model.quantize_base true
     "llm-foundry": """
 @ mpt_7b.yaml gpus=8
 max_seq_len 1024
+train_loader.dataset.max_seq_len 512
 model.name hf_causal_lm
 model.d_model 2048
 model.n_heads 64

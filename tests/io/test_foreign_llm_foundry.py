@@ -43,3 +43,10 @@ def test_gradients_travel_in_16_bits_under_pure_alone():
         section = {"sharding_strategy": "FULL_SHARD"} | ({"mixed_precision": mixed} if mixed else {})
         assert read(fsdp_config=section)["stack"]["gradients"]["dtype"] == dtype
     assert read()["plan"]["zero"] == 0
+
+
+def test_the_length_of_a_sample_is_the_dataset_s():
+    """llmfoundry/data/text_data.py: StreamingTextDataset cuts samples to its own max_seq_len."""
+    found = job_in(FOREIGN / "llm-foundry" / "llama2_13b_hybrid.yaml", cluster="dgx-h100:2")
+
+    assert found.batch.sequence_length == 2048

@@ -1,14 +1,18 @@
 """What an import of a Hugging Face config notes, and which configs it refuses with which words."""
 
 import json
+from collections import Counter
 
 import pytest
 from hf_cases import faults, imported, notes_of, published
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
 from flopcast.io.hugging_face.config import model_from_config
 from flopcast.io.hugging_face.families import FAMILIES
 from flopcast.io.hugging_face.known import ELSEWHERE
+from flopcast.io.hugging_face.windows import runs
 from flopcast.io.yaml_text import read_yaml
 
 
@@ -232,3 +236,23 @@ def test_a_config_without_a_family_says_that_it_needs_one():
     (problem,) = faults({"hidden_size": 64})
 
     assert (problem.field, problem.because) == ("architectures", "a config names its family")
+
+
+def test_a_number_of_layers_that_no_model_has_is_refused_at_once():
+    for layers in (4097, 10**9):
+        (problem,) = faults(published("gemma-3-1b", num_hidden_layers=layers, layer_types=None))
+
+        assert problem.field == "num_hidden_layers"
+        assert problem.allowed == "a whole number from 1 to 4096"
+
+
+@given(st.lists(st.sampled_from("lg"), min_size=1, max_size=14))
+def test_the_pattern_of_layers_is_the_shortest_that_repeats(kinds):
+    pairs, pattern = runs(kinds)
+
+    sizes = range(1, len(kinds) // 2 + 1)
+    repeats = [n for n in sizes if all(kind == kinds[i % n] for i, kind in enumerate(kinds))]
+    if pattern:
+        assert (len(pattern), dict(pairs)) == (repeats[0], Counter(kinds))
+    else:
+        assert [kind for kind, count in pairs for _ in range(count)] == kinds

@@ -367,3 +367,10 @@ def test_a_script_that_breaks_off_is_read_or_told_but_never_a_crash(path, share)
     problems = told(text[: int(len(text) * share)])
 
     assert all(problem.fix and problem.allowed for problem in problems)
+
+
+def test_a_number_of_layers_that_no_model_has_is_refused_at_once():
+    (problem,) = told(script_of(num_layers="1000000000"))
+
+    assert (problem.where, problem.field) == ("run.sh:2", "--num-layers")
+    assert problem.allowed == "at most 4096"

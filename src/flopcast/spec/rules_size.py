@@ -11,6 +11,7 @@ from flopcast.spec.checks import Case, Rule, first
 
 MOST_DEVICES = 2**20  # no machine of this size is known; 6144 is the largest that is compared with runs
 MOST_TOKENS = 2**30  # of a sequence: a hundred times Llama 4 Scout's, the longest of the catalogue
+MOST_LAYERS = 4096  # where each layer is looked at; the deepest model of the catalogue has 128
 MOST_TASKS = 2**20  # forward tasks of a pipeline: played in seconds and in 2 GB; large runs have 10^5
 
 

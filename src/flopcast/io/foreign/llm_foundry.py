@@ -44,6 +44,7 @@ SHARDINGS = {
 KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
 REDUCTIONS = {"pure": "narrow", "default": "fp32", "full": "refused"}
 OPTIMIZERS = {"decoupled_adamw": "adamw", "adamw": "adamw", "decoupled_sgdw": "sgd_momentum"}
+SAMPLES = "train_loader.dataset.max_seq_len"  # the length of a sample, whatever the model could take
 STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
 SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
 
@@ -61,7 +62,8 @@ def read(document: Document, asked: Asked) -> Document:
     (3, 'full', 'composer-llm-foundry')
     """
     sheet = Sheet(document, keys_of("llm-foundry"), asked)
-    sheet.put(("batch", "sequence_length"), sheet.required("max_seq_len"), "max_seq_len")
+    length, key = sheet.required("max_seq_len"), sheet.first(SAMPLES, "max_seq_len")
+    sheet.put(("batch", "sequence_length"), sheet.count(key) if key == SAMPLES else length, key)
     kind = sheet.choice("model.name", MODELS, "named")
     if kind == "named":
         read_model(sheet, NAMED)

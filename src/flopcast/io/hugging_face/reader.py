@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from flopcast.errors import Problem
 from flopcast.io.validate import dotted
 from flopcast.io.yaml_text import Document, Path
+from flopcast.spec.rules_size import MOST_LAYERS
 
 NESTED = ("attn_config", "ffn_config")  # mappings whose entries count as keys of their own
 ROPE = "rope_parameters"  # transformers 5 saves rope_theta, rotary_pct and their like in this mapping
 ROTARY_PART = f"{ROPE}.partial_rotary_factor"
 ALLOWED = {  # kind of value → what would pass
     "count": "a whole number of at least 1",
+    "layers": f"a whole number from 1 to {MOST_LAYERS}",
     "share": "a number of at least 0 and below 1",
     "part": "a number above 0 and at most 1",
     "factor": "a number above 0",
@@ -27,7 +29,7 @@ ALLOWED = {  # kind of value → what would pass
     "text": "a text",
 }
 SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
-    "count": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "flag": False, "text": "",
+    "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "flag": False, "text": "",
 }  # fmt: skip
 
 
@@ -52,7 +54,9 @@ def _size(*keys: str, optional: bool = False) -> Fact:
 
 FACTS = {
     "hidden": _size("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
-    "layers": _size("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "layers": Fact(
+        kind="layers", keys=("num_hidden_layers", "n_layer", "n_layers", "num_layers"), agree=True
+    ),
     "heads": _size("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "kv_heads": _size("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", optional=True),
     "head_size": _size("head_dim", optional=True),
@@ -247,8 +251,8 @@ def _passes(kind: str, value: object) -> bool:
         return isinstance(value, str)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    if kind == "count":
-        return isinstance(value, int) and value >= 1
+    if kind in ("count", "layers"):
+        return isinstance(value, int) and 1 <= value <= (MOST_LAYERS if kind == "layers" else value)
     if kind == "share":
         return 0 <= value < 1
     return 0 < value <= 1 if kind == "part" else value > 0

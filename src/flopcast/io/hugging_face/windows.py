@@ -7,6 +7,7 @@ Where a config lists its layers (`layer_types`, `no_rope_layers`, `attention_lay
 else the family's own rule does, which is that of its configuration class in Hugging Face transformers.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 from typing import TypeVar
@@ -121,11 +122,28 @@ def runs(kinds: Sequence[Kind]) -> tuple[list[tuple[Kind, int]], list[int]]:
     """
     rows = [(kind, len(list(row))) for kind, row in groupby(kinds)]
     distinct = list(dict.fromkeys(kinds))
-    number = len(kinds)
-    period = next(
-        size for size in range(1, number + 1) if all(kinds[i] == kinds[i % size] for i in range(number))
-    )
-    if len(rows) == len(distinct) or 2 * period > number:
+    numbers = {kind: number for number, kind in enumerate(distinct)}
+    codes = [numbers[kind] for kind in kinds]
+    period = _period(codes)
+    if len(rows) == len(distinct) or 2 * period > len(codes):
         return rows, []
-    counted = [(kind, sum(other == kind for other in kinds)) for kind in distinct]
-    return counted, [distinct.index(kind) for kind in kinds[:period]]
+    counts = Counter(codes)
+    return [(kind, counts[number]) for kind, number in numbers.items()], codes[:period]
+
+
+def _period(codes: Sequence[int]) -> int:
+    """The least number of entries that repeat to give all of them, the last time perhaps in part.
+
+    It is the length less the longest proper prefix that is a suffix too (Knuth, Morris, Pratt, SIAM Journal
+    on Computing 6(2), 1977), which takes time in proportion to the length.
+
+    >>> _period([0, 0, 1, 0, 0, 1, 0]), _period([1, 0, 0])
+    (3, 3)
+    """
+    prefix = [0] * len(codes)
+    for at in range(1, len(codes)):
+        length = prefix[at - 1]
+        while length and codes[at] != codes[length]:
+            length = prefix[length - 1]
+        prefix[at] = length + (codes[at] == codes[length])
+    return len(codes) - prefix[-1]

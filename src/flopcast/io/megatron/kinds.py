@@ -117,8 +117,10 @@ def layers_of(text: str, layers: int) -> list[bool] | None:
     ([False, True, False, True, False], None)
     """
     parts = [PART.fullmatch(part) for part in text.strip("()").split("+")]
-    order = [digit == "1" for part in parts if part for digit in part[1].split(",") * int(part[2] or 1)]
-    return order if all(parts) and len(order) == layers else None
+    runs = [(part[1].split(","), int(part[2] or 1)) for part in parts if part]
+    if not all(parts) or sum(len(digits) * times for digits, times in runs) != layers:
+        return None
+    return [digit == "1" for digits, times in runs for digit in digits * times]
 
 
 def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: int | None) -> Block:

@@ -11,6 +11,7 @@ from flopcast.io.megatron.flags import TOKENIZER_NAMES, VOCABULARIES
 from flopcast.io.megatron.kinds import read_kinds
 from flopcast.io.megatron.latent import MLA, read_further_predictions, read_latents
 from flopcast.io.yaml_text import Path
+from flopcast.spec.rules_size import MOST_LAYERS
 
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
 POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
@@ -44,6 +45,10 @@ def read_model(draft: Draft) -> None:
     draft.put(("model", "name"), draft.name)
     hidden = args.required(HIDDEN)
     draft.layers = args.required(*LAYERS)
+    if draft.layers > MOST_LAYERS:
+        because, flag = "no model is nearly as deep", args.first(*LAYERS)
+        args.fault(flag, draft.layers, f"at most {MOST_LAYERS}", because, f"change {flag}")
+        draft.layers = 1
     draft.put(("model", "hidden"), hidden, HIDDEN)
     block: Path = ("model", "blocks", 0)
     draft.put((*block, "count"), draft.layers, *LAYERS)
