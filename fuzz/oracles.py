@@ -37,13 +37,15 @@ NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # Y
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "no line of it is a usable row",
     "none of its",
+    "command line: batch.sequence_length",  # a model that contradicts itself
     "no event of it is a kernel",
     "a header and nothing below it",
     "is not found among",
     "usable rows of at least one class",
 )
-PASSIVE = {  # sections of model configs that say nothing of sizes
+PASSIVE = {  # sections that say nothing of sizes
     "auto_map",
+    "datasets",
     "quantization_config",
     "rope_scaling",
     "rope_parameters",

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from foreign_cases import data_of, job_from_text, told
+from foreign_cases import data_of, faults_in, job_from_text, told
 
 from flopcast.io import catalog
 from flopcast.spec.model import Model
@@ -168,3 +168,12 @@ def test_a_size_of_a_model_of_experts_is_refused():
     text = small(model_name="mixtral-8x7b", override_model_config=True, base_mlp_dim=1024)
 
     assert [fault.field for fault in told(text, "gpu.yml", 32)] == ["base_mlp_dim"]
+
+
+def test_a_fault_of_a_default_is_told_at_the_first_value_of_the_file(tmp_path):
+    path = tmp_path / "a.yml"
+    path.write_text("# sizes\nbase_num_query_heads: 8\n")
+
+    found = faults_in(path, file_kind="maxtext")
+
+    assert (2, "model.blocks[0].mixer.kv_heads") in found

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from hf_cases import faults, imported, notes_of, published
+from hf_cases import CONFIGS, faults, imported, notes_of, published
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -256,3 +256,13 @@ def test_the_pattern_of_layers_is_the_shortest_that_repeats(kinds):
         assert (len(pattern), dict(pairs)) == (repeats[0], Counter(kinds))
     else:
         assert [kind for kind, count in pairs for _ in range(count)] == kinds
+
+
+def test_a_list_of_rotary_layers_has_an_entry_for_each():
+    whole = json.loads((CONFIGS / "llama-4-scout.json").read_text(encoding="utf-8"))
+    for listed in ({"0": 1}, [1, 0], "all"):
+        whole["text_config"]["no_rope_layers"] = listed
+
+        (problem,) = faults(whole)
+
+        assert problem.field == "text_config.no_rope_layers"

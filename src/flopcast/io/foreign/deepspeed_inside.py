@@ -57,7 +57,8 @@ def read_inside(sheet: Sheet, batch: Batch, precision: str) -> object:
     precision : str
         The plan's.
     """
-    if sheet.below("deepspeed"):
+    data = sheet.document.data
+    if sheet.below("deepspeed") and isinstance(data, dict) and "deepspeed" in data:
         return _inline(sheet, batch, precision)
     path = sheet.text("deepspeed")
     name = path.replace("\\", "/").rpartition("/")[2]

@@ -286,7 +286,8 @@ class Sheet:
         if self.problems:
             raise SpecError(sorted(self.problems, key=_line))
         data = self.data | {"assumptions": self.assumptions}
-        return Document(self.document.name, data, self.lines, self.places)
+        first = {path: line for path, line in self.document.lines.items() if path == ()}
+        return Document(self.document.name, data, first | self.lines, self.places)
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
         """The first of these keys that is given."""

@@ -88,8 +88,11 @@ def listed_as_local(read: Reader) -> Layers:
 
 def unturned_layers(read: Reader) -> Layers:
     """Layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every so many-th."""
-    listed = read.raw("no_rope_layers")
-    if isinstance(listed, list) and listed:
+    listed, number = read.raw("no_rope_layers"), read.size("layers", 48)
+    if listed is not None and (not isinstance(listed, list) or len(listed) not in (0, number)):
+        read.fault("no_rope_layers", f"a list of {number} numbers", "every layer has one", "mend it")
+        return ()
+    if listed:
         return tuple(layer for layer, turned in enumerate(listed) if not turned)
     return every(read)[(step := read.count("no_rope_layer_interval", 4)) - 1 :: step]
 
