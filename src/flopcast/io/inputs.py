@@ -3,7 +3,7 @@
 Answers: may this path be read, and how much of it?
 Elsewhere: packed files (samples/unpacked.py), what the bytes mean (the readers).
 
-A device may never end, and a pipe may never begin, so neither is opened under a name of its own.
+Devices and named pipes are not opened, because a device may never end and a pipe may never begin.
 """
 
 import io
@@ -22,13 +22,13 @@ KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a devi
 
 
 class Bounded:
-    """A stream of bytes that may hold `most_bytes` at most; reading beyond is an error and no end."""
+    """A stream of at most `most_bytes` bytes; reading beyond them is an error, not the end."""
 
     def __init__(self, raw: IO[bytes], most_bytes: int) -> None:
         self._raw, self._most_bytes, self._left_bytes = raw, most_bytes, most_bytes
 
     def read(self, number: int) -> bytes:
-        """The next bytes, at most so many; none at the end.
+        """Return the next bytes, at most `number`; empty at the end.
 
         Raises
         ------
@@ -43,19 +43,19 @@ class Bounded:
 
 
 def too_long(most_bytes: int) -> str:
-    """Why a file with more bytes than its reader takes is refused."""
+    """Return the message about a file with more bytes than its reader accepts."""
     return f"it holds more than {most_bytes} bytes, which is the limit for such a file"
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a regular file, or for "-" what is piped in, however often it is asked for.
+    """Open a regular file or, for "-", standard input, which can be opened several times.
 
     Raises
     ------
     OSError
-        The path does not exist, may not be read, or is a folder, a device or a pipe. More is piped in than
-        MOST_PIPED_BYTES.
+        The path does not exist, may not be read, or is a folder, a device or a pipe; or standard input
+        holds more than MOST_PIPED_BYTES.
     """
     if str(path) == PIPED:
         yield io.BytesIO(_piped(sys.stdin))
@@ -75,13 +75,13 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open as the system does, but return at once where a pipe has no writer yet."""
+    """Open a path as the system does, but without waiting for the writer of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @lru_cache(maxsize=1)
 def _piped(stream: TextIO) -> bytes:
-    """What is piped in. It can be read once, so it is kept: two jobs of a comparison may both name it."""
+    """Return standard input, which is kept because it can be read only once and two jobs may name it."""
     found = stream.buffer.read(MOST_PIPED_BYTES + 1)
     if len(found) > MOST_PIPED_BYTES:
         raise OSError(too_long(MOST_PIPED_BYTES))

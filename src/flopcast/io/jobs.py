@@ -38,7 +38,7 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 
 COMMAND_LINE = "command line"  # the name of a document that no file holds
-# what is advised where a part is missing
+# values that error messages suggest for missing parts
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]
@@ -68,14 +68,14 @@ def load_job(path: Path) -> Job:
 
 
 def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    """The bytes of a file, at most one more than `most_bytes`: its reader refuses what is larger.
+    """Return the bytes of a file, at most `most_bytes` + 1, so that its reader can refuse larger files.
 
-    "-" is what is piped in, however often it is asked for: two jobs of a comparison are one file, changed.
+    "-" is standard input, which can be read several times: both jobs of a comparison may use it.
 
     Raises
     ------
     SpecError
-        It does not exist, may not be read, or is a folder, a device or a pipe.
+        The file does not exist, may not be read, or is a folder, a device or a pipe.
     """
     try:
         with opened(path) as file:

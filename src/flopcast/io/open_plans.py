@@ -1,6 +1,6 @@
-"""Plans with parts missing: which they are, and how they are completed.
+"""Plans with missing parts: how they are recognised and completed.
 
-Answers: does a plan say enough to be predicted as it stands, and if not, which plan is predicted?
+Answers: can a plan be predicted as it is and, if not, which plan is predicted?
 Elsewhere: the choice itself (search/choose.py), the job around a plan (jobs.py).
 """
 
@@ -14,10 +14,10 @@ COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees
 
 
 def is_whole(job: Job) -> bool:
-    """Whether a plan says enough to be predicted as it stands, or says too much for any completion.
+    """Return whether a plan needs no completion, or cannot be completed.
 
-    It is whole where it names its global batch and its degrees multiply to the devices: the rest then has
-    its default. Where they do not, a degree that is not named may make up for it.
+    A plan is whole if it names its global batch and its degrees multiply to the number of devices; the
+    other fields then have their defaults. If they do not, choosing a degree that is not named may help.
     """
     plan, devices = job.plan, job.cluster.num_devices
     named = plan.model_fields_set
@@ -27,17 +27,17 @@ def is_whole(job: Job) -> bool:
 
 
 def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
-    """The job with the plan that `search.choose` finds; its assumptions say what was filled in.
+    """Return the job with the plan that `search.choose` finds; its assumptions list the chosen fields.
 
     Parameters
     ----------
     fixed : mapping
-        Fields of the plan that are settled, by long name.
+        Fields of the plan that are fixed, by long name.
 
     Raises
     ------
     SpecError
-        What is settled contradicts itself, so that no plan keeps every rule.
+        The fixed fields contradict each other, so no plan keeps every rule.
     InfeasibleError
         No plan fits.
     """
@@ -53,7 +53,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
 
 
 def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Those that no choice of a plan could mend: of other nouns, and of settled fields not searched."""
+    """Return the problems that no choice of a plan can fix: outside the plan, or of fixed fields."""
     from flopcast.search.choose import SEARCHED
     from flopcast.search.screen import of_lists
 

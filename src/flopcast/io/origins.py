@@ -1,7 +1,7 @@
-"""Numbers of the catalogue that whole runs gave, as their sources say.
+"""Numbers of the catalogue that were fitted on whole runs, by their sources.
 
 Answers: which numbers of stacks, devices, hosts, clusters and sites were fitted, and on which runs?
-Elsewhere: constants, which are fitted again without what is judged (calibration/constants.py).
+Elsewhere: constants, which can be fitted again without the runs that are judged (calibration/constants.py).
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Origin:
 
 
 def origins() -> Iterator[Origin]:
-    """Every source that a number of these kinds has."""
+    """Yield every source of the numbers of these kinds."""
     for kind in KINDS:
         for name in catalog.names(kind):
             data = catalog.document(kind, name).data
@@ -37,5 +37,5 @@ def origins() -> Iterator[Origin]:
 
 
 def fitted_numbers() -> tuple[Origin, ...]:
-    """Sources that name whole runs."""
+    """Return the sources that name whole runs."""
     return tuple(origin for origin in origins() if origin.fitted_on)

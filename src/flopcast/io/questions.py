@@ -51,7 +51,7 @@ def question_from(job: str | None, changes: tuple[str, ...], **named: object) ->
 
 
 def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Question:
-    """As `question_from`.
+    """Return the question of these options, as `question_from` does for a file.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _limited(watts: object) -> tuple[str, ...]:
 
 
 def _each_once(named: object) -> tuple[object, ...]:
-    """The values of an option that may be given several times; None alone where it is not given."""
+    """Return the values of an option that may be given several times; (None,) if it is not given."""
     values = named if isinstance(named, tuple) else (named,)
     return tuple(dict.fromkeys(values)) or (None,)
 

@@ -49,9 +49,9 @@ def exists(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """What the command line says beside a file: devices, the model in place of its own, its format.
+    """Options of the command line that complete a file: devices, a model that replaces its own, its format.
 
-    `whole` are the devices of a cluster that is named without a number of them. `arguments` ("1=8") and
+    `whole` is the number of devices of a cluster that is named without a number. `arguments` ("1=8") and
     `environment` ("NNODES=4") are values that a launch script takes from outside.
     """
 
@@ -73,10 +73,10 @@ class Source:
 
 
 def read_source(path: str, said: Said, further: Sequence[str] = ()) -> Source:
-    """The document of a job, from a file of any known format.
+    """Return the document of a job, from a file of any known format.
 
-    What begins with `#!`, or has the ending of one, is a launch script; what has the keys of another
-    program is that program's (foreign/kinds.py).
+    A file that begins with `#!`, or has the suffix of a script, is a launch script. Keys identify the files
+    of other programs (foreign/kinds.py).
 
     Parameters
     ----------
@@ -84,19 +84,19 @@ def read_source(path: str, said: Said, further: Sequence[str] = ()) -> Source:
         A job in YAML or JSON; a launch script of Megatron-LM; a configuration of another program; a Hugging
         Face config.json or its folder.
     said : Said
-        What the file may leave open.
+        Values that the file may leave open.
     further : sequence of str
         Paths of further files of the same job, in their order.
 
     Returns
     -------
     Source
-        `devices` is None for files that say it otherwise, or not at all.
+        `devices` is None if the file gives the devices in another way, or not at all.
 
     Raises
     ------
     SpecError
-        The file cannot be read, or is none of these.
+        The file cannot be read, or has an unknown format.
     """
     place = _in_folder(Path(path))
     if further:
@@ -110,17 +110,17 @@ def read_source(path: str, said: Said, further: Sequence[str] = ()) -> Source:
 
 
 def is_script(raw: bytes, name: str) -> bool:
-    """Whether a file is a launch script: by its ending, or by its first line."""
+    """Return whether a file is a launch script, by its suffix or its first line."""
     return Path(name).suffix in SCRIPTS or raw.startswith(b"#!")
 
 
 def refuse_values(said: Said) -> None:
-    """Check that no values for a launch script are given where none is read.
+    """Check that no values for a launch script are given if none is read.
 
     Raises
     ------
     SpecError
-        There are: they would be ignored.
+        Values are given, which would have no effect.
     """
     given = [("--arg", word) for word in said.arguments] + [("--env", word) for word in said.environment]
     if given:
@@ -172,7 +172,7 @@ def _foreign(raw: bytes, name: str, said: Said) -> Source:
 
 
 def _read_foreign(document: Document, said: Said) -> Source:
-    """As `_foreign`, of a file whose text is read."""
+    """Return the source of another program's file whose text was read."""
     from flopcast.io.foreign.kinds import known_kind, read_kind
     from flopcast.io.foreign.sheet import Asked
     from flopcast.io.megatron.document import ranks_of

@@ -1,12 +1,12 @@
-"""What a reader does with a key that its format is not known to have.
+"""Unknown keys in files of other programs.
 
 Answers: is an unknown key an error or a note, and which known key is nearest to it?
-Elsewhere: which keys a format has (foreign/tables/, megatron/flags.py, hugging_face/known.py).
+Elsewhere: the keys of each format (foreign/tables/, megatron/flags.py, hugging_face/known.py).
 
-Every reader of another program's files asks `judged`. A key whose name speaks of a size, a degree or what
-is trained may change time and memory a lot, so a reader that does not know it cannot predict the job. A
-key that is known to change neither must stand in the tables under its full name: wildcards do not cover
-such names.
+Every reader of another program's files calls `judged`. A key whose name contains a word for a size, a
+degree or trained parameters may change time and memory a lot, so a job with such an unknown key cannot be
+predicted. If such a key has no effect, it must be in the tables under its full name: wildcards do not cover
+it.
 """
 
 import difflib
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
           "lora", "accum")  # fmt: skip
-HARMLESS = re.compile(r"overhead|lookahead|ahead_|header")  # words that hold one of them by chance
+HARMLESS = re.compile(r"overhead|lookahead|ahead_|header")  # words that contain "head" by chance
 NOTHING: tuple[object, ...] = (
     None, False, 0, "", "none", "None", "no", "off", "false", "null", [], {},
 )  # fmt: skip
-MANY_EDITS = 3  # a slip differs from the right name in fewer letters
+MANY_EDITS = 3  # a misspelling differs from the right name in fewer letters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unknown:
     """The verdict on an unknown key.
 
-    `near` is the known key that is nearest, None where none is near. `because` says why the key is an
-    error, "" where it is only noted. `slip` says whether it is surely a misspelling of `near`.
+    `near` is the nearest known key, or None. `because` says why the key is an error; it is "" for a note.
+    `slip` says whether the key is certainly a misspelling of `near`.
     """
 
     near: str | None
@@ -52,17 +52,17 @@ def judged(
     Parameters
     ----------
     key, value : str, object
-        As the file has them. A value that switches nothing on makes no error, unless the key is a slip.
+        As in the file. A value that switches nothing on is no error, unless the key is a misspelling.
     program : str
-        Whose file it is.
+        The program whose file it is.
     weighty, others : collections of str
         Known keys that change a prediction or are refused; known keys that do neither.
     given : collection of str
-        Keys of the file: what stands there under its right name is not misspelt too.
+        Keys of the file: a key that is present under its right name is not also misspelt.
     shortest : int
-        Letters of the last part of a name that can be told from a slip of another.
+        Least length of the last part of a name for which misspellings are recognised.
     least_fraction : float
-        Similarity of names that are near, from 0 to 1.
+        Least similarity of near names, from 0 to 1.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def judged(
 
 
 def costly_part(key: str) -> str:
-    """Return the part of a name that speaks of a size, a degree or what is trained, "" where none does.
+    """Return the word of a name that means a size, a degree or trained parameters, or "".
 
     >>> costly_part("model.moe_shared_expert_width"), costly_part("wandb.project"), costly_part("header")
     ('expert', '', '')
@@ -105,7 +105,7 @@ def costly_part(key: str) -> str:
 
 
 def edits(left: str, right: str) -> int:
-    """Return the letters to insert, drop or change to turn one name into the other (Levenshtein).
+    """Return the number of letters to insert, drop or change between two names (Levenshtein distance).
 
     >>> edits("--num-layer", "--num-layers"), edits("--seq-lenght", "--seq-length")
     (1, 2)

@@ -1,6 +1,6 @@
-"""Files that are whole or as they were: what breaks a write off leaves no part of a file under its name.
+"""Atomic writes: an interrupted write leaves the old file, never a part of the new one.
 
-Answers: how is a file written so that no reader, and no crash, ever sees a part of it?
+Answers: how is a file written so that a crash leaves no partial file?
 Elsewhere: files that grow line by line (io/samples/packs.py), databases (io/workers/ledger.py).
 """
 
@@ -27,11 +27,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def being_written(path: Path, mode: str = "w", newline: str | None = None) -> Iterator[IO[Any]]:
-    """A file to write, which takes its name when the block ends; what stood there stands until then.
+    """Open a file for writing that replaces the file at `path` when the block ends.
 
-    The content is written beside its place, in a file of the same name and PARTIAL, and is on the disk
-    before it is renamed. A place that is no regular file (a device, a pipe) is written directly, and a link
-    leads to the file that it names. A full disk leaves no partial file behind.
+    The content is written to a file in the same folder, whose name ends in PARTIAL, and is on the disk
+    before the file is renamed. A path that is not a regular file (a device, a pipe) is written directly; a
+    link is followed. A full disk leaves no partial file behind.
 
     Raises
     ------

@@ -84,9 +84,9 @@ def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
 
 
 def further_predictions(read: Reader) -> int:
-    """Modules of multi-token prediction that belong to the model: none where no key says so.
+    """Return the number of multi-token prediction modules of the model, 0 if no key gives it.
 
-    `num_mtp_layers` is the name that transformers 5 gives them.
+    `num_mtp_layers` is the key of transformers 5.
     """
     key = "num_nextn_predict_layers"
     if read.raw(key) is None:

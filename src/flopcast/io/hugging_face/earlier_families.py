@@ -1,13 +1,14 @@
-"""Decoder families up to 2025: which facts their configs give, and which are fixed.
+"""Decoder families up to 2025: the facts that their configs give, and the fixed ones.
 
-Answers: for one `model_type`, what is read, with which default, and what is always so?
-Elsewhere: families since 2025 (recent_families.py), what a table is (family.py), keys of facts (reader.py).
+Answers: for one `model_type`, which facts are read, with which defaults, and which are fixed?
+Elsewhere: families since 2025 (recent_families.py), the form of a table (family.py), keys of facts
+(reader.py).
 
-A family is a table of facts: `given(default)` is read from the config, a function works it out of several
-keys, anything else is always so. Defaults are those of the family's configuration class in Hugging Face
-transformers (`src/transformers/models/<family>/configuration_<family>.py`; Baichuan and InternLM2: in the
-repositories of their checkpoints), which the library takes for keys that a config leaves out. What is fixed
-is the code of the model beside it.
+A family is a table of facts: `given(default)` is read from the config, a function computes its fact from
+several keys, and any other value is fixed. Defaults are those of the family's configuration class in
+Hugging Face transformers (`src/transformers/models/<family>/configuration_<family>.py`; for Baichuan and
+InternLM2, in the repositories of their checkpoints), which the library uses for keys that a config leaves
+out. Fixed facts follow the code of the model in the same folder.
 """
 
 from flopcast.io.hugging_face.deepseek import (

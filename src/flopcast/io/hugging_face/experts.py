@@ -1,11 +1,11 @@
 """Experts in Hugging Face configs: how many, how wide, in which layers.
 
-Answers: what do Mixtral's and Qwen's keys say of experts, and which layers stay dense?
-Elsewhere: the other facts of these families (families.py), the layer that they become (layers/experts.py).
+Answers: how many experts does each family's config describe, how wide are they, and which layers are dense?
+Elsewhere: the other facts of these families (families.py), the layer itself (layers/experts.py).
 
-Transformers 5 saves the number of experts of every family as `num_local_experts`, whatever version 4 called
-it: all names of it are read as one fact.
-Whether picked scores are scaled to add up to 1 (`norm_topk_prob`) changes no time that is counted.
+Transformers 5 saves the number of experts of every family as `num_local_experts`, and version 4 used
+several names, so all of these names are read as one fact. `norm_topk_prob`, which scales the selected
+scores to sum to 1, changes no predicted time.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Rule = Callable[[Reader], dict[str, object]]
 
 
 def _has_loss(read: Reader) -> bool:
-    """Whether the router has a loss that keeps loads even: its coefficient is above 0."""
+    """Return whether the router has a load-balancing loss, with a coefficient above 0."""
     return read.raw("router_aux_loss_coef") != 0
 
 
@@ -109,7 +109,7 @@ def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
 
 
 def glm_experts(experts: int, shared: int, top_k: int) -> Rule:
-    """Experts chosen by sigmoid scores and a bias that follows the loads (GLM-4.5, dots.llm1)."""
+    """Return the rule of experts with sigmoid scores and a load-balancing bias (GLM-4.5, dots.llm1)."""
 
     def rule(read: Reader) -> dict[str, object]:
         read.used.update(("scoring_func", "topk_method", "n_group", "topk_group"))
@@ -129,14 +129,14 @@ def glm_experts(experts: int, shared: int, top_k: int) -> Rule:
 
 
 def granite_shared_experts(read: Reader) -> dict[str, object]:
-    """Granite's experts, and a shared one where `shared_intermediate_size` is above 0."""
+    """Return Granite's experts, and a shared expert if `shared_intermediate_size` is above 0."""
     width = read.value("count", ("shared_intermediate_size",), 0, optional=True, zero_is_none=True)
     shared = {"shared_experts": 1, "shared_hidden": width} if width else {}
     return granite_experts(read) | shared
 
 
 def hunyuan_experts(read: Reader) -> dict[str, object]:
-    """Experts and a shared one as wide as `intermediate_size`; numbers for each layer must be equal."""
+    """Return experts and a shared one of width `intermediate_size`; all layers must be equal."""
     numbers = {}
     for key, default in (("num_experts", 1), ("moe_topk", 1)):
         value = read.raw(key)
@@ -158,7 +158,7 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
 
 
 def ernie_experts(read: Reader) -> dict[str, object]:
-    """Experts of a width of their own and shared ones, with a bias that follows the loads (ERNIE 4.5)."""
+    """Return experts with their own width, shared experts and a load-balancing bias (ERNIE 4.5)."""
     number = read.value("count", ("moe_num_shared_experts",), 2, optional=True, zero_is_none=True)
     return {
         "num_experts": read.size("experts", 64),
@@ -172,7 +172,7 @@ def ernie_experts(read: Reader) -> dict[str, object]:
 
 
 def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
-    """Layers before the first with experts and behind the last, and all but every so many-th between."""
+    """Return the dense layers: outside the first and last with experts, and those between the intervals."""
     layers, step = read.size("layers", 28), read.count("moe_layer_interval", 1)
     first, last = read.raw("moe_layer_start_index"), read.raw("moe_layer_end_index")
     start = first if isinstance(first, int) and first >= 0 else 1
@@ -181,7 +181,7 @@ def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
 
 
 def dbrx_experts(read: Reader) -> dict[str, object]:
-    """Experts of the mapping `ffn_config`; defaults of DbrxFFNConfig."""
+    """Return the experts that `ffn_config` describes, with the defaults of DbrxFFNConfig."""
     return {
         "num_experts": read.count("ffn_config.moe_num_experts", 4),
         "top_k": read.count("ffn_config.moe_top_k", 1),

@@ -1,4 +1,4 @@
-"""All decoder families of Hugging Face that are read.
+"""All supported decoder families of Hugging Face transformers.
 
 Answers: which families are there?
 Elsewhere: their tables (earlier_families.py, recent_families.py). A new family is one table there.

@@ -1,4 +1,4 @@
-"""What a family of decoders is: the table of facts that its configs give, and what it must not ask for.
+"""A family of decoders: the table of facts that its configs give, and the values that it must not have.
 
 Answers: how does a table state a fact, and which facts do many families share?
 Elsewhere: the tables (families.py, recent_families.py), keys of facts (reader.py), the mapping that they
@@ -13,7 +13,7 @@ from flopcast.io.hugging_face.reader import Reader
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """A fact that the config gives; `keys` where the family has its own names for it."""
+    """A fact that the config gives; `keys` are the family's own names for it, if it has any."""
 
     default: object
     keys: tuple[str, ...] = ()
@@ -21,9 +21,9 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Must:
-    """A key whose other values make an architecture that is not built.
+    """A key of which only one value is supported.
 
-    It must be `wanted`, or equal the fact `same_as`; absent and null keys pass.
+    Its value must be `wanted`, or equal the fact `same_as`; absent and null keys pass.
     """
 
     key: str
@@ -38,7 +38,7 @@ Facts = Mapping[str, Rule]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """The facts of a family, what it must not ask for, and keys of passes that are not counted."""
+    """The facts of a family, restrictions on its keys, and keys of passes that are not counted."""
 
     facts: Facts
     musts: tuple[Must, ...] = ()
@@ -46,21 +46,21 @@ class Family:
 
 
 def given(default: object, *keys: str) -> Given:
-    """A fact that the config gives, under the family's own keys where there are any."""
+    """Return a fact that the config gives, under the family's own keys if it has any."""
     return Given(default=default, keys=keys)
 
 
 def sizes(
     hidden: int, layers: int, heads: int, ffn_hidden: int | None, vocabulary: int, context: int
 ) -> dict[str, Rule]:
-    """Published defaults of the sizes; ffn_hidden None stands for 4 · hidden."""
+    """Return the published defaults of the sizes; ffn_hidden None means 4 · hidden."""
     published = {"hidden": hidden, "layers": layers, "heads": heads, "ffn_hidden": ffn_hidden}
     published |= {"vocabulary": vocabulary, "context": context}
     return {name: given(value) for name, value in published.items()}
 
 
 def biased(rule: Rule) -> dict[str, Rule]:
-    """One rule for the biases of all linears of a block."""
+    """Return one rule for the biases of all linears of a block."""
     return {"qkv_bias": rule, "out_bias": rule, "mlp_bias": rule}
 
 

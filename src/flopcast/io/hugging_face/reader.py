@@ -35,10 +35,10 @@ SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One thing that configs say: the kind of its value, and its keys.
+    """A fact that configs give: the kind of its value, and its keys.
 
-    `optional` values may be null, which stands for "follows from the others" or "none"; 0 says the same
-    where `zero_is_none`. Keys of sizes that `agree` must not contradict each other.
+    `optional` values may be null, which means "follows from other facts" or "none"; with `zero_is_none`, 0
+    means the same. With `agree`, keys must not contradict each other.
     """
 
     kind: str
@@ -130,21 +130,21 @@ class Reader:
         agree: bool = False,
         zero_is_none: bool = False,
     ) -> object:
-        """The value of the first key that is given.
+        """Return the value of the first key that is given.
 
         Parameters
         ----------
         kind : one of ALLOWED
-        keys : all count as used, also those that another one beats
-        default : taken and remembered where no key is given; None says nothing and is not remembered
+        keys : all of them count as used
+        default : used, and recorded as an assumption, if no key is given; None is not recorded
         optional : whether null is a value
-        zero_is_none : whether 0 says the same as null
-        agree : whether further keys must say the same
+        zero_is_none : whether 0 means the same as null
+        agree : whether further keys must have the same value
 
         Returns
         -------
         object
-            Of the kind, or None; something harmless of the kind where the value is faulty.
+            A value of the kind, or None; a harmless value of the kind if the given one is wrong.
         """
         given = [key for key in keys if key in self.values]
         self.used.update(given)
@@ -229,10 +229,10 @@ def flattened(data: dict[str, object], path: Path = ()) -> dict[str, tuple[Path,
 
 
 def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, object]]:
-    """The part of a head that is rotated, where `rope_parameters` or one of its kinds of layers gives it.
+    """Return the fraction of a head that is rotated, if `rope_parameters` gives it.
 
-    Models whose kinds of layers have rotary positions of their own hold one mapping for each kind
-    (transformers 5, `modeling_rope_utils.py`); the first part that is given counts.
+    If kinds of layers differ in their rotary positions, there is one mapping for each kind (transformers 5,
+    `modeling_rope_utils.py`); the first fraction that is given counts.
     """
     key = "partial_rotary_factor"
     if key in rope:

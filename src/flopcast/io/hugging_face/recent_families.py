@@ -1,11 +1,11 @@
 """Decoder families since 2025, and those whose experts came later: which facts their configs give.
 
-Answers: for one `model_type`, what is read, with which default, and what is always so?
-Elsewhere: earlier families (earlier_families.py), what a table is (family.py), experts (experts.py).
+Answers: for one `model_type`, which facts are read, with which defaults, and which are fixed?
+Elsewhere: earlier families (earlier_families.py), the form of a table (family.py), experts (experts.py).
 
-Defaults are those of the configuration classes in Hugging Face transformers 5.3, as far as the class has
-any; MiMo: the repository of its checkpoint. Counts of parameters are held against those of the library's
-models in tests/io/test_transformers_oracle.py.
+Defaults are those of the configuration classes in Hugging Face transformers 5.3, or, for MiMo, of the
+repository of its checkpoint. tests/io/test_transformers_oracle.py compares parameter counts with the models
+of the library.
 """
 
 from flopcast.io.hugging_face.deepseek import further_predictions, leading_dense_layers

@@ -1,11 +1,10 @@
-"""Which Hugging Face configs describe no model that flopcast builds, though their family is known.
+"""Hugging Face configs of known families that describe an unsupported model.
 
-Answers: is the class that `architectures` names a causal language model, which keys ask for a part that is
-not built?
-Elsewhere: families that are not built at all (known.py), values that a family forbids (families.py).
+Answers: does `architectures` name a causal language model, and which keys switch on an unsupported part?
+Elsewhere: unsupported families (known.py), values that a family must not have (families.py).
 
-The name of a class of transformers says its head: `LlamaForCausalLM` predicts tokens,
-`LlamaForSequenceClassification` has a head of a few labels and none of the vocabulary, and
+The name of a transformers class shows its head: `LlamaForCausalLM` predicts tokens,
+`LlamaForSequenceClassification` predicts a few labels and has no logits over the vocabulary, and
 `LlamaBidirectionalModel` (NVIDIA's embedding models) attends in both directions.
 """
 
@@ -30,7 +29,7 @@ def refuse_other_heads(document: Document, data: dict[str, object]) -> None:
     Raises
     ------
     SpecError
-        Its class has another head, or attends in both directions.
+        Its class has another head, or its attention is bidirectional.
     """
     name = _class(data)
     head = HEAD.search(name)
@@ -57,15 +56,15 @@ def headless(data: dict[str, object]) -> str:
 
 
 def by_tracing(document: Document, name: str = "") -> str:
-    """Return the way out of a refusal: the command that traces the code that transformers has.
+    """Return the fix for an unsupported config: the command that traces the code in transformers.
 
     Parameters
     ----------
     document : Document
         The config.
     name : str
-        The refused family, where the family is what is refused: a model without a decoder alone cannot be
-        traced either.
+        The family, if the family itself is unsupported: models that are not plain decoders cannot be
+        traced.
     """
     command = f"`flopcast import hf-model {document.name} --trace -o model.yaml`"
     if name in NO_DECODER:
@@ -74,18 +73,18 @@ def by_tracing(document: Document, name: str = "") -> str:
 
 
 def _class(data: dict[str, object]) -> str:
-    """The first class that `architectures` names, "" where it names none."""
+    """Return the first class that `architectures` names, or ""."""
     listed = data.get("architectures")
     return str(listed[0]) if isinstance(listed, list) and listed else ""
 
 
 def refuse_what_is_not_built(reader: Reader, name: str) -> None:
-    """Check a family of decoders for latent attention, encoders, experts and layers that it has not.
+    """Check that a config has no latent attention, encoder, experts or layers unknown to its family.
 
     Raises
     ------
     SpecError
-        At once: what else such a config says is not a dense model's.
+        Raised at once, because the other keys of such a config cannot be read as those of a dense model.
     """
     found = [
         (key, because)

@@ -1,6 +1,6 @@
 """Facts of Hugging Face families that follow from several keys of a config.
 
-Answers: how many key/value heads has this Falcon, what is the order of halves, does MPT learn positions?
+Answers: which facts of a family must be computed, such as the key/value heads of Falcon?
 Elsewhere: facts that one key gives (families.py), which layers have a window (windows.py).
 """
 
@@ -10,20 +10,20 @@ from flopcast.io.hugging_face.reader import Reader
 
 
 def used_window(read: Reader) -> object:
-    """Qwen's window counts only where its flag says so."""
+    """Return Qwen's window, which applies only if its flag is set."""
     window = read.fact("window", None)
     return window if read.flag("use_sliding_window", False) else None
 
 
 def local_window(read: Reader) -> object:
-    """GPT-Neo's window counts where any layer is local."""
+    """Return GPT-Neo's window, which applies if any layer is local."""
     local = "local" in f"{read.raw('attention_types')}{read.raw('attention_layers')}"
     window = read.count("window_size", 256)
     return window if local else None
 
 
 def rotary_dim(read: Reader) -> float:
-    """GPT-J's part of a head that is turned, given in elements; null turns whole heads."""
+    """Return the rotated fraction of a head of GPT-J, given in elements; null rotates whole heads."""
     head = max(1, read.size("hidden", 4096) // read.size("heads", 16))
     turned = read.count("rotary_dim", 64)
     if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
@@ -34,7 +34,7 @@ def rotary_dim(read: Reader) -> float:
 
 
 def falcon_kv_heads(read: Reader) -> object:
-    """One for multi-query attention, unless the newer decoder groups them."""
+    """Return Falcon's key/value heads: one for multi-query attention, more in the newer architecture."""
     groups = read.fact("kv_heads", None)
     new = read.flag("new_decoder_architecture", False)
     multi_query = read.flag("multi_query", True)
@@ -42,7 +42,7 @@ def falcon_kv_heads(read: Reader) -> object:
 
 
 def falcon_residual(read: Reader) -> str:
-    """Two norms in the newer decoder (40B), one in the older (7B), sequential halves in Falcon-RW."""
+    """Return Falcon's residual: parallel with two norms (40B) or one (7B), or sequential (Falcon-RW)."""
     new = read.flag("new_decoder_architecture", False)
     parallel = read.flag("parallel_attn", True)
     norms = read.count("num_ln_in_parallel_attn", 2 if new else 1)
@@ -52,7 +52,7 @@ def falcon_residual(read: Reader) -> str:
 
 
 def residual(default: bool, parallel: str) -> Callable[[Reader], str]:
-    """The order of halves that the flag `use_parallel_residual` chooses."""
+    """Return the rule of the residual that the flag `use_parallel_residual` chooses."""
 
     def rule(read: Reader) -> str:
         return parallel if read.flag("use_parallel_residual", default) else "sequential"
@@ -61,38 +61,38 @@ def residual(default: bool, parallel: str) -> Callable[[Reader], str]:
 
 
 def mpt_inner(read: Reader) -> int:
-    """MPT gives its inner width as a multiple of the hidden one."""
+    """Return the width of MPT's MLP, which is given as a multiple of the hidden size."""
     return read.count("expansion_ratio", 4) * read.size("hidden", 2048)
 
 
 def mpt_bias(read: Reader) -> bool:
-    """MPT says where there is no bias, of linears and norms alike."""
+    """Return whether MPT's linears and norms have biases; its key is `no_bias`."""
     return not read.flag("no_bias", True)
 
 
 def mpt_alibi(read: Reader) -> bool:
-    """ALiBi stands in the attention's own mapping."""
+    """Return whether MPT uses ALiBi, from the mapping `attn_config`."""
     return read.flag("attn_config.alibi", True)
 
 
 def mpt_learned(read: Reader) -> bool:
-    """Without ALiBi, MPT learns its positions unless it is told to have none."""
+    """Return whether MPT learns positions: without ALiBi, unless `learned_pos_emb` is false."""
     return not mpt_alibi(read) and read.flag("learned_pos_emb", True)
 
 
 def baichuan_alibi(read: Reader) -> bool:
-    """Baichuan's larger models have ALiBi; their configs call the context `model_max_length` alone."""
+    """Return whether Baichuan uses ALiBi: its larger models do, whose configs have only `model_max_length`."""
     return "max_position_embeddings" not in read.values
 
 
 def minimax_rotary(read: Reader) -> float:
-    """MiniMax-M2's part of a head that is rotated, given in elements (`rotary_dim`)."""
+    """Return the rotated fraction of a head of MiniMax-M2, given in elements (`rotary_dim`)."""
     head = read.fact("head_size", 128)
     rotated = read.count("rotary_dim", 64)
     return min(1.0, rotated / head) if isinstance(head, int) else 1.0
 
 
 def bigcode_kv_heads(read: Reader) -> object:
-    """One key/value head where `multi_query` is true, its default (SantaCoder, StarCoder)."""
+    """Return one key/value head if `multi_query` is true, the default (SantaCoder, StarCoder)."""
     read.raw("num_key_value_heads")  # transformers 5 saves the number that follows from the flag
     return 1 if read.flag("multi_query", True) else None

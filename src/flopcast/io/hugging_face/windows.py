@@ -47,7 +47,7 @@ def every_other(read: Reader) -> Layers:
 
 
 def all_but_each(step: int) -> Callable[[Reader], Layers]:
-    """All but every so many-th layer, or as many as `sliding_window_pattern` says."""
+    """Return the rule that all but every `step`-th or `sliding_window_pattern`-th layer have a window."""
 
     def rule(read: Reader) -> Layers:
         keys = ("sliding_window_pattern", "_sliding_window_pattern")
@@ -58,7 +58,7 @@ def all_but_each(step: int) -> Callable[[Reader], Layers]:
 
 
 def full_layers(local: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:
-    """Layers with full attention, where some layers have a window; none where no layer has one."""
+    """Return the rule of layers with full attention; empty if no layer has a window."""
 
     def rule(read: Reader) -> Layers:
         if read.fact("window", 4096) is None:

@@ -1,6 +1,6 @@
 """Formats of training logs: what one line of each framework says.
 
-Answers: is this line a printed step, or a part of one, and which numbers does it hold?
+Answers: does this line print a step, or a part of one, and which numbers does it hold?
 Elsewhere: memory of ranks and sizes of the job (facts.py). Each line is judged alone: ranks, repeats and
 half-written lines are the reader's (reading.py).
 A new framework is one function and one line in FORMATS; the order matters where one log holds lines of
@@ -24,8 +24,8 @@ NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 MLLOG = ":::MLLOG"
 MOST_VALUE = 1e24
-MOST_BRACKETS = 100  # of one event; a submission's have a handful
-MLPERF = {  # of an event's statistics → field
+MOST_BRACKETS = 100  # in one event; those of submissions have fewer than ten
+MLPERF = {  # statistic of an event → field
     "train_step_time": "step_time_s",
     "train_step_timing": "step_time_s",
     "throughput": "samples_per_s",
@@ -226,7 +226,7 @@ def _trainer(line: str) -> Found | None:
 
 
 def mlperf_event(line: str) -> dict[str, object]:
-    """Return the event that a line of MLPerf's log holds; empty for a line without a whole one.
+    """Return the event in a line of an MLPerf log; empty if the line holds no complete event.
 
     >>> mlperf_event('0: :::MLLOG {"key": "global_batch_size", "value": 1152}')
     {'key': 'global_batch_size', 'value': 1152}
@@ -242,9 +242,9 @@ def mlperf_event(line: str) -> dict[str, object]:
 
 
 def _mlperf(line: str) -> Found | None:
-    """Statistics of a submission to MLPerf Training: the time of a step, or sequences per second.
+    """Return the statistics of an MLPerf Training submission: the step time, or sequences per second.
 
-    `step` counts steps in some submissions and sequences in others: it is a running number alone.
+    `step` counts steps in some submissions and sequences in others, so it is used only to order lines.
     """
     event = mlperf_event(line)
     value, metadata = event.get("value"), event.get("metadata")
@@ -258,7 +258,7 @@ def _mlperf(line: str) -> Found | None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value of JSON is a number that a float can hold."""
+    """Return whether a JSON value is a number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_VALUE
 
 

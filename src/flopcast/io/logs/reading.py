@@ -59,7 +59,7 @@ def read_log(text: str, name: str) -> Log:
 
 
 def read_log_file(path: Path) -> Log:
-    """As `read_log`, from a file, plain or .gz, in bounded memory.
+    """Read a log as `read_log` does, from a file, plain or .gz, in bounded memory.
 
     Raises
     ------
@@ -77,12 +77,12 @@ def read_log_file(path: Path) -> Log:
 
 
 def _lines(file: IO[bytes] | Bounded) -> Iterator[str]:
-    """Lines without ends and colours; a last one that is not ended loses its last word.
+    """Yield lines without line ends and colours; an unfinished last line loses its last word.
 
     Raises
     ------
     OSError
-        MOST_UNBROKEN_BYTES hold no end of a line.
+        A line is longer than MOST_UNBROKEN_BYTES.
     """
     rest, unbroken_bytes = b"", 0
     while chunk := file.read(CHUNK_BYTES):

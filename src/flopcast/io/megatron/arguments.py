@@ -226,7 +226,7 @@ class Arguments:
         self.fault(flag, self.text(flag) or True, "a script without it", because, fix)
 
     def _unknown(self, flag: str) -> None:
-        """A name that no release has: an error where it may change time or memory, any other is noted."""
+        """Report a flag that no release has: an error if it may change time or memory, else a note."""
         value = self.text(flag) if self.words(flag) else True
         weighty = MODELLED | REFUSED.keys()
         known = judged(
@@ -259,7 +259,7 @@ class Arguments:
 
 
 def from_outside(unknown: str) -> str:
-    """Return how to give what a script does not say itself.
+    """Return how to give a value that a script takes from outside.
 
     >>> from_outside("$1"), from_outside("${NNODES}"), from_outside("$(hostname)")
     ('add --arg 1=VALUE', 'add --env NNODES=VALUE', 'write the value of $(hostname) instead')

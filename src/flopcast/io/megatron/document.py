@@ -37,18 +37,18 @@ def launch_document(
     arguments: Sequence[str] = (),
     environment: Sequence[str] = (),
 ) -> Document:
-    """The job that a launch script trains, without its cluster.
+    """Return the job that a launch script trains, without its cluster.
 
     Parameters
     ----------
     text : str or bytes
         The script, or the file as it is.
     name : str
-        What faults call it, usually its path; its last part names the model.
+        The name in error messages, usually the path; its last part names the model.
     devices : int or None
-        Ranks to count with; None for as many as the script starts.
+        Number of ranks; None for as many as the script starts.
     arguments, environment : sequences of str
-        What a caller of the script gives it: "1=8" for `$1`, "NNODES=4" for a variable.
+        Values that the script takes from outside: "1=8" for `$1`, "NNODES=4" for a variable.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def launch_document(
 
 
 def _flags(training: Training, name: str) -> Arguments:
-    """The flags of the training command; further commands that train are told."""
+    """Return the flags of the training command; a note lists other training commands."""
     line = training.command.line
     flags = Arguments(name, training.arguments, line)
     if training.others:
@@ -107,7 +107,7 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
     Raises
     ------
     SpecError
-        It trains another: its flags would be read as those of a decoder.
+        It trains another kind of model, whose flags would be read as those of a decoder.
     """
     for word in program:
         if trained := other_model(word.text):

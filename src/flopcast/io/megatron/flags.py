@@ -249,7 +249,7 @@ SILENT = _names(  # without effect on the time and memory of a step
     """
 )
 
-SILENT_PREFIXES = (  # families of such flags, less names that speak of sizes and degrees
+SILENT_PREFIXES = (  # prefixes of such flags, except names with words for sizes and degrees
     "--log-", "--no-log-", "--wandb-", "--tensorboard-", "--lr-", "--eval-", "--ckpt-", "--no-ckpt-",
     "--dist-ckpt-", "--distrib-optim-", "--inprocess-", "--one-logger-", "--retro-", "--rl-", "--grpo-",
     "--langrl-", "--inference-", "--fp8-", "--no-fp8-", "--fp4-", "--dino-", "--tiktoken-",
@@ -279,7 +279,7 @@ TOKENIZER_NAMES: Mapping[str, tuple[int, str]] = {  # a part of the name of a to
 def is_silent(flag: str) -> bool:
     """Return whether a flag is known to change neither the time nor the memory of a step.
 
-    A prefix does not cover a name that speaks of a size or a degree (`unknown_keys.costly_part`).
+    A prefix does not cover a name with a word for a size or a degree (`unknown_keys.costly_part`).
 
     >>> is_silent("--lr-warmup-iters"), is_silent("--num-layers"), is_silent("--rl-experts")
     (True, False, False)

@@ -1,7 +1,8 @@
-"""Flags of experts and layers that forks of Megatron-LM have in place of Megatron-LM's own.
+"""Flags of experts and layers in forks of Megatron-LM that differ from Megatron-LM's own.
 
-Answers: how many experts has each layer of a script for DeepSpeed-MoE or MindSpeed-LLM, which do nothing?
-Elsewhere: Megatron-LM's own flags of experts (experts.py), what layers of each kind make (kinds.py).
+Answers: how many experts has each layer of a script for DeepSpeed-MoE or MindSpeed-LLM, and which layers do
+nothing?
+Elsewhere: Megatron-LM's own flags of experts (experts.py), blocks made from kinds of layers (kinds.py).
 
 References
 ----------
@@ -36,12 +37,12 @@ WIDTH = "--moe-intermediate-size"
 
 
 def is_deepspeed_moe(args: Arguments) -> bool:
-    """Whether experts are DeepSpeed's: by a flag of their own, or by the engine without Core's flags."""
+    """Return whether experts are DeepSpeed's: by its flags, or by its engine without Core's flags."""
     return args.has(*OF_DEEPSPEED) or (args.has("--deepspeed") and not args.has(*OF_CORE))
 
 
 def expert_numbers(args: Arguments, layers: int) -> list[int]:
-    """Return the experts of each layer of a script for DeepSpeed-MoE, 1 of those that stay dense."""
+    """Return the number of experts of each layer of a script for DeepSpeed-MoE, 1 for dense layers."""
     interval = args.count(INTERVAL, 2)
     listed = _numbers(args, NUMBER)
     sparse = layers // interval
@@ -59,10 +60,10 @@ def expert_numbers(args: Arguments, layers: int) -> list[int]:
 
 
 def deepspeed_fields(args: Arguments, width: int) -> dict[str, object]:
-    """Return what DeepSpeed-MoE's flags say of experts and their gate, less their number.
+    """Return the fields of experts and their gate from DeepSpeed-MoE's flags, without their number.
 
-    A residual expert (PR-MoE) adds to the result of a dense feed-forward that every token passes; the two
-    numbers that weigh both are counted as the one of a gate.
+    With residual experts (PR-MoE), every token also passes through a dense MLP and both results are added;
+    the two weights of this sum are counted as the one weight of a gate.
     """
     fields: dict[str, object] = {"kind": "experts", "top_k": args.count(TOPK, 1), "expert_hidden": width}
     fields |= {"router": "softmax", "router_dtype": "fp32"}
@@ -85,7 +86,7 @@ def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
 
 
 def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
-    """Whole numbers of a flag, apart by blanks or commas."""
+    """Return the whole numbers of a flag, which blanks or commas separate."""
     parts = [part for word in args.words(flag) for part in word.text.strip("'\"").split(",") if part]
     if parts and all(part.isdecimal() and int(part) >= least for part in parts):
         return [int(part) for part in parts]
@@ -95,7 +96,7 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
 
 
 def _factor(args: Arguments) -> float:
-    """The room of an expert over its mean load."""
+    """Return the capacity factor: the capacity of an expert over its mean load."""
     try:
         return max(float(args.text(ROOM) or 1.0), 0.0)
     except ValueError:

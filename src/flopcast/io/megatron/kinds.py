@@ -25,7 +25,7 @@ WINDOW, SKIPPED = "--window-size", "--window-attn-skip-freq"
 SIDES = re.compile(r"[(\[]?(-?[0-9]{1,9}),(-?[0-9]{1,9})[)\]]?")
 PART = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")  # of a pattern of layers: [0]*3
 Block = dict[str, object]
-Kind = tuple[int, bool]  # how many experts, 1 for none; whether there is a window
+Kind = tuple[int, bool]  # number of experts, 1 for a dense layer; whether attention has a window
 
 
 def read_kinds(draft: Draft) -> None:
@@ -59,7 +59,7 @@ def read_kinds(draft: Draft) -> None:
 
 
 def _expert_numbers(args: Arguments, layers: int) -> list[int]:
-    """Experts of each layer, 1 of dense ones; the first of MindSpeed's layers stay dense."""
+    """Return the number of experts of each layer, 1 for dense layers, such as the first of MindSpeed's."""
     if is_deepspeed_moe(args):
         return expert_numbers(args, layers)
     if len(args.words(NUMBER)) > 1:
@@ -124,7 +124,7 @@ def layers_of(text: str, layers: int) -> list[bool] | None:
 
 
 def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: int | None) -> Block:
-    """The blocks of one kind: of so many experts, 1 for none, and with a window or without."""
+    """Return the blocks of one kind of layer."""
     number, narrow = kind
     mixer = dense["mixer"]
     block = dense | {"count": count}

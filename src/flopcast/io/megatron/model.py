@@ -161,10 +161,10 @@ def _vocabulary(draft: Draft) -> None:
 
 
 def _tokens(draft: Draft) -> tuple[int, str]:
-    """The vocabulary of a tokenizer that is known by its type, by its name or by its model's name.
+    """Return the vocabulary of a tokenizer, from its type, its name or the name of its model.
 
-    GPT-2's tokenizer is what pretrain_gpt.py takes where no other is named. A tokenizer that is not known
-    is an error: tables of 32,000 and of 256,000 tokens differ by a whole small model.
+    pretrain_gpt.py uses GPT-2's tokenizer if none is named. An unknown tokenizer is an error, because
+    embeddings of 32,000 and of 256,000 tokens differ by as many parameters as a small model has.
     """
     args = draft.arguments
     path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
@@ -186,7 +186,7 @@ def _tokens(draft: Draft) -> tuple[int, str]:
 
 
 def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
-    """The vocabulary of the catalogue's model that a part of a tokenizer's path names."""
+    """Return the vocabulary of the catalogue's model that a part of the tokenizer's path names."""
     for part in tokenizer.replace("\\", "/").split("/")[::-1]:
         if found := catalog.known("models", part):
             return catalog.model(found).vocabulary, f"that of the model {found}, which the tokenizer names"

@@ -1,6 +1,6 @@
-"""Programs of Megatron-LM, and configurations of NeMo, that train no decoder of attention layers.
+"""Programs of Megatron-LM, and configurations of NeMo, that do not train a GPT-like model.
 
-Answers: does this program train a GPT-like model; if not, what does it train?
+Answers: does this program train a GPT-like model and, if not, what does it train?
 Elsewhere: which command of a script trains (launch.py), NeMo's keys (foreign/nemo.py).
 
 Names of programs are those of NVIDIA/Megatron-LM and microsoft/Megatron-DeepSpeed (pretrain_bert.py,
@@ -27,7 +27,7 @@ OTHER_MODELS: Mapping[str, str] = {  # a part of a name → what is trained
 
 
 def other_model(name: str) -> str:
-    """Return what a program or configuration of this name trains, "" where that is a GPT-like model.
+    """Return what a program or configuration of this name trains, "" for a GPT-like model.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def other_model(name: str) -> str:
 
 
 def other_class(target: str) -> str:
-    """As `other_model`, of a class by its path in Python.
+    """Return the same as `other_model`, for a class by its path in Python.
 
     >>> other_class("megatron.bridge.models.qwen_vl.Qwen25VLModelProvider")
     'a language model with a vision encoder'

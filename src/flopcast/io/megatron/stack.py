@@ -174,12 +174,13 @@ def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...
 
 
 def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
-    """What is reduced, in which type, when, and how it is added up.
+    """Return the changes to the stack's gradients: dtype, overlap, buckets and accumulation.
 
-    bf16 is always reduced in fp32 unless `--grad-reduce-in-bf16` says otherwise, fp16 in 16 bits unless
-    `--accumulate-allreduce-grads-in-fp32` does. The GEMM of a weight's gradient adds to it in Megatron-Core
-    whatever its type (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`), before it to fp32 gradients only.
-    DeepSpeed's engine reduces in the type of the weights; its optimizer of bf16 without ZeRO in fp32.
+    Gradients of bf16 weights are reduced in fp32 unless `--grad-reduce-in-bf16` is set, those of fp16 in
+    16 bits unless `--accumulate-allreduce-grads-in-fp32` is. In Megatron-Core, weight-gradient GEMMs
+    accumulate into gradients of any dtype (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`); in earlier
+    releases, into fp32 gradients only. DeepSpeed's engine reduces in the dtype of the weights, but its
+    optimizer of bf16 without ZeRO in fp32.
 
     References
     ----------

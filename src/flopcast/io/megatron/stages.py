@@ -69,7 +69,7 @@ def _virtual(draft: Draft, stages: int) -> int:
 
 
 def _without_noop(draft: Draft, stages: int, chunks: int) -> None:
-    """Equal chunks of all layers, less those of each chunk that do nothing (MindSpeed-LLM)."""
+    """Put the blocks of each chunk into the plan, without no-op layers (MindSpeed-LLM)."""
     args = draft.arguments
     for flag in (LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
         args.clash(NOOP, flag, "layers that do nothing make stages unequal by themselves")

@@ -1,12 +1,12 @@
-"""Headers of run tables: which columns mean what.
+"""Headers of run tables: the meaning of their columns.
 
-Answers: what kind of table is this, by its header, and which fact does each column state?
+Answers: what kind of table has this header, and which fact does each column state?
 Elsewhere: reading the cells (table.py), the facts themselves (validation/run.py).
 
-A table of another origin becomes readable by one entry of `HEADERS`. What a whole table has in common and
-its rows therefore do not repeat (its device, its framework) stands in `common`, from the text that
-accompanies the table. A column of another table that holds several facts in one cell is rewritten into the
-columns of `PUBLISHED` first (`translate`).
+A table of another origin needs one entry in `HEADERS`. Facts that all rows share, and that the table
+therefore does not repeat (device, framework), are in `common`, from the text that accompanies the table. If
+a column holds several facts in one cell, `translate` first rewrites the row into the columns of
+`PUBLISHED`.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,20 +33,20 @@ class Header:
     Attributes
     ----------
     marks : tuple of str
-        Columns that only this kind has together: all must be there.
+        Columns that identify this kind: all of them must be present.
     columns : mapping
         Columns that are read.
     derived : mapping
-        Columns that fill a fact only where its own column is empty.
+        Columns that give a fact only if its own column is empty.
     passive : frozenset of str
         Columns that cannot change the job: where a row comes from, and what follows from other columns.
         Every further column that holds a value is listed in the assumptions of its row.
     common : mapping
         Facts of every row.
     refused : str
-        Why no row of this kind may be judged by.
+        The reason why rows of this kind cannot be judged.
     translate : callable or None
-        Rewrites a row into the columns that are read; None where they are the table's own.
+        Rewrites a row into the columns of `columns`; None if the table has these columns itself.
     """
 
     marks: tuple[str, ...]

@@ -83,7 +83,7 @@ def reproduce(run: Run) -> Job:
 
 
 def _printed_plan(run: Run) -> dict[str, object]:
-    """What the row says of its plan, in long names."""
+    """Return the fields of the plan that the row gives, by long name."""
     printed = run.mapping
     names = (*DEGREES, *NEEDED, "virtual_stages", "expert_parallel", "expert_tensor_parallel")
     said = {name: getattr(printed, name) for name in (*names, "sequence_parallel", "zero")}
@@ -98,7 +98,7 @@ def _printed_plan(run: Run) -> dict[str, object]:
 
 
 def _schedule(run: Run) -> str | None:
-    """The row's schedule, where it is not the one that the number of virtual stages implies.
+    """Return the row's schedule, if it is not the one that the number of virtual stages implies.
 
     Many sources print "1F1B" for the interleaved schedule too.
     """
@@ -107,7 +107,7 @@ def _schedule(run: Run) -> str | None:
 
 
 def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[str, object]:
-    """The row's mapping in long names; the software's defaults fill what it leaves open."""
+    """Return the row's plan by long name, with the software's defaults for missing fields."""
     plan = _printed_plan(run)
     fixed = set(plan)
     for default in defaults:
@@ -172,7 +172,7 @@ def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
 
 
 def _unknown_schedule(run: Run) -> list[Problem]:
-    """The fault of a pipeline schedule that no plan can have."""
+    """Return the error for an unknown pipeline schedule; empty if it is known."""
     printed = run.mapping.schedule
     if not printed or schedule_word(printed):
         return []
@@ -223,7 +223,7 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
 def _stack(
     run: Run, software: KnownSoftware, defaults: tuple[Default, ...], assumed: list[str]
 ) -> dict[str, object]:
-    """The software's stack, with what its defaults and the row's kernel of attention change."""
+    """Return the software's stack, with its defaults and the row's attention kernel."""
     stack: object = {"base": software.stack}
     assumed.append(f"stack {software.stack}: {software.because}")
     for default in defaults:

@@ -1,7 +1,7 @@
-"""Tables of published runs, predicted under every way of judging, each way once.
+"""Tables of published runs, predicted with different constants, each way once.
 
-Answers: what does each run of these tables take, by the constants of the catalogue, by those that other
-runs gave, or by none?
+Answers: what is the prediction of each run with the constants of the catalogue, with constants fitted on
+other runs, and without constants?
 Elsewhere: what a row says (table.py, job.py), the fit (validation/fitting.py), statistics
 (validation/published_summary.py).
 """
@@ -29,14 +29,14 @@ Watched = Callable[[Sequence[Run]], Iterable[Run]]
 
 
 class PublishedTables:
-    """Published tables, read once and predicted with whatever levels of factors.
+    """Published tables, read once and predicted with different levels of factors.
 
-    The predictions of each way of judging are kept: asking for several ways repeats none of them.
+    Predictions are kept, so each way of judging is computed once.
 
     Raises
     ------
     SpecError
-        A file cannot be read, or its header is of no known kind: every such file.
+        Files cannot be read or have unknown headers; all of them are listed.
     """
 
     def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
@@ -48,12 +48,12 @@ class PublishedTables:
         ]
 
     def check_sources(self, sources: Sequence[str]) -> None:
-        """Refuse sources of no run.
+        """Check that every source has a run.
 
         Raises
         ------
         SpecError
-            Every such source.
+            Some sources have no run; all of them are listed.
         """
         known = {run.source for table in self._tables for run in table.runs}
         problems = [
@@ -71,7 +71,7 @@ class PublishedTables:
             raise SpecError(problems)
 
     def judged(self, constants: Constants = "catalogue", leave_out: Sequence[str] = ()) -> Published:
-        """The runs as `validate_published` judges them.
+        """Return the predicted runs, as `validate_published` does.
 
         Raises
         ------
@@ -89,28 +89,28 @@ class PublishedTables:
 
     @cached_property
     def _unfitted(self) -> fitting.FirstPass:
-        """Predictions by kernels and data sheets alone."""
+        """The predictions from kernels and data sheets alone."""
         return fitting.first_pass(self.predicted)
 
     @cached_property
     def _by_others(self) -> Published:
-        """The runs of each source, by constants that the runs of the other sources gave."""
+        """The runs of each source, predicted with constants fitted on the other sources."""
         return fitting.leave_each_out(self.predicted, self._unfitted)
 
     @cached_property
     def _by_generations(self) -> Published:
-        """The runs of each generation of devices, by constants that runs on the others gave."""
+        """The runs of each device generation, predicted with constants fitted on the others."""
         return fitting.leave_each_out(self.predicted, self._unfitted, by_generation=True)
 
     @cached_property
     def _by_catalogue(self) -> Published:
-        """Predictions with the constants of the catalogue."""
+        """The predictions with the constants of the catalogue."""
         return self.predicted()
 
     def predicted(
         self, levels: Mapping[str, Level] | None = None, ids: frozenset[str] = frozenset()
     ) -> Published:
-        """Every run, or those of some ids, with these levels; without levels, with the catalogue's."""
+        """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
@@ -119,12 +119,12 @@ class PublishedTables:
 
 
 def _marked(run: Run) -> Run:
-    """The run, with why no constant may be fitted on it, if there is a reason."""
+    """Return the run, with the reason why no constant may be fitted on it, if there is one."""
     because = judged_only(run)
     return run.model_copy(update={"judged_only": because}) if because else run
 
 
 def predict_with(job: Job, levels: Mapping[str, Level] | None) -> Report:
-    """As `predict`, with other levels of factors than the catalogue's; None: with those."""
+    """Return the report of a job with these levels of factors; None uses those of the catalogue."""
     book = load_book(job.cluster)
     return prediction.predict(job, book if levels is None else replace(book, levels=levels))

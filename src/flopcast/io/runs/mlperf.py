@@ -4,12 +4,12 @@ Answers: which model, machine, plan and measurement does one submitted result de
 Elsewhere: what the columns of published runs mean (headers.py), defaults of the software
 (catalog/runs/stacks.yaml).
 
-A submission's logs print the batch, the accumulation and the time of a step. They do not print the plan,
-which stands in the name and the settings of a configuration file. A submitter's folder often holds several
-files of the right size. A file is taken whose degrees reproduce the logged batch and accumulation:
+The logs of a submission print the batch, the accumulation and the time of a step. They do not print the
+plan, which is in the name and the settings of a configuration file. A submitter's folder often holds
+several files for the same number of devices. The file must reproduce the logged batch and accumulation:
 `global batch = data parallel × micro-batch × accumulation`. Files named after the system come first, then
-those that run in 4 bits: a submitter who has such a file for his devices submits what it measures. Without
-a file the plan and the precision stay unknown.
+those in 4 bits, because a submitter who has such a file submits its result. Without a file the plan and the
+precision are unknown.
 """
 
 import json
@@ -32,7 +32,7 @@ AMD = re.compile(r"MI\d{3}X?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Configuration:
-    """What the name of a configuration file says: degrees, and whether products run in 4 bits."""
+    """The contents of a configuration file's name: degrees, and whether GEMMs run in 4 bits."""
 
     name: str
     tensor_parallel: int = 1
@@ -41,7 +41,7 @@ class _Configuration:
     four_bits: bool = False
 
     def micro_batch(self, devices: int, batch: int, accumulation: int) -> int | None:
-        """The micro-batch that reproduces the logged batch; None where no whole number does."""
+        """Return the micro-batch that reproduces the logged batch, or None if no whole number does."""
         ranks = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
         if devices % ranks or batch % (devices // ranks * accumulation):
             return None
@@ -49,7 +49,7 @@ class _Configuration:
 
 
 def published_row(row: Mapping[str, str]) -> dict[str, str]:
-    """One MLPerf result in the columns of published runs.
+    """Return one MLPerf result in the columns of published runs.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def published_row(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plan(row: Mapping[str, str]) -> dict[str, str]:
-    """Degrees, micro-batch and precision, from the configuration that reproduces the batch."""
+    """Return degrees, micro-batch and precision, from the configuration that reproduces the batch."""
     counts = [_count(row.get(name, "")) for name in ("devices", "global_batch_size")]
     accumulation = _count(row.get("gradient_accumulation_steps", ""))
     if None in counts or not accumulation:
@@ -114,7 +114,7 @@ def _plan(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings(row: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the first configuration file; none where the cell is empty or no JSON object."""
+    """Return the settings of the first configuration file; empty if the cell holds no JSON object."""
     try:
         data = json.loads(row.get("config") or "{}")
     except json.JSONDecodeError:
@@ -123,7 +123,7 @@ def _settings(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ordered(row: Mapping[str, str]) -> list[str]:
-    """Names of the configuration files of the row's accelerator, those of its own system first."""
+    """Return the configuration files for the row's accelerator, those of its own system first."""
     files = (row.get("config_files") or "").split()
     system = re.sub(r"^\d+x", "", row.get("system", ""))
     chip = re.search(r"(G?)[BH]\d00|MI\d+X", row.get("accelerator", ""))
@@ -137,12 +137,12 @@ def _ordered(row: Mapping[str, str]) -> list[str]:
 
 
 def _is_amd(row: Mapping[str, str]) -> bool:
-    """Whether the accelerator is AMD's."""
+    """Return whether the accelerator is from AMD."""
     return bool(AMD.search(row.get("accelerator", "")))
 
 
 def _configuration(name: str) -> _Configuration:
-    """The degrees that a file's name states; degrees that it does not state are 1."""
+    """Return the degrees in the name of a file; others are 1."""
     sizes = _SIZES.search(name)
     degrees = [int(text or 1) for text in sizes.groups()[3:]] if sizes else [1, 1, 1]
     return _Configuration(

@@ -84,7 +84,7 @@ def _agrees(run: Run, own: Model) -> None:
 
 
 def _is_latent(own: Model) -> bool:
-    """Whether a model's blocks have multi-head latent attention."""
+    """Return whether a model's blocks have multi-head latent attention."""
     return isinstance(own.blocks[-1].mixer, LatentAttention)
 
 
@@ -98,12 +98,12 @@ def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
 
 
 def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
-    """The model with as many layers, and as many of them dense, as the row has.
+    """Return the model with the row's number of layers and of dense layers.
 
-    A pattern of kinds is repeated and cut. Runs of equal blocks keep their lengths, except the last kind
-    with experts (the last kind, in a model without them), which takes the rest; `n_dense_layers` replaces
-    the number of blocks without experts in front of it. A model of another depth trains no modules of
-    multi-token prediction unless the row says "MTP".
+    A repeating pattern of blocks is cut. Runs of equal blocks keep their lengths, except the last one with
+    experts (or the last one, in a dense model), which takes the rest. `n_dense_layers` is the number of
+    blocks without experts before it. A model with another number of layers has no multi-token prediction
+    unless the row says "MTP".
     """
     layers = run.architecture.num_layers or own.num_blocks
     counts = _pattern_counts(own, layers) if own.pattern else _run_counts(run, own, layers)
@@ -126,13 +126,13 @@ def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, objec
 
 
 def _pattern_counts(own: Model, layers: int) -> list[int]:
-    """Blocks of each kind among so many layers of a pattern that repeats."""
+    """Return the number of blocks of each kind in the first layers of a repeating pattern."""
     order = [own.pattern[layer % len(own.pattern)] for layer in range(layers)]
     return [order.count(kind) for kind in range(len(own.blocks))]
 
 
 def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
-    """Blocks of each run of equal blocks; the row may say how many of its layers are dense."""
+    """Return the number of blocks in each run of equal blocks; the row may give that of dense layers."""
     experts = [isinstance(block.feed_forward, Experts) for block in own.blocks]
     counts = [block.count for block in own.blocks]
     stretched = max((place for place, kind in enumerate(experts) if kind), default=len(counts) - 1)

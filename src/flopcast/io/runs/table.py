@@ -88,12 +88,12 @@ def read_table(path: Path) -> Table:
 
 
 def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
-    """One row as a run.
+    """Return one row as a run.
 
     Raises
     ------
     SpecError
-        A cell is not a value of its column, or values contradict each other; every such cell.
+        Cells do not hold a value of their column or contradict each other; all of them are listed.
     """
     faults: list[Problem] = []
     facts: dict[Place, object] = {("", "id"): name, ("", "where"): place, ("", "refused"): header.refused}
@@ -123,7 +123,7 @@ def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:
 
 
 def _unused(row: Mapping[str, str], header: Header) -> tuple[str, ...]:
-    """Cells of columns that hold a value and that no part of a job uses, each as "column = value"."""
+    """Return the cells with a value that no part of a job uses, each as "column = value"."""
     read = {*header.columns, *header.derived, *header.passive}
     return tuple(f"{name} = {text}" for name, text in row.items() if name not in read and text.strip())
 

@@ -1,8 +1,7 @@
-"""What words in cells of run tables mean: devices, precisions, recompute, sharding, schedules and memory.
+"""Meaning of cells in run tables: devices, precisions, recompute, sharding, schedules and memory.
 
-Answers: how is a device's printed name compared, and what does a word for a plan's field mean, whoever
-printed it?
-Elsewhere: the catalogue's tables (known.py), the job that is made of all this (job.py).
+Answers: how are printed device names compared, and which value of a plan does a printed word mean?
+Elsewhere: the catalogue's tables (known.py), the job of a row (job.py).
 """
 
 import re
@@ -42,9 +41,9 @@ SCHEDULES = {  # letters and digits of a printed schedule → the schedule of a 
     "zbv": "zb_v",
     "dualpipe": "dualpipe",
 }
-SEARCHED = {"zb1p": "zb_h1", "zb2p": "zb_h2"}  # found by a search under the memory of the other
+SEARCHED = {"zb1p": "zb_h1", "zb2p": "zb_h2"}  # found by a search within the memory of the hand-made one
 MEMORY_UNITS = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
-LINK_GIGABITS_PER_S = {  # of one port, by the name of its technology, where no rate is printed
+LINK_GIGABITS_PER_S = {  # rate of one port by technology, used if no rate is printed
     "omni-path": 100.0,
     "opa": 100.0,
     "fdr": 56.0,
@@ -120,7 +119,7 @@ def recompute_word(printed: str) -> str:
 
 
 def schedule_word(printed: str) -> str | None:
-    """The schedule of a plan that a printed one stands for; None for an unknown one.
+    """Return the schedule of a plan for a printed one, or None if it is unknown.
 
     ZB-1p and ZB-2p are found by a search that may use as much memory as 1F1B, and twice as much; ZB-H1 and
     ZB-H2 are the hand-made schedules of the same memory (arXiv:2401.10241, section 4).
@@ -134,20 +133,20 @@ def schedule_word(printed: str) -> str | None:
 
 
 def node_bytes_per_s(printed: str, devices: int) -> float | None:
-    """Bytes per second of a node's network, one direction, all its ports together.
+    """Return the bytes per second of a node's network, one direction, all ports together.
 
     Parameters
     ----------
     printed : str
-        A number of ports with a rate or a technology, or a rate "per node" or "per GPU". Parts behind "+",
-        "," or ";" are other networks: the first part that says enough counts.
+        A number of ports with a rate or a technology, or a rate "per node" or "per GPU". "+", "," and ";"
+        separate networks; the first part that gives a rate counts.
     devices : int
         Devices of the node.
 
     Returns
     -------
     float or None
-        None where the text does not say how many ports a node has, or how fast they are.
+        None if the text does not give the number of ports of a node, or their rate.
 
     Examples
     --------

@@ -57,7 +57,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """The names of a file's columns, and the cells of every row that is not blank with their line."""
+    """Return the names of a file's columns, and the line and cells of every row that is not blank."""
     try:
         text = read_unpacked(path, MOST_BYTES).decode("utf-8-sig")  # editors put a mark before the header
     except OSError as error:
@@ -74,7 +74,7 @@ def _read(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Every row that is not blank, with its line."""
+    """Yield the line and cells of every row that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)  # any ends of lines
     try:
         for cells in reader:
@@ -85,7 +85,7 @@ def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
-    """Cells by name as `csv.DictReader` gives them: None in gaps, and under None what is in excess."""
+    """Return cells by name as `csv.DictReader` does: missing cells are None, extra ones are under None."""
     row: dict[Any, Any] = dict(zip(names, cells, strict=False))
     row |= dict.fromkeys(names[len(cells) :])
     return row | ({None: cells[len(names) :]} if len(cells) > len(names) else {})
@@ -133,7 +133,7 @@ def read_columns(path: Path) -> Measured:
 
 
 def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
-    """Columns of words, by the first row, and the words that stand in them, sorted."""
+    """Return the columns that hold words, by their first row, with their sorted words."""
     names = [
         name
         for name, cells in table.items()
@@ -143,7 +143,7 @@ def _words(table: dict[str, Cells]) -> dict[str, list[str]]:
 
 
 def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict[str, Floats], Mask]:
-    """Columns of numbers, and which rows are good in all of them."""
+    """Return the columns that hold numbers, and a mask of rows that are valid in all of them."""
     columns: dict[str, Floats] = {}
     good: Mask = np.ones(max(map(len, table.values()), default=0), dtype=bool)
     for name, cells in table.items():
@@ -159,7 +159,7 @@ def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict
 
 
 def _floats(cells: Cells) -> Floats:
-    """A column as numbers; what is no number is none here, either."""
+    """Return a column as numbers; cells that are not numbers become NaN."""
     try:
         return np.array([float(cell) for cell in cells])  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -176,7 +176,7 @@ def _is_number(text: str | None) -> bool:
 
 
 def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
-    """What a bad row should hold."""
+    """Return what a bad row should hold."""
     numbers = {name: text for name, text in row.items() if name not in words}
     if not all(name is not None and _is_number(text) for name, text in numbers.items()):
         return "a number in every column"

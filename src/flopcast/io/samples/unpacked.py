@@ -25,13 +25,13 @@ CHUNK_BYTES = 1 << 20
 
 @contextmanager
 def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
-    """The file's bytes, unpacked while they are read.
+    """Open a file whose bytes are unpacked while they are read.
 
     Raises
     ------
     OSError
-        It is no regular file, may not be read, is damaged, or holds more than `most_bytes` when unpacked:
-        now, or while it is read. Its text is the reason alone, without number or path.
+        The file is not a regular file, may not be read, is damaged, or holds more than `most_bytes` when
+        unpacked. The error is raised when the file is opened or read; its text is the reason alone.
     """
     try:
         with opened(path) as raw:

@@ -1,10 +1,10 @@
 """Values that a launch script takes from outside: its arguments `$1`, `$2`, …, and the environment.
 
-Answers: what is a script with these values, as if its first command set them?
-Elsewhere: what the shell makes of them (script.py).
+Answers: what is the text of a script in which the first command sets these values?
+Elsewhere: how the script is read (script.py).
 
-The values are written into the text before its first command, on the same line: lines of faults stay
-those of the file. A value that the script does not use is an error, since it would be accepted and ignored.
+The values are written into the text before its first command, on the same line, so line numbers in error
+messages stay correct. A value that the script does not use is an error, because it would have no effect.
 """
 
 import re
@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from flopcast.errors import Problem, SpecError
 
 NAME = re.compile(r"[A-Za-z_]\w*")
-OUTSIDE = ("WORLD_SIZE",)  # variables that count though no script names them
+OUTSIDE = ("WORLD_SIZE",)  # variables that have an effect even if the script does not name them
 MOST_ARGUMENTS = 99
 MOST_LENGTH = 10_000
 
 
 def parsed_values(words: Sequence[str], option: str) -> dict[str, str]:
-    """Return values by name, out of "NAME=VALUE".
+    """Return values by name, from arguments "NAME=VALUE".
 
     Raises
     ------
     SpecError
-        A word is none, its name is none that a script can use, or it is given twice.
+        An argument has another form, its name cannot be used in a script, or it is given twice.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def with_values(text: str, arguments: Mapping[str, str], environment: Mapping[st
     Raises
     ------
     SpecError
-        An argument before another one is missing, or the script does not use a value.
+        `$1` to `$n` are not all given, or the script does not use a value.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def with_values(text: str, arguments: Mapping[str, str], environment: Mapping[st
 
 
 def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Check that a script reads every value, and that no argument before another is missing."""
+    """Check that a script uses every value, and that no argument before the last one is missing."""
     problems = []
     count = max(map(int, arguments), default=0)
     for place in range(1, count + 1):
@@ -99,11 +99,11 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
 
 
 def _unused(option: str, word: str, variable: str) -> Problem:
-    """The problem of a value that a script does not read."""
+    """Return the error for a value that a script does not use."""
     because = f"the script does not use {variable}"
     return _problem(option, word, "a value that the script uses", because, f"remove {option} {word}")
 
 
 def _problem(option: str, value: str, allowed: str, because: str, fix: str, fault: str = "") -> Problem:
-    """One problem of a value."""
+    """Return an error about a value."""
     return Problem(field=option, value=value, allowed=allowed, because=because, fix=fix, fault=fault)

@@ -85,14 +85,14 @@ def read_script(
     text : str
         The whole script; at most 1 MB.
     name : str
-        What faults call it, usually its path.
+        The name in error messages, usually the path.
     arguments, environment : mappings
-        Values that come from outside: of `$1`, by "1", and of variables by name.
+        Values from outside: arguments by number, "1" for `$1`, and variables by name.
 
     Raises
     ------
     SpecError
-        No text, too large, quotes that do not close, or values that grow without end.
+        The script is not text, is too large, has unclosed quotes, or has values that grow without end.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class _Reader:
         self._effects = 0
         self._depth = 0
         self._outer: tuple[Word, ...] = ()
-        self._files: dict[str, Token] = {}  # what here-documents were written to files
+        self._files: dict[str, Token] = {}  # here-documents that were written to files, by path
         self._target = ""
         self._shell: tuple[Word, ...] = ()  # a command of the last line that runs what it reads
         self._noted: dict[str, list[int]] = {}
@@ -198,12 +198,12 @@ class _Reader:
             self._simple(self._until_operator())
 
     def _next_is_no_document(self) -> bool:
-        """Whether no here-document follows the end of a line."""
+        """Return whether no here-document follows the end of a line."""
         after = self._at + 1
         return after >= len(self._tokens) or self._tokens[after].text != HERE_DOCUMENT
 
     def _document(self, token: Token) -> None:
-        """Read a here-document that a shell or sbatch runs, or keep what it writes to a file."""
+        """Read a here-document that a shell or sbatch runs, or keep one that is written to a file."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
         if not self._live or not (shell or target):
             return
@@ -213,7 +213,7 @@ class _Reader:
             self._files[target] = token
 
     def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
-        """Read a text that a command runs as a script, behind the words that stand before the shell."""
+        """Read a text that a command runs as a script, after the words before the shell."""
         self.directives |= submitted_options(text_of(value), shell)
         self.variables.scalars |= slurm_variables(self.directives)
         self._again((value,), shell[: before_shell(shell)])

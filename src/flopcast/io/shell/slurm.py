@@ -77,7 +77,9 @@ def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:
 
 
 def submitted_options(text: str, command: Sequence[Word]) -> dict[str, Word]:
-    """Options of a script that a command runs: its `#SBATCH` lines, and those of sbatch, which win.
+    """Return the Slurm options of a script that a command runs.
+
+    Options of the sbatch command override the `#SBATCH` lines of the script.
 
     >>> found = submitted_options("#SBATCH -N 4", [Word("sbatch", 3), Word("--nodes=2", 3)])
     >>> found["nodes"].text, found["nodes"].line

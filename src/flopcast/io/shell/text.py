@@ -1,7 +1,7 @@
-"""The text of a launch script: what is refused before it is read as a script.
+"""The text of a launch script: checks before it is read as a script.
 
-Answers: is this a text of bounded size, and how is a fault of it told?
-Elsewhere: what its words are (tokens.py).
+Answers: is the file a text of bounded size?
+Elsewhere: its tokens (tokens.py).
 """
 
 import re
@@ -13,12 +13,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def script_text(raw: bytes, name: str) -> str:
-    """A script's bytes as text; letters that are not UTF-8, in comments mostly, become U+FFFD.
+    """Return a script's bytes as text; bytes that are not UTF-8, mostly in comments, become U+FFFD.
 
     Raises
     ------
     SpecError
-        Too large, or no text at all.
+        The script is too large or is not text.
     """
     if len(raw) > MAX_CHARACTERS:
         raise fault(name, 1, "size", f"at least {len(raw)} bytes", f"at most {MAX_CHARACTERS} bytes")
@@ -28,12 +28,12 @@ def script_text(raw: bytes, name: str) -> str:
 
 
 def check_text(text: str, name: str) -> None:
-    """Refuse what is no script: too long, or with characters that no text has.
+    """Check that a text can be a script: not too long, and without control characters.
 
     Raises
     ------
     SpecError
-        With the line of the first such character.
+        The text is too long, or a line, which the error names, holds such a character.
     """
     if len(text) > MAX_CHARACTERS:
         raise fault(name, 1, "size", f"{len(text)} characters", f"at most {MAX_CHARACTERS} characters")
@@ -44,7 +44,7 @@ def check_text(text: str, name: str) -> None:
 
 
 def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
-    """One fault of the script's own text: what follows it cannot be trusted."""
+    """Return an error in the text of a script, after which the rest is not read."""
     problem = Problem(
         where=f"{name}:{line}",
         field=field,

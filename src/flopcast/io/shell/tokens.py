@@ -1,10 +1,10 @@
 """A shell script as tokens: words, operators and ends of lines, each with its line.
 
 Answers: where do words begin and end, which of their parts are quoted, which refer to variables?
-Elsewhere: what variables hold (values.py), which branches are taken and which commands there are
-(script.py). Grammar: POSIX.1-2017, Shell Command Language, section 2, and bash's arrays.
+Elsewhere: the values of variables (values.py), branches and commands (script.py). Grammar: POSIX.1-2017,
+Shell Command Language, section 2, and bash's arrays.
 
-Nothing is executed. A command substitution is kept as the text that it is, a here-document too.
+Nothing is executed. Command substitutions and here-documents are kept as text.
 """
 
 import re
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|>>|>&|>\||<&|<>|<<<|[;&|()<>\n]")
 _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>|&;\n]*[^\s<>|&;])?>(?=\s|$)")
-HERE_DOCUMENT = "here-document"  # the `text` of a token that stands behind the line that announced it
+HERE_DOCUMENT = "here-document"  # `text` of the token of a here-document, which follows its command's line
 REDIRECTS = ("&>>", "&>", ">>", ">&", ">|", "<&", "<>", "<<<", "<", ">")
 
 
@@ -160,9 +160,9 @@ class _Lexer:
         return None
 
     def quoted_until(self, end: str, keeps_quotes: bool = False) -> tuple[Part, ...]:
-        """Parts up to the closing quote, or, where `end` is empty, to the end of the text.
+        """Return the parts up to the closing quote or, if `end` is empty, to the end of the text.
 
-        Quotes are letters in a here-document.
+        In a here-document quotes are ordinary characters.
         """
         parts: list[Part] = []
         opened = self._at - 1
@@ -228,7 +228,7 @@ class _Lexer:
             self._heredocs.append((found.group(2).lstrip("\\"), tabs, quoted))
 
     def _here_document(self, delimiter: str, tabs: bool, quoted: bool) -> Token:
-        """A here-document up to the line that is its delimiter: its text as it is, not expanded."""
+        """Return the text of a here-document, up to its delimiter, without expansion."""
         start, kept = self._line(self._at), list[str]()
         while self._at < len(self._text):
             end = self._end_of_line()

@@ -28,7 +28,7 @@ _BLANK = re.compile(r"[\s,]*")
 
 
 def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
-    """The text of a file, plain or gzipped, in chunks.
+    """Yield the text of a file, plain or gzipped, in chunks.
 
     Raises
     ------
