@@ -129,7 +129,7 @@ REFUSED = {
         (12, "curriculum_learning.enabled"),
     ],
     "axolotl/dpo_unknown_model.yml": [(1, "base_model"), (5, "rl"), (8, "load_in_8bit"), (15, "deepspeed")],
-    "axolotl/llama3_70b_qlora_offload.yaml": [(21, "plan.zero"), (20, "plan.offload")],
+    "axolotl/llama3_70b_qlora_offload.yaml": [(20, "plan.offload"), (21, "plan.zero")],
     "torchtune/qwen2_7b_qlora.yaml": [(2, "plan.zero")],  # on one device it is planned
     "torchtune/llama32_kd_vision.yaml": [
         (4, "teacher_model._component_"),

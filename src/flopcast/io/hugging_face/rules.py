@@ -81,7 +81,7 @@ def mpt_learned(read: Reader) -> bool:
 
 
 def baichuan_alibi(read: Reader) -> bool:
-    """Return whether Baichuan uses ALiBi: its larger models do, whose configs have only `model_max_length`."""
+    """Return whether Baichuan uses ALiBi, as its larger models do: they have `model_max_length` only."""
     return "max_position_embeddings" not in read.values
 
 
