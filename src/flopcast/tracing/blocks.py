@@ -1,6 +1,6 @@
 """A traced model: blocks of operators whose sizes are polynomials, found from several traces.
 
-Answers: which model of ours does the code of transformers describe, where no layer of ours does?
+Answers: which model does the code of transformers describe, if flopcast has no layer for it?
 Elsewhere: kernels of one traced layer (fusing.py), the layer that the result becomes (layers/traced.py).
 
 A size is a polynomial in sequences b and their length s, in {1, b} × {1, s, s²}. Six micro-batches fix its
@@ -93,7 +93,7 @@ def _notes(attention: str) -> tuple[str, ...]:
 
 
 def _notes_on_division(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How tensor parallelism divides each kind of block, and which products stay whole."""
+    """Yield notes on how tensor parallelism divides each kind of block, and which products stay whole."""
     for place, block in enumerate(blocks):
         mixer = block["mixer"]
         degrees = f"divisors of {mixer['units']}" if mixer["units"] > 1 else "1 alone"
@@ -105,9 +105,9 @@ def _notes_on_division(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _traces(
     recordings: Sequence[tuple[Recording, int]],
 ) -> tuple[dict[str, object], list[tuple[Kernel, ...]]]:
-    """How a layer is divided, as fields of the block, and its kernels in each recording.
+    """Return how a layer is divided, as fields of the block, and its kernels in each recording.
 
-    Where recordings would be divided in different ways, the layer stays whole.
+    If recordings would be divided in different ways, the layer stays whole.
     """
     (recording, layer), *_ = recordings
     traces = [kernels(*each) for each in recordings]

@@ -24,8 +24,8 @@ from flopcast.tracing.recorder import Call, Operand, Recording
 
 Kind = str  # "column", "row" or "within"
 WITH_WEIGHTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")
-OVER_LAST = ("_softmax", "native_layer_norm", "_fused_rms_norm")  # they work across the last axis
-WITH_SHAPE = ("cat", "mean", "sum", "amax", "constant_pad_nd")  # they change the extent of other axes
+OVER_LAST = ("_softmax", "native_layer_norm", "_fused_rms_norm")  # operators across the last axis
+WITH_SHAPE = ("cat", "mean", "sum", "amax", "constant_pad_nd")  # operators that change the size of an axis
 ELEMENTWISE = frozenset(
     """abs add clamp clamp_max clamp_min clone copy div eq erf exp fill ge gelu gt hardtanh le leaky_relu
     log logical_and logical_not lt masked_fill maximum minimum mul ne neg pow reciprocal relu rsqrt rsub
@@ -35,23 +35,23 @@ ELEMENTWISE = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
-    """What tensor parallelism divides in one layer; places are those among `calls`.
+    """The division of one layer by tensor parallelism; places are indices into `calls`.
 
-    `units` is the number of heads or columns that a degree must divide, 1 where nothing is divided.
+    `units` is the number of heads or columns that a degree must divide, 1 if nothing is divided.
     `entering` names, for a call, the storages that are whole on every rank and whose gradients are partial
     sums. `whole` gives the reason for each weight of a product that is not divided.
     """
 
     kinds: dict[int, Kind] = field(default_factory=dict)
     entering: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    storages: frozenset[int] = frozenset()  # each rank holds a part of them, weights included
+    storages: frozenset[int] = frozenset()  # divided storages, including weights
     units: int = 1
     whole: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shard:
-    """Where the parts of a storage lie (`inner` in bytes), and the weights that they are columns of."""
+    """The layout of the shards of a storage (`inner` in bytes), and the weights of their columns."""
 
     inner: int
     extent: int
@@ -60,7 +60,7 @@ class _Shard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Axis:
-    """The axis of a view along which shards lie, counted from the last, which is -1."""
+    """The axis of a view that is divided into shards, counted from the last, which is -1."""
 
     axis: int
     inner: int
@@ -68,7 +68,7 @@ class _Axis:
 
 
 class _CannotError(Exception):
-    """Some columns cannot be divided; the reason is the text."""
+    """Some columns cannot be divided; the text is the reason."""
 
     def __init__(self, roots: Iterable[int], reason: str) -> None:
         super().__init__(reason)
@@ -76,7 +76,7 @@ class _CannotError(Exception):
 
 
 def divide(recording: Recording, index: int, calls: Sequence[Call]) -> Division:
-    """The division of layer `index`, whose forward runs `calls` (views left out)."""
+    """Return the division of layer `index`, whose forward pass runs `calls` (without views)."""
     whole: dict[int, str] = {}
     while True:
         attempt = _Attempt(recording, index, calls, whole)
@@ -87,7 +87,7 @@ def divide(recording: Recording, index: int, calls: Sequence[Call]) -> Division:
 
 
 def _axis_of(operand: Operand, shard: _Shard) -> _Axis | None:
-    """The outermost axis of a view that crosses shards; None where the view lies in one shard."""
+    """Return the outermost axis of a view that crosses shards, or None if the view is in one shard."""
     spans = [
         (stride, axis - len(operand.shape), size)
         for axis, (stride, size) in enumerate(zip(_strides_bytes(operand), operand.shape, strict=True))
@@ -106,12 +106,12 @@ def _axis_of(operand: Operand, shard: _Shard) -> _Axis | None:
 
 
 def _strides_bytes(operand: Operand) -> list[int]:
-    """Distances of neighbours along each axis; views as complex numbers have larger elements."""
+    """Return the stride of each axis in bytes; elements of views as complex numbers are larger."""
     return [stride * operand.element_bytes for stride in operand.strides]
 
 
 def _size(shape: Shape, axis: int) -> int:
-    """The extent of an axis that is counted from the last; 1 where a shape is broadcast along it."""
+    """Return the size of an axis counted from the last; 1 if the shape is broadcast along it."""
     return shape[axis] if len(shape) >= -axis else 1
 
 
@@ -132,17 +132,17 @@ class _Attempt:
         self.divided: set[int] = set()  # weights and constants
         self.moving = {recording.inputs[index]}  # storages that depend on the input of the layer
         self.learned = set(self.weights)  # storages that depend on a weight or on the input
-        self.units: dict[int, int] = {}  # of each column
-        self.joined: dict[int, frozenset[int]] = {}  # columns that each column can only be divided with
-        self.ended: set[int] = set()  # columns that lead to a product divided by rows
+        self.units: dict[int, int] = {}  # units of each product divided by columns
+        self.joined: dict[int, frozenset[int]] = {}  # products that must be divided together
+        self.ended: set[int] = set()  # products whose output reaches a product divided by rows
 
     def result(self) -> Division:
-        """The division.
+        """Return the division.
 
         Raises
         ------
         _CannotError
-            Some columns must be whole.
+            Some products must stay whole.
         """
         for place, call in enumerate(self.calls):
             self._visit(place, call)
@@ -184,7 +184,7 @@ class _Attempt:
             self._pass(place, call, name)
 
     def _product(self, place: int, call: Call, data: Operand, weight: Operand) -> None:
-        """A product with a weight: divided by columns, by rows, or whole."""
+        """Divide a product with a weight by columns or rows, or leave it whole."""
         shard = self.shards.get(data.storage)
         bias = [o.storage for o in call.reads[:-2] if call.name in ("addmm", "baddbmm")]
         if shard is None:
@@ -208,7 +208,7 @@ class _Attempt:
         self.divided.add(weight.storage)
 
     def _by_heads(self, place: int, call: Call, operands: Sequence[Operand]) -> None:
-        """Products of tensors that are all divided by heads, along the third axis from the last."""
+        """Divide products of tensors by heads, along the third axis from the last."""
         shards = [self.shards[o.storage] for o in operands if o.storage in self.shards]
         roots = frozenset[int]().union(*(shard.roots for shard in shards))
         if len(shards) < len(operands):
@@ -226,7 +226,7 @@ class _Attempt:
         self.kinds[place] = "within"
 
     def _pass(self, place: int, call: Call, name: str) -> None:
-        """A pass whose output is divided along the axis of its inputs."""
+        """Divide a pass along the axis of its inputs."""
         parts = [o for o in call.reads if o.storage in self.shards]
         shards = [self.shards[o.storage] for o in parts]
         roots = frozenset[int]().union(*(shard.roots for shard in shards))
@@ -248,7 +248,7 @@ class _Attempt:
     def _check(
         self, call: Call, name: str, axis: int, parts: Sequence[Operand], roots: frozenset[int]
     ) -> None:
-        """Raise where an operator works across the divided axis, or may do so."""
+        """Raise an error if an operator works, or may work, across the divided axis."""
         known = name in ELEMENTWISE or name in WITH_SHAPE or (name in OVER_LAST and axis != -1)
         sizes = {_size(o.shape, axis) for o in (*parts, *call.writes)}
         axes = {len(o.shape) for o in (*parts, *call.writes)}
@@ -256,7 +256,7 @@ class _Attempt:
             raise _CannotError(roots, f"the operator {call.name} works across the parts of its output")
 
     def _enters(self, call: Call, operand: Operand, axis: int, roots: frozenset[int]) -> bool:
-        """Whether an undivided operand is whole, so that its gradient is a partial sum on every rank."""
+        """Return whether the gradient of an undivided operand is a partial sum on every rank."""
         there = _size(operand.shape, axis) > 1 and operand.strides[axis] > 0
         weight, moving = operand.storage in self.weights, operand.storage in self.moving
         if there and (moving or (operand.storage in self.learned and not weight)):
@@ -266,7 +266,7 @@ class _Attempt:
         return moving
 
     def _axis(self, operand: Operand, shard: _Shard, call: Call) -> _Axis:
-        """The axis of a view along which its shards lie."""
+        """Return the axis of a view along which it is divided."""
         found = _axis_of(operand, shard)
         if found is None:
             raise _CannotError(shard.roots, f"{call.name} reads a single head or column of its output")
@@ -282,7 +282,7 @@ class _Attempt:
         self.shards[operand.storage] = shard
 
     def _join(self, shards: Sequence[_Shard], extents: Sequence[int]) -> None:
-        """Columns that meet are divided together, by a degree that divides all of `extents`."""
+        """Record that products are divided together, by a degree that divides all of `extents`."""
         roots = frozenset[int]().union(*(shard.roots for shard in shards))
         together = roots.union(*(self.joined[root] for root in roots))
         units = gcd(*extents, *(self.units[root] for root in together))

@@ -32,7 +32,7 @@ class Kernel:
     output: str
     sizes: dict[str, float]
     keeps: dict[str, float] = field(default_factory=dict)  # tensor → elements
-    divided: frozenset[str] = frozenset()  # of the tensors that it keeps: each rank holds a part
+    divided: frozenset[str] = frozenset()  # saved tensors of which each rank holds a part
     division: str = "whole"  # division.py
     enters: dict[str, float] = field(default_factory=dict)  # whole tensors that a divided kernel reads
     weight: str = ""  # of a product
@@ -86,7 +86,7 @@ class _Layer:
         return self.bytes[storage] / ELEMENT_BYTES
 
     def enters(self, places: Iterable[int]) -> dict[str, float]:
-        """Elements of the tensors that are whole on every rank, and that divided calls read."""
+        """Return the elements of tensors that are whole on every rank and that divided calls read."""
         return {
             self.names[operand.storage]: operand.size_bytes / ELEMENT_BYTES
             for place in places
@@ -96,7 +96,7 @@ class _Layer:
 
 
 def name_in_layer(name: str, index: int) -> str:
-    """The name of a weight without that of its layer.
+    """Return the name of a weight without that of its layer.
 
     >>> name_in_layer("model.layers.3.mlp.up_proj.weight", 3)
     'mlp.up_proj.weight'
@@ -105,7 +105,7 @@ def name_in_layer(name: str, index: int) -> str:
 
 
 def kernels(recording: Recording, index: int, is_divided: bool = True) -> tuple[Kernel, ...]:
-    """The kernels of one layer's forward, in order; with what tensor parallelism divides, if so asked."""
+    """Return the kernels of one layer's forward pass in order, with their division if `is_divided`."""
     layer = _Layer(recording, index, is_divided)
     found: list[Kernel] = []
     pending: list[int] = []
@@ -120,7 +120,7 @@ def kernels(recording: Recording, index: int, is_divided: bool = True) -> tuple[
 
 
 def division_of(recording: Recording, index: int) -> Division:
-    """How tensor parallelism divides one layer."""
+    """Return how tensor parallelism divides one layer."""
     return _Layer(recording, index, is_divided=True).division
 
 

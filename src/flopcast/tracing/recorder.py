@@ -31,8 +31,8 @@ WITHOUT_DATA = ("device", "size", "stride", "sym_size", "sym_stride", "sym_numel
 class Operand:
     """A tensor that an operator reads or writes; `storage` numbers the memory it is a view of.
 
-    `storage_bytes` is the size of that memory: a view may show a part of it, or one element many times.
-    `strides` are the distances of neighbours along each axis, in elements.
+    `storage_bytes` is the size of that memory; a view may cover a part of it, or repeat elements. `strides`
+    are those of each axis, in elements.
     """
 
     storage: int

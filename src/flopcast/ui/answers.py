@@ -119,7 +119,7 @@ UPLOADED = ("name", "text", "cluster", "gpus", "arg", "env")
 
 
 def upload_page(words: Words, _: Told) -> Made:
-    """Return the words that stand for an uploaded file, on the machine that its form names."""
+    """Return the form fields for an uploaded file, on the machine that its form names."""
     given = {name: str(words.get(name, "")) for name in UPLOADED}
     brought = brought_from(**given)
     return JSON, json.dumps({"html": "", "fields": brought})

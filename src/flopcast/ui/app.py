@@ -30,7 +30,7 @@ from flopcast.ui.pool import Answer, BrokenError, BusyError, Pool, TooLongError
 from flopcast.ui.refusals import DATA, RETRY_AFTER_S, errors_as_json, refusal
 
 LIMIT_S, LONG_LIMIT_S = 20.0, 120.0  # of processor time that a request may use
-WAIT_RATIO = 6.0  # how many times as long a request may take by the clock: the machine may be busy
+WAIT_RATIO = 6.0  # limit of wall-clock time over that of processor time, as the machine may be busy
 MOST_WAITING = 64
 MOST_KEPT_BYTES = 32 << 20
 HEARTBEAT_S = 2.0
@@ -147,15 +147,15 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def _words(request: Request) -> dict[str, str]:
-    """Return the words of an address; empty ones say nothing."""
+    """Return the parameters of a URL without empty ones."""
     return {name: value for name, value in request.query_params.items() if value}
 
 
 def _asked(request: Request, sides: Sequence[str] = ("",)) -> dict[str, str]:
-    """Return the words of an address that describe a job, or the two of a comparison by their `sides`.
+    """Return the parameters of a URL that describe a job, or the two jobs of a comparison by `sides`.
 
-    A plan that was chosen for another model or machine is left out; all of a plan is, but for the batch and
-    the precision, where it is to be chosen anew.
+    A plan that was chosen for another model or machine is left out. If a new plan is to be chosen, only its
+    batch and precision are kept.
     """
     words = _words(request)
     asked = {name: value for name, value in words.items() if name not in page.SWITCHES}
@@ -170,7 +170,7 @@ def _asked(request: Request, sides: Sequence[str] = ("",)) -> dict[str, str]:
 def _filled(
     request: Request, asked: Fields, made: Mapping[str, str], sides: Sequence[str]
 ) -> dict[str, str]:
-    """Return the fields of a form whose plans are whole, with those that were chosen for it."""
+    """Return the fields of a form with complete plans, and the record of the chosen fields."""
     filled = dict(asked) | dict(made)
     for side in sides:
         own = {name.removeprefix(side): value for name, value in made.items() if name.startswith(side)}
@@ -205,7 +205,7 @@ def _page(desk: Desk, name: str) -> Endpoint:
 def _answer(desk: Desk, name: str) -> Endpoint:
     """Return the endpoint of a page's answer alone, for its script.
 
-    `form` are the fields that the script changes: all of them where a plan was chosen anew.
+    `form` holds the fields that the script changes: all of them if a new plan was chosen.
     """
     sides = page.SIDES if name == "compare" else ("",)
 
@@ -387,5 +387,5 @@ def _html(text: str, status: int = 200) -> Response:
 
 
 def _headers(status: int) -> dict[str, str]:
-    """Return the headers that go with a status: when to try again, where that is what helps."""
+    """Return the headers for a status: 503 says when to try again."""
     return {"retry-after": f"{RETRY_AFTER_S}"} if status == 503 else {}

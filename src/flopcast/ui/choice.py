@@ -1,11 +1,11 @@
-"""Which fields of a form hold a plan that was chosen for another job, and are chosen anew.
+"""Fields of a form that hold a chosen plan, and that are chosen again for another job.
 
-Answers: what does a form remember of the plan that was chosen for it, and which fields does a change drop?
-Elsewhere: how a plan is chosen (search/choose.py), what fields mean (words.py), the form (page.py).
+Answers: what does a form record about the plan that was chosen for it, and which fields does a change drop?
+Elsewhere: how a plan is chosen (search/choose.py), the meaning of fields (words.py), the form (page.py).
 
-A form has a hidden field CHOSEN. It holds the model and machine that a plan was chosen for, and the fields
-of that plan. Once the model or the machine differs, fields that still have the chosen value are dropped;
-what a person wrote into a field stays.
+A form has a hidden field CHOSEN. It holds the model and machine for which a plan was chosen, and the fields
+of that plan. If the model or the machine changes, fields that still have the chosen value are dropped;
+values that the user entered stay.
 """
 
 import zlib
@@ -21,11 +21,11 @@ Fields = Mapping[str, str]
 
 
 def without_stale(words: Fields, prefix: str = "") -> dict[str, str]:
-    """Return the words of a form without those of a plan that was chosen for another model or machine.
+    """Return the fields of a form without those of a plan that was chosen for another model or machine.
 
     Parameters
     ----------
-    words : of a form, CHOSEN among them
+    words : fields of a form, including CHOSEN
     prefix : "a." or "b." for one side of a comparison
 
     Examples
@@ -47,10 +47,10 @@ def chosen_word(words: Fields, fields: Fields, before: str = "", prefix: str = "
 
     Parameters
     ----------
-    words : what was asked, without stale words
-    fields : of the whole plan, without a prefix
-    before : the value that CHOSEN had: what was chosen then, and was not changed since, still is
-    prefix : of the words
+    words : fields of the request, without stale ones
+    fields : fields of the complete plan, without a prefix
+    before : the earlier value of CHOSEN; fields chosen then and not changed since still count as chosen
+    prefix : of the names in `words`
     """
     earlier = dict(parse_qsl(before))
     job = {name: _job_field(words, prefix, name) for name in JOB_FIELDS}
@@ -63,6 +63,6 @@ def chosen_word(words: Fields, fields: Fields, before: str = "", prefix: str = "
 
 
 def _job_field(words: Fields, prefix: str, name: str) -> str:
-    """Return a field of the model or the machine; a checksum stands for an uploaded file."""
+    """Return a field of the model or the machine; an uploaded file is represented by its checksum."""
     value = words.get(prefix + name, "")
     return f"{zlib.crc32(value.encode()):x}" if name == "job" and value else value

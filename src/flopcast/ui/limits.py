@@ -100,12 +100,12 @@ def _size(header: tuple[bytes, bytes]) -> int:
 
 
 def busy() -> Response:
-    """Return the answer while too many requests wait: the client may ask again in a moment."""
+    """Return the answer that too many requests are waiting and that the client may try again."""
     return _json(503, WAITING, {"retry-after": f"{RETRY_AFTER_S}"})
 
 
 def _refused(status: int, message: str) -> Response:
-    """Return the answer to a request that is not read to its end; it closes the connection."""
+    """Return the answer to a request that is not read completely; it closes the connection."""
     return _json(status, message, {"connection": "close"})
 
 

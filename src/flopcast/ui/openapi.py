@@ -96,7 +96,7 @@ def _operation(name: str, summary: str, body: str) -> Schema:
 
 
 def _refusal() -> Schema:
-    """The JSON of an answer that lists errors."""
+    """Return the schema of an answer that lists errors."""
     entries = {name: {"type": ["string", "null"], "description": told} for name, told in FIELDS.items()}
     entries |= {"kind": {"type": "string", "enum": list(KINDS)}, "value": {"description": FIELDS["value"]}}
     fault = {"type": "object", "required": list(FIELDS), "properties": entries}

@@ -118,7 +118,7 @@ def pending(words: Fields) -> str:
 
 
 def _script_values(given: Fields) -> str:
-    """Return the fields of what a launch script takes from outside."""
+    """Return the fields for arguments and environment variables of a launch script."""
     fields = (("arg", "Arguments", "1=8 2=4"), ("env", "Environment", "NNODES=4"))
     return "".join(
         f'<p class="field"><label for="{name}">{label}</label>'
@@ -132,8 +132,8 @@ def upload_page(given: Fields, said: str = "") -> str:
 
     Parameters
     ----------
-    given : what was entered before, so that an error loses nothing
-    said : HTML that says what was wrong with it; "" at first
+    given : values that were entered before, so that an error loses nothing
+    said : HTML with the errors in these values, or ""
     """
     told = f'<div role="alert">{said}</div>' if said else ""
     known = known_fields()
@@ -162,7 +162,7 @@ def upload_page(given: Fields, said: str = "") -> str:
 
 
 def refused_page(html: str) -> str:
-    """Return the page that stands in for a file that cannot be made; `html` says why."""
+    """Return the page that is shown if a file cannot be made; `html` gives the reason."""
     main = f'<main id="answer" data-page="refused"><h1>This file cannot be made</h1>{html}</main>'
     return _document("no file", "", {}, main)
 

@@ -33,7 +33,7 @@ class BusyError(Exception):
 
 
 class TooLongError(Exception):
-    """A request waited and ran for longer than its limit by the clock: the machine is busy."""
+    """A request exceeded its limit of wall-clock time, including waiting: the machine is busy."""
 
 
 class BrokenError(Exception):
@@ -123,16 +123,16 @@ class Pool:
         long: bool = False,
         told: Told = lambda _: None,
     ) -> Answer:
-        """What a process answers.
+        """Return the answer of a process.
 
         Parameters
         ----------
         task : a name of work.TASKS
         words : plain data
-        cpu_limit_s : processor time that the task may use; the process itself refuses what needs more
-        limit_s : by the clock from now on, waiting included
-        long : whether the request takes seconds: then it leaves a process to others
-        told : hears how far it is
+        cpu_limit_s : processor time that the task may use; the process itself enforces it
+        limit_s : wall-clock time from now on, including waiting
+        long : whether the request takes seconds; such requests leave one process free for others
+        told : called with messages about the progress
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""Answers to requests that are not served: as JSON for programs, as a part of a page for people.
+"""Error responses: JSON for the API, a part of a page for browsers.
 
-Answers: which status and which text does a request get that is wrong, infeasible, too large or too slow?
-Elsewhere: the shape of errors as JSON (report/faults.py), who finds the errors (work.py, app.py).
+Answers: which status and which text does a wrong, infeasible, too large or too slow request get?
+Elsewhere: the fields of JSON errors (report/faults.py), where errors are detected (work.py, app.py).
 """
 
 import json
@@ -21,14 +21,14 @@ RETRY_AFTER_S = 1
 def refusal(
     task: str, status: int, kind: str, message: str = "", problems: Sequence[Problem] = ()
 ) -> Answer:
-    """Return the answer that refuses a task.
+    """Return the error response for a task.
 
     Parameters
     ----------
     task : a name of answers.TASKS
     status : of HTTP
     kind : one of report.faults.KINDS
-    message : what is wrong, where there are no problems
+    message : the error, if there are no problems
     problems : every error in the input
     """
     if task.startswith(DATA):
@@ -46,7 +46,7 @@ def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) ->
 
 
 def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
-    """Return errors as a part of a page: each problem with what is allowed, why, and how to fix it."""
+    """Return errors as a part of a page, each with the allowed values, the reason and the fix."""
     named = [without_options(each) for each in problems]
     count = f"{len(named)} error{'s' if len(named) != 1 else ''} in the input"
     items = "".join(f"<li>{_problem(each)}</li>" for each in named)
@@ -55,7 +55,7 @@ def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
 
 
 def _problem(problem: Problem) -> str:
-    """Return one problem: what is wrong, what is allowed, why, and the edit that fixes it."""
+    """Return one problem as HTML: the error, the allowed values, the reason, and the edit that fixes it."""
     pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
     field = problem.field

@@ -89,7 +89,7 @@ def question_from(words: Words) -> Question:
 def brought_from(
     name: str, text: str, cluster: str = "", gpus: str = "", arg: str = "", env: str = ""
 ) -> dict[str, str]:
-    """Return the words that stand for an uploaded file and the machine that it runs on.
+    """Return the form fields for an uploaded file and the machine that it runs on.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def brought_from(
     cluster : str
         A cluster of the catalogue; "" for that of the file, or USUAL_CLUSTER if the file names none.
     gpus : str
-        How many devices; "" for as many as the file starts, or one node if the file does not say.
+        Number of devices; "" for as many as the file starts, or one node if the file does not say.
     arg, env : str
-        What a launch script takes from outside, "1=8 2=4" and "NNODES=4": written into its text.
+        Arguments and environment of a launch script, "1=8 2=4" and "NNODES=4", to write into its text.
 
     Raises
     ------
@@ -128,12 +128,12 @@ def brought_from(
 
 
 def _with_values(text: str, name: str, arguments: list[str], environment: list[str]) -> str:
-    """Return an uploaded script with the values that it takes from outside; any other file as it is.
+    """Return an uploaded script with its arguments and environment set; any other file unchanged.
 
     Raises
     ------
     SpecError
-        A value is none, the script does not use it, or the file is no script.
+        A value has a wrong form, the script does not use it, or the file is not a script.
     """
     if not is_script(text.encode(), name):
         refuse_values(Said(arguments=tuple(arguments), environment=tuple(environment)))
@@ -143,12 +143,12 @@ def _with_values(text: str, name: str, arguments: list[str], environment: list[s
 
 
 def _read_upload(text: str, name: str, given: int | None, node: int) -> Source:
-    """Return an uploaded file with as many devices as are given, else as it starts, else one node.
+    """Return an uploaded file on `given` devices or, by default, as many as it starts, or one node.
 
     Raises
     ------
     SpecError
-        The file cannot be read with any of them.
+        The file cannot be read with any of these numbers.
     """
     if given is None:
         with suppress(SpecError):  # some files can only be read where the number of devices is known

@@ -1,7 +1,7 @@
-"""What a process of the server does: a line of JSON is a request, lines of JSON are its answer.
+"""The work of a server process: a request is one line of JSON, its answer one or more lines of JSON.
 
-Answers: which task answers which request, and what does a reader see where it fails?
-Elsewhere: words of a request (words.py), how answers look (answers.py, refusals.py), who asks (pool.py).
+Answers: which task answers which request, and what does the user see if it fails? Elsewhere: parameters of
+a request (words.py), form of answers (answers.py, refusals.py), processes (pool.py).
 """
 
 import json
@@ -24,8 +24,8 @@ TASKS: Mapping[str, Callable[..., tuple[str, str]]] = answers.TASKS
 def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) -> Answer:
     """Return the answer to a request.
 
-    Wrong input is answered with 400 and every error, a request that no plan satisfies with 422, and a
-    defect of ours with 500; its traceback goes to stderr.
+    The status is 400 for wrong input, with every error, 422 if no plan is feasible, and 500 for a bug in
+    flopcast, whose traceback goes to stderr.
     """
     try:
         media, body = TASKS[task](words, told)
@@ -44,13 +44,13 @@ def answer(task: str, words: Mapping[str, object], told: Callable[[str], None]) 
 
 
 class OverTimeError(BaseException):
-    """A request used up its processor time; no handler of ordinary errors may take it for one of them."""
+    """A request used up its processor time. As a BaseException, it passes `except Exception`."""
 
 
 def _timed_answer(asked: Mapping[str, Any], told: Callable[[str], None]) -> Answer:
-    """Return the answer to a request, whose processor time is limited where the system can.
+    """Return the answer to a request, with a limit of processor time if the system supports it.
 
-    Time on the clock says how busy a machine is. Processor time says how much a request asks for.
+    Wall-clock time depends on how busy the machine is; processor time depends on the request alone.
     """
     if not hasattr(signal, "setitimer"):  # Windows
         return answer(asked["task"], asked["words"], told)
@@ -69,7 +69,7 @@ def _timed_answer(asked: Mapping[str, Any], told: Callable[[str], None]) -> Answ
 
 
 def _over_time(*_: object) -> None:
-    """End the request that runs.
+    """End the current request.
 
     Raises
     ------

@@ -1,11 +1,11 @@
-"""A baseline without a model of the step: FLOP and bubble over an efficiency that other rows reached.
+"""A baseline without a model of the step: FLOP and bubble over the efficiency of other rows.
 
-Answers: how far off would each run be if it ran at the efficiency of the other runs like it?
+Answers: how large is the error of each run if it is predicted with the efficiency of similar runs?
 Elsewhere: the FLOP and the bubble (`published.ideal_s`), statistics (published_summary.py).
 
-A row's efficiency is the geometric mean of the other rows with its device, precision and family; where it
-has no such companions, of the other rows on its device; where it is alone there too, of all other rows. So
-no row has a say in its own baseline.
+The efficiency of a row is the geometric mean over the other rows with its device, precision and family. If
+there are none, it is the mean over the other rows on its device, and otherwise over all other rows. So no
+row affects its own baseline.
 """
 
 import math
@@ -15,7 +15,7 @@ from flopcast.dtypes import Logs
 
 
 def baseline_errors(groups: Sequence[Sequence[Hashable]], log_efficiencies: Logs) -> list[float | None]:
-    """Predicted over measured less one, by the baseline; None of a row that has no companion at all.
+    """Return the relative error of the baseline for each row, None for a row without any other.
 
     Parameters
     ----------

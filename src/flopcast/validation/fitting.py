@@ -1,14 +1,15 @@
-"""Constants fitted on runs that others measured, and runs judged by constants that never saw them.
+"""Constants fitted on published runs, and runs predicted with constants that were fitted without them.
 
-Answers: which levels do these runs ask for; how far off is a source whose runs had no say in them?
+Answers: which levels do these runs give, and how large are the errors of runs that were left out of the
+fit?
 Elsewhere: the fit of observations (calibration/constants.py), predictions of runs (published.py).
 
-A fit predicts every run, fits, and predicts again with the levels found, since what is hidden under what
-moves with them. To leave a source out is to fit without its runs and to predict them with what the others
-say: a stack that only this source ran gets what all stacks share, a device that only it used keeps what its
-kernels say. A generation of devices is left out in the same way: no constant of its devices is left, and
-what stacks showed on other generations is carried over. Such fits start from predictions without any level,
-so that a source that is left out cannot even have moved the point at which shares were taken.
+A fit predicts every run, fits the levels, predicts again with them and fits again, because the overlap of
+items depends on the levels. To leave out a source means to fit without its runs and to predict them with
+the result: a stack that only this source used gets the mean of all stacks, and a device that only it used
+keeps its kernels' own level. Leaving out a device generation works in the same way: constants of its
+devices are absent, and constants of stacks come from other generations. These fits start from predictions
+without levels, so a source that is left out does not even affect the point at which shares are taken.
 """
 
 import math
@@ -43,11 +44,11 @@ class FirstPass:
     priors: Mapping[str, Prior]
 
     def without(self, ids: Collection[str]) -> Fitted:
-        """The constants that all runs but these ask for."""
+        """Return the constants fitted on all runs except these."""
         return fit([one for one in self.observed if one.id not in ids], self.priors, {})
 
     def ids(self, group: GroupOfRun) -> dict[str, frozenset[str]]:
-        """Ids of the predicted runs of each group, in the order of its first run."""
+        """Return the ids of the predicted runs of each group, in the order of its first run."""
         found: dict[str, set[str]] = {}
         for row in self.published.rows:
             found.setdefault(group(row), set()).add(row.run.id)
@@ -55,13 +56,13 @@ class FirstPass:
 
 
 def first_pass(predict_runs: PredictRuns) -> FirstPass:
-    """The runs predicted once, by kernels alone: all that a fit without some runs needs."""
+    """Predict the runs once, from kernels alone; fits without some runs start from this."""
     published = predict_runs({}, frozenset())
     return FirstPass(published=published, observed=_seen(published), priors=_priors(published.rows))
 
 
 def fit_runs(predict_runs: PredictRuns) -> Fitted:
-    """The constants that runs ask for.
+    """Return the constants fitted on the runs.
 
     Parameters
     ----------
@@ -77,12 +78,12 @@ def fit_runs(predict_runs: PredictRuns) -> Fitted:
 
 
 def source_of(row: ComparedRun) -> str:
-    """The source that printed a run."""
+    """Return the source of a run."""
     return row.run.source
 
 
 def generation_of(row: ComparedRun) -> str:
-    """The generation of the devices that a run was on."""
+    """Return the device generation of a run."""
     return row.context[GENERATION]
 
 
@@ -124,7 +125,7 @@ def leave_each_out(
 
 
 def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) -> tuple[ComparedRun, ...]:
-    """Runs predicted with constants that all others gave."""
+    """Return runs predicted with constants fitted on all other runs."""
     return predict_runs(known.without(ids).levels(), ids).rows if ids else ()
 
 

@@ -1,11 +1,11 @@
 """Published runs predicted and compared with what was measured.
 
-Answers: how far off is every run, which are not predicted and why, which are said not to fit?
-Elsewhere: what a row says (run.py), the job of a row (io/runs), statistics (published_summary.py).
+Answers: what is the error of every run, which runs are left out and why, and which are predicted not to
+fit? Elsewhere: the facts of a row (run.py), the job of a row (io/runs), statistics (published_summary.py).
 
-Beside each prediction stands a baseline: the FLOP of a step, recomputed ones included, at the peak of the
-plan's precision, stretched by the pipeline's bubble, over the efficiency of the other rows with the same
-device, precision and family (baseline.py). Nothing of a prediction is fitted here.
+Each prediction is compared with a baseline: the FLOP of a step, including recomputation, at the peak of the
+plan's precision, times the pipeline's bubble, over the efficiency of the other rows with the same device,
+precision and family (baseline.py). Nothing is fitted here.
 """
 
 import math
@@ -59,22 +59,22 @@ class ComparedRun:
     ideal_s : float
         The trivial model at an efficiency of 1: FLOP over peak, bubble included.
     factors : tuple of Sensitivity
-        What the step hangs on.
+        The factors of the step with their sensitivities.
     breakdown : mapping of str to float
         Seconds by component; sums to the predicted step.
     used_fraction : float
-        What the driver would show on the fullest device over its capacity: above 1 the run is said not to
-        fit.
+        The memory that the driver would show on the fullest device over its capacity; above 1 the run is
+        predicted not to fit.
     largest_categories : tuple of str
-        What most of that memory is, largest first.
+        The largest categories of that memory.
     assumptions : tuple of str
-        What the row does not say and the job had to, and by which formula it counts FLOP.
+        Values that the row does not state, and the formula by which it counts FLOP.
     likely : Likely
-        What the error hangs on.
+        The likely causes of the error.
     audit : FlopAudit or None
-        Of the FLOP that the row prints, where it prints a rate of tokens or a step too.
+        A check of the FLOP that the row prints, if it also prints a token rate or a step time.
     baseline_error : float or None
-        Of the baseline, which has no model of the step (baseline.py); None of a row without companions.
+        Relative error of the baseline (baseline.py); None if there is no other row.
     """
 
     run: Run
@@ -124,12 +124,12 @@ class ComparedRun:
 
     @property
     def half_width_ratio(self) -> float:
-        """Half of the 90 % interval: how far its upper end lies above the prediction."""
+        """The half-width of the 90 % interval: its upper end over the prediction, minus 1."""
         return self.high_s / self.predicted_step_time_s - 1.0
 
     @property
     def context(self) -> Context:
-        """Generation, precision, family and scale."""
+        """The context: generation, precision, family and scale."""
         return context_of(self.job.model, self.job.cluster, self.job.plan.precision)
 
 
@@ -145,12 +145,12 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """All rows of some tables: predicted, left out, seen twice (their ids).
+    """All rows of some tables: predicted, left out, and the ids of repeated ones.
 
-    `constants`: "catalogue", those of every prediction; "others", fitted again without the source that is
-    judged; "generations", without the generation of its devices; "none". `fitted_on`: sources that gave
-    constants of the catalogue. `groups`: how many sources or generations were left out, one after the
-    other; 1 means that no run was left to fit on.
+    `constants` is "catalogue", the constants of every prediction; "others", fitted without the judged
+    source; "generations", fitted without the judged device generation; or "none". `fitted_on` holds the
+    sources of the catalogue's constants. `groups` is the number of sources or generations that were left
+    out in turn; 1 means that no run was left to fit on.
     """
 
     rows: tuple[ComparedRun, ...]
@@ -170,7 +170,7 @@ class Published:
 
     @property
     def unfitted(self) -> tuple[ComparedRun, ...]:
-        """Rows that are scored but that no constant was fitted on."""
+        """The rows that are scored but that no constant was fitted on."""
         return tuple(row for row in self.rows if row.run.judged_only)
 
 
@@ -210,14 +210,14 @@ def compare_runs(
 
 
 def with_baseline(rows: Sequence[ComparedRun]) -> tuple[ComparedRun, ...]:
-    """The rows, each with the error of the baseline whose efficiencies the others give."""
+    """Return the rows with the errors of the baseline."""
     logs = np.array([math.log(row.ideal_s / row.measured_step_time_s) for row in rows])
     found = baseline_errors([_likeness(row) for row in rows], logs)
     return tuple(replace(row, baseline_error=error) for row, error in zip(rows, found, strict=True))
 
 
 def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
-    """Groups of rows that share an efficiency, the nearest first."""
+    """Return the groups of similar rows for the baseline's efficiency, the most similar first."""
     device = row.job.cluster.node.device.name
     return (device, row.job.plan.precision, row.family), (device,), ()
 
@@ -280,7 +280,7 @@ def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) 
 
 
 def _counted_bytes(memory: MemoryReport, run: Run) -> float:
-    """The predicted peak of what the row's unit says was counted."""
+    """Return the predicted peak of the kind of memory that the row's unit names."""
     counted = {
         "allocated": memory.allocated_bytes,
         "reserved": memory.reserved_bytes,

@@ -39,12 +39,12 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
     dict
         As `summary.errors`, and `fully_specified` (rows), `coverage` of the 90 % interval, `do_not_fit`
         (rows), `half_width_median` of the intervals, `memory_rows`, `memory_median` and `memory_mape` where
-        rows print memory, `trivial_efficiency`, the geometric mean of what these rows reach, `trivial_mape`
-        and `trivial_median` of the baseline (baseline.py).
-        `configurations`, and `clustered_median`, `_mape` and `_p90` where each of them counts once.
-        `noise_within_rows`, `noise_across_rows`: measurements of one configuration that one release, and
-        that several releases have; `noise_within_mape`, `noise_across_mape`: what a perfect prediction of
-        them would be off by, where there are any.
+        rows print memory; `trivial_efficiency`, the geometric mean of these rows' efficiencies;
+        `trivial_mape` and `trivial_median` of the baseline (baseline.py).
+        `configurations`, and `clustered_median`, `_mape` and `_p90` with each configuration counted once.
+        `noise_within_rows` and `noise_across_rows`: repeated measurements of one configuration within a
+        release, and across releases; `noise_within_mape` and `noise_across_mape`: the error that a perfect
+        prediction of these would have, if there are any.
     """
     found = errors(row.relative_error for row in rows)
     efficiency = math.exp(statistics.mean(math.log(row.ideal_s / row.measured_step_time_s) for row in rows))

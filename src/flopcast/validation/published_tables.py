@@ -125,7 +125,7 @@ def _worst(published: Published) -> Table:
 
 
 def _unfitted(published: Published) -> Table:
-    """Runs that are scored like all others, though no constant is ever fitted on them."""
+    """Return the table of runs that are scored like all others but never fitted on."""
     lines = tuple(
         (row.run.id, [f"{row.relative_error:+.1%}", row.run.judged_only]) for row in published.unfitted
     )

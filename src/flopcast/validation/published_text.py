@@ -104,7 +104,7 @@ def _worst(published: Published) -> Iterator[str]:
 
 
 def _unfitted(published: Published) -> Iterator[str]:
-    """Rows that are scored though no constant is fitted on them, and why."""
+    """Yield lines on rows that are scored but never fitted on, with the reasons."""
     rows = published.unfitted
     yield f"scored, but never fitted on: {len(rows)} of {len(published.rows)}"
     for row in rows:

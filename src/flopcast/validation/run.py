@@ -105,13 +105,13 @@ class Run(Noun):
     where : str
         File and line.
     refused : str
-        Why no run of this table may be judged by; empty where there is no reason.
+        The reason why runs of this table cannot be judged, or "".
     judged_only : str
-        Why no constant may be fitted on it, though it is judged; empty where there is no reason.
+        The reason why no constant may be fitted on this run, although it is judged, or "".
     notes : str
-        The table's remarks: tasks (LoRA, packed sequences), what of the row is not its source's own word.
+        The table's remarks: tasks (LoRA, packed sequences), and values that are not from the source itself.
     site : str
-        A site of the catalogue whose machine this is; empty where the row names none.
+        The site of the catalogue on which the run was made, or "".
     unused : tuple of str
         Cells that hold a value which no part of the job uses, each as "column = value".
     """

@@ -65,7 +65,7 @@ class SuiteRow(Noun):
 
 
 class Suite(Noun):
-    """Rows of one source and the protocol they are judged by.
+    """Rows of one source and the protocol by which they are judged.
 
     `cross_fit_host`: the host's cost on one system is fitted on the rows of the others.
     `leave_out_jitter`: the jitter of a row's cluster is the mean over the other rows of that cluster.

@@ -1,12 +1,13 @@
-"""Faults of a job by their causes: one fault for each cause, with an edit that was tried.
+"""Errors in a job by cause: one error for each cause, with a fix that was tried.
 
-Answers: which edit of a plan mends most of its faults, and keeps what its user asked for?
+Answers: which edit of a plan mends most of its faults and changes fewest fields that the user gave?
 Elsewhere: the rules and the edits that each of them proposes (spec/rules*.py, checks.py), plans with parts
 missing (search/choose.py).
 
-Several rules may break for one reason: three ranks for 64 heads also cut the MLP unevenly and miss the
-devices. Every proposed edit is applied to the plan and the rules are asked again. The edit that adds no
-fault, leaves the user's own fields alone and mends most is proposed, and all that it mends is one fault.
+Several rules may break for one reason: a tensor-parallel degree of 3 for 64 heads also divides the MLP
+unevenly and does not divide the number of devices. Every proposed edit is applied to the plan and the rules
+are checked again. The best edit adds no fault, changes no field that the user gave, and mends most faults;
+all faults that it mends are reported as one.
 """
 
 import re
@@ -48,12 +49,14 @@ class _Fix:
 
 
 def fields_of(plan: Plan) -> dict[str, object]:
-    """The fields that a plan was given, by long name: none that has its default because nobody named it."""
+    """Return the fields that a plan was given, by long name, without fields that have their default."""
     return {name: getattr(plan, name) for name in plan.model_fields_set}
 
 
 def plan_of(job: Job, given: Fields) -> Plan:
-    """A plan of what is given: replicas on all remaining devices, one micro-batch where no batch is given.
+    """Return a plan of the given fields.
+
+    By default replicas use all remaining devices, and the global batch is one micro-batch for each replica.
 
     >>> from flopcast.io.jobs import load_catalog_job
     >>> plan_of(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"), {"tensor_parallel": 4}).short()
@@ -68,7 +71,7 @@ def plan_of(job: Job, given: Fields) -> Plan:
 
 
 def advised(job: Job, given: Fields) -> tuple[Problem, ...]:
-    """One fault for each cause that keeps the job from being predicted.
+    """Return one fault for each cause that prevents a prediction of the job.
 
     Parameters
     ----------
@@ -141,7 +144,7 @@ def _of_edited_fields(fix: _Fix) -> list[Problem]:
 
 
 def causes(job: Job) -> tuple[Problem, ...]:
-    """As `checks.check`, but one fault for each cause: what a user is told of a job."""
+    """Return the errors that a user sees: as `checks.check`, but one for each cause."""
     problems = check(job)
     return (advised(job, fields_of(job.plan)) or problems) if problems else ()
 
@@ -185,31 +188,31 @@ def _completed(job: Job, first: _Tried, given: Fields, known: Sequence[Problem])
 
 
 def _with(job: Job, given: Fields) -> Job:
-    """The job with the plan of what is given."""
+    """Return the job with the plan of the given fields."""
     return job.model_copy(update={"plan": plan_of(job, given)})
 
 
 def _key(problem: Problem) -> tuple[str, str]:
-    """What tells one broken rule from another."""
+    """Return the key that identifies a broken rule."""
     return problem.field, problem.because
 
 
 def _keys(problems: Sequence[Problem]) -> set[tuple[str, str]]:
-    """What tells broken rules from others."""
+    """Return the keys of broken rules."""
     return {_key(problem) for problem in problems}
 
 
 def _mended(before: Sequence[Problem], after: Sequence[Problem]) -> list[Problem]:
-    """Faults that an edit mends."""
+    """Return the faults in `before` that are absent from `after`."""
     left = _keys(after)
     return [problem for problem in before if _key(problem) not in left]
 
 
 def _badness(tried: _Tried, given: Fields, left: Sequence[Problem]) -> tuple[int, ...]:
-    """What speaks against an edit, the weightiest first.
+    """Return the disadvantages of an edit as a sort key, the most important first.
 
-    Faults that it adds; fields of the user that it takes back to their default, and that it changes; mended
-    faults, which speak for it.
+    These are the faults that it adds, the user's fields that it resets to their default, the user's fields
+    that it changes, and minus the number of faults that it mends.
     """
     known = _keys(left)
     added = sum(_key(problem) not in known for problem in tried.left)
@@ -222,7 +225,7 @@ def _badness(tried: _Tried, given: Fields, left: Sequence[Problem]) -> tuple[int
 
 
 def _tries(job: Job, fields: Fields, left: Sequence[Problem]) -> Iterator[_Tried]:
-    """Every edit that a fault proposes, or that makes degrees multiply to the devices, as applied."""
+    """Try every edit that a fault proposes or that makes degrees multiply to the devices."""
     texts = [text for problem in left for text in re.split(r",? or ", problem.fix)]
     edits = {text: _edit_of(text) for text in texts}
     edits |= {_sentence(edit): edit for edit in _degrees(job, fields)}
@@ -237,7 +240,7 @@ def _tries(job: Job, fields: Fields, left: Sequence[Problem]) -> Iterator[_Tried
 
 
 def _edit_of(text: str) -> dict[str, object]:
-    """The fields that a text sets; empty where it says something else, or edits no plan.
+    """Return the fields that a text sets; empty if it is not an edit of a plan.
 
     >>> _edit_of("set pipeline_parallel to 2 and virtual_stages to 1"), _edit_of("use 2 nodes")
     ({'pipeline_parallel': 2, 'virtual_stages': 1}, {})
@@ -251,7 +254,7 @@ def _edit_of(text: str) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    """A value of a plan as an edit writes it."""
+    """Return the value of a field from its text in an edit."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if text.isdecimal():
@@ -261,7 +264,7 @@ def _value(text: str) -> object:
 
 
 def _sentence(edit: Fields) -> str:
-    """Edits as one sentence.
+    """Return edits as one sentence.
 
     >>> _sentence({"tensor_parallel": 4, "stage_layers": (3, 5), "sequence_parallel": True})
     'set tensor_parallel to 4, stage_layers to 3,5 and sequence_parallel to true'
@@ -271,14 +274,14 @@ def _sentence(edit: Fields) -> str:
 
 
 def _word(value: object) -> str:
-    """A value of a plan as a user writes it."""
+    """Return the value of a field as a user writes it."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _degrees(job: Job, fields: Fields) -> Iterator[dict[str, object]]:
-    """Edits after which all degrees multiply to the devices, or to a part of them where replicas are open.
+    """Yield edits after which degrees multiply to the devices, or divide them if replicas are not given.
 
     One given degree changes, or one besides the replicas, and the replicas with it; the nearest values come
     first.
@@ -323,7 +326,7 @@ def _joined(problems: Sequence[Problem]) -> Problem:
 
 
 def _by_field(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """One fault for each field."""
+    """Yield one fault for each field."""
     fields: dict[str, list[Problem]] = {}
     for problem in problems:
         fields.setdefault(problem.field, []).append(problem)

@@ -21,11 +21,11 @@ Product = Matmul | GroupedMatmul
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Casts:
-    """One recipe on one stack: bytes that its casts move, an element.
+    """The casts of one recipe on one stack, as bytes moved for each element.
 
-    `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own share of what is gathered.
-    `frozen`: the weights have no gradients, so that inputs and output gradients are read by one product
-    each and need one layout, without the transform that serves the weight gradient alone.
+    `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own part of a gathered tensor. If
+    weights are `frozen`, they have no gradients: inputs and output gradients are read by one GEMM each and
+    need one layout, without the transform for the weight gradient.
     """
 
     recipe: Recipe
@@ -34,7 +34,7 @@ class Casts:
     frozen: bool = False
 
     def of(self, product: Item) -> "Casts":
-        """The casts around one product."""
+        """Return the casts around one GEMM."""
         work = product.work
         return replace(self, frozen=isinstance(work, Product) and not work.trained)
 
@@ -50,7 +50,7 @@ class Casts:
 
     @property
     def weight_layouts(self) -> int:
-        """Copies of a weight: the forward product and the input gradient read different dimensions."""
+        """The number of copies of a weight: forward GEMM and input gradient read different layouts."""
         return 2 if self.recipe.both_layouts or self.stack.transposes else 1
 
     @property
@@ -81,10 +81,10 @@ def is_narrow(item: Item) -> bool:
 
 
 def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> tuple[Item, ...]:
-    """Casts of the weights of a layer's narrow products, ahead of its forward.
+    """Return the casts of the weights of a layer's low-precision GEMMs, before its forward pass.
 
     Each weight is read as often as the recipe reads a tensor, and written in each layout. Frozen weights
-    that are kept in 8 bits alone (`spared_weight_bytes`) were cast before training began.
+    that are kept only in 8 bits (`spared_weight_bytes`) were cast before training began.
     """
     cast = Casts(recipe, stack, ONE)
     kept = _keeps_low_precision(recipe, stack)
@@ -123,7 +123,7 @@ def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProd
 
 
 def _keeps_low_precision(recipe: Recipe, stack: NarrowProducts) -> bool:
-    """Whether the 8-bit weights are the model's parameters, without a 16-bit copy."""
+    """Return whether the 8-bit weights are the model's parameters, without a 16-bit copy."""
     return stack.narrow_parameters and FORMATS[recipe.format].engine == "fp8"
 
 

@@ -42,15 +42,16 @@ ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")  # what an item at the 
 def micro_batch_items(
     stack: Stack, plans: Plans, weights: tuple[Weight, ...], on_stage: Counts
 ) -> tuple[Item, ...]:
-    """What follows one layer's backward: accumulation, and the overlapped reduction if there is one.
+    """Return the items after one layer's backward pass: accumulation and, if it overlaps, the reduction.
 
-    The first micro-batch's gradient is not added to anything. Only the last micro-batch's is complete and
-    may be reduced, on its own stream, beside the backward of the layers below, behind the stack's copies:
-    those are kernels, one for each bucket, which hold up compute. The gradient of a tied tensor is added up
-    like any other; it is copied and reduced here where its owner is on another stage.
+    The gradient of the first micro-batch is not added to anything. Only that of the last micro-batch is
+    complete. It may be reduced on its own stream, overlapped with the backward pass of the layers below,
+    after the stack's copies, which are kernels on the compute stream, one for each bucket. The gradient of
+    a tied tensor is accumulated like any other; it is copied and reduced here if its owner is on another
+    stage.
 
-    Where gradients are sharded (ZeRO-2, ZeRO-3), each layer's are reduced right behind its backward: in
-    every micro-batch if nothing but shards is kept, and then only these are accumulated.
+    With sharded gradients (ZeRO-2, ZeRO-3), each layer's are reduced directly after its backward pass: in
+    every micro-batch if only shards are kept, and then only the shards are accumulated.
 
     Parameters
     ----------
@@ -95,9 +96,10 @@ def micro_batch_items(
 
 
 def hidden_reductions(stack: Stack, plans: Plans, axis: str) -> Counts:
-    """1 where reductions over an axis run beside the backward, 0 where they follow it; (plans, 1).
+    """Return 1 if reductions over an axis overlap with the backward pass, 0 if they follow it; (plans, 1).
 
-    Below ZeRO-2. A rank without replicas reduces nothing: the stack's copies follow its backward.
+    This is for ZeRO stages below 2. A rank without replicas reduces nothing, so its copies are not
+    overlapped.
 
     Examples
     --------
@@ -117,10 +119,10 @@ def hidden_reductions(stack: Stack, plans: Plans, axis: str) -> Counts:
 
 
 def _bucket(stack: Stack, plans: Plans, held: Counts, on_stage: Counts) -> tuple[Counts, Counts]:
-    """Elements of a bucket that the backward fills, and how many of them `held` elements of a layer fill.
+    """Return the elements of a bucket, and how many buckets the `held` elements of a layer fill.
 
-    Of a bucket that spans several layers, each brings its share: below 1. Parameters that are units of
-    their own (ZeRO-3) are one bucket.
+    The number is below 1 if a bucket spans several layers. Parameters that are separate units (ZeRO-3) are
+    one bucket.
     """
     bucket = np.minimum(bucket_elements(stack, plans), on_stage) if plans.structure.zero < 3 else held
     return bucket, held / np.maximum(bucket, 1.0)
@@ -129,10 +131,10 @@ def _bucket(stack: Stack, plans: Plans, held: Counts, on_stage: Counts) -> tuple
 def _beside(
     stack: Stack, plans: Plans, of: tuple[str, str], held: Counts, at: tuple[str, Counts]
 ) -> list[Item]:
-    """The reduction of one layer's `held` gradients under the backward of the layers below.
+    """Return the reduction of one layer's `held` gradients, which overlaps with the backward pass.
 
-    `of` is the ending of the name and the axis, `at` the micro-batches and the elements of the stage. A
-    bucket is one message. A stack that overlaps nothing waits for it.
+    `of` holds the suffix of the name and the axis, `at` the micro-batches and the elements of the stage. A
+    bucket is one message. A stack without overlap waits for it.
     """
     bucket, share = _bucket(stack, plans, held, at[1])
     hidden = stack.gradients.overlaps(plans.structure.zero)
@@ -202,7 +204,7 @@ def reduce_items(
 
 
 def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Counts]]) -> list[Item]:
-    """The stack's copies and the reductions of what was not reduced beside the backward, below ZeRO-2."""
+    """Return the copies and the reductions that do not overlap with the backward pass, below ZeRO-2."""
     behind = [(end, axis, own * (1.0 - hidden_reductions(stack, plans, axis))) for end, axis, own in held]
     copied = sum((own for _, _, own in behind), ZERO)
     if not copied.any():
@@ -238,7 +240,7 @@ def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str,
 
 
 def _buckets(stack: Stack, plans: Plans, held: Counts, overlaps: bool) -> tuple[Counts, Counts]:
-    """How many equal buckets `held` elements fill, and the elements of each.
+    """Return the number of equal buckets that `held` elements fill, and the elements of each.
 
     `overlaps`: whether the stack overlaps reductions of this plan's ZeRO stage.
     """

@@ -160,9 +160,10 @@ def _cut(count: int, first: int, last: int) -> list[tuple[bool, int]]:
 def agreement(
     layers: Sequence[tuple[Item, ...]], workload: Workload, counts: Counts, phase: str
 ) -> list[Segment]:
-    """The largest values of a chunk's tensors, reduced over the ranks of its stage at the end of a pass.
+    """Return the message that reduces the maxima of a chunk's tensors over the ranks of its stage.
 
-    Delayed scaling only. One message holds a number for each cast of the fullest chunk. It blocks.
+    It is sent at the end of a pass, with delayed scaling only. It holds one number for each cast of the
+    fullest chunk, and compute waits for it.
 
     Parameters
     ----------

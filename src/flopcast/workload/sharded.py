@@ -120,8 +120,8 @@ def gathers_run_ahead(plans: Plans) -> Counts:
 def bucket_elements(stack: Stack, plans: Plans, overlapped: bool = True) -> Counts:
     """Return the elements of one bucket of gradients or gathered parameters, (plans, 1).
 
-    There may be fewer elements than that. `overlapped` says whether the bucket travels beside compute:
-    some stacks put all that does not into one message, whose bucket is infinite.
+    There may be fewer elements than that. `overlapped` says whether the message overlaps with compute; some
+    stacks send everything that does not in one message, whose bucket is infinite.
     """
     gradients = stack.gradients
     if gradients.single_bucket_after_backward and not overlapped:
@@ -130,11 +130,11 @@ def bucket_elements(stack: Stack, plans: Plans, overlapped: bool = True) -> Coun
 
 
 def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[str, AbstractMessage]:
-    """Messages that sum a bucket of gradients over `axis`, "dp" or "expert_dp", by the end of their name.
+    """Return the messages that sum a bucket of gradients over `axis`, "dp" or "expert_dp", by name suffix.
 
     The ZeRO stage and the stack choose the collective. A reduce-scatter runs over the ranks that share one
-    set of shards; where there are several sets, each shard is then summed over those that hold it (HSDP).
-    An all-reduce gives every rank the whole sum.
+    set of shards; if there are several sets, an all-reduce then sums each shard over the ranks that hold it
+    (HSDP). An all-reduce gives every rank the whole sum.
     """
     size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
     if not stack.gradients.scatters(plans.structure.zero):
@@ -287,9 +287,9 @@ def _first(units: Sequence[_Unit]) -> list[Counts]:
 
 
 def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment]:
-    """A run of equal units, each gathering the next one; the last gathers what the chunk holds after it.
+    """Return a run of equal units, each of which gathers the next; the last gathers the unit after the run.
 
-    Both gathers stand in the segment of the unit that computes meanwhile, whose messages share their links.
+    Each gather is in the segment of the unit that computes meanwhile, whose messages share its links.
     """
     arrive, copies, layer = wait_for("gathered"), _copies(unit, how), unit.layers[0]
     inner = (arrive, *_gather(unit.weights, how, ahead=True), *copies, *layer.items)
