@@ -134,13 +134,14 @@ def test_every_fault_is_told_at_once_with_what_would_mend_it():
 
     told = caught.value.problems
     heads = next(problem for problem in told if "heads" in problem.allowed)
-    assert {p.field for p in told} == {"plan.tensor_parallel", "plan.global_batch", "plan.precision"}
+    assert {p.field for p in told} == {"plan.tensor_parallel", "plan.precision"}
     assert (heads.field, heads.value) == ("plan.tensor_parallel", 3)
     assert heads.allowed == (
         "a divisor of heads = 16: 1, 2, 4, 8, 16; a divisor of ffn_hidden = 4096;"
-        " dp · tp · pp · cp = 8, the devices of the cluster"
+        " dp · tp · pp · cp = 8, the devices of the cluster;"
+        " plan.global_batch = 17: a multiple of data_parallel · micro_batch = 8"
     )
-    assert heads.fix == "set tensor_parallel to 2 and data_parallel to 4"
+    assert heads.fix == "set tensor_parallel to 8 and data_parallel to 1"
     assert all(problem.because and problem.fix and problem.allowed for problem in told)
     assert "plan.tensor_parallel = 3 is not allowed" in str(caught.value)
 

@@ -256,7 +256,7 @@ def test_the_page_tells_money_and_energy_in_the_words_of_the_text():
     page = as_html(report)
 
     told = [line.split(maxsplit=1)[1] for line in as_text(report.cost, report.watts)[1:]]
-    assert len(told) == 5
+    assert len(told) == 7
     assert all(escape(line) in page for line in told)
 
 

@@ -317,12 +317,17 @@ def _told(fix: _Fix) -> Problem:
 
 
 def _joined(problems: Sequence[Problem]) -> Problem:
-    """Return several faults as one: the first, with the allowed values and the reasons of all."""
-    few = problems[:MOST_REASONS]
-    allowed, because = (
-        "; ".join(dict.fromkeys(getattr(one, name) for one in few)) for name in ("allowed", "because")
+    """Return several faults as one: the first, with the allowed values and the reasons of all.
+
+    Allowed values of another field than the first fault's stand behind that field and its value.
+    """
+    first, few = problems[0], problems[:MOST_REASONS]
+    allowed = dict.fromkeys(
+        one.allowed if one.field in (first.field, "plan") else f"{one.field} = {one.value}: {one.allowed}"
+        for one in few
     )
-    return replace(problems[0], allowed=allowed, because=because)
+    because = dict.fromkeys(one.because for one in few)
+    return replace(first, allowed="; ".join(allowed), because="; ".join(because))
 
 
 def _by_field(problems: Sequence[Problem]) -> Iterator[Problem]:
