@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flopcast.calibration.equations import NODE_RIDGE, RIDGE, equations
 from flopcast.calibration.table import (
     FOLDS,
     MOST_VALUES,
     NODE_SPACING,
     Rows,
-    _normal_equations,
     _penalty,
-    _solve,
     corners,
     fit_once,
     fit_table,
@@ -200,24 +199,25 @@ def test_a_node_that_no_row_touches_moves_no_other():
     assert level[1] == pytest.approx(-1.0 + np.log(2.0), abs=1e-3)
 
 
-@pytest.mark.parametrize("sizes", [(5, 6, 7), (4, 8, 5), (2, 40, 1), (3, 2, 2)])
-def test_elimination_by_blocks_is_the_solution_of_the_whole(sizes):
-    """Second differences along three axes, some rows, and a border of two terms."""
+@pytest.mark.parametrize("sizes", [(5, 6, 7), (4, 8, 5), (2, 40, 1), (3, 2, 2), (1, 8, 8)])
+def test_elimination_by_places_is_the_solution_of_the_whole(sizes):
+    """Second differences along three axes, some rows of unequal weights, and a border of two terms."""
     draw = np.random.default_rng(7)
     axes = tuple(np.arange(float(size)) for size in sizes)
-    rows = Rows(
-        log2=draw.uniform(0, 1, (3, 300)) * (np.array(sizes)[:, None] - 1),
-        log_efficiency=draw.normal(size=300),
-        terms=-draw.random((300, 2)),
-    )
-    index, weight, size = corners(axes, rows.log2)
-    normal, right = _normal_equations(index, weight, size, rows.terms, rows.log_efficiency, np.ones(300))
-    normal[:size, :size] += _penalty(axes)
-    normal += 1e-6 * np.eye(len(normal))
+    logs = draw.uniform(0, 1, (3, 300)) * (np.array(sizes)[:, None] - 1)
+    target, terms, trust = draw.normal(size=300), -draw.random((300, 2)), draw.random(300)
+    index, weight, size = corners(axes, logs)
+    looked_up = np.zeros((300, size))
+    np.add.at(looked_up, (np.arange(300), index), weight)
+    rows = np.hstack([looked_up, terms])
+    whole = rows.T @ (rows * trust[:, None]) + np.diag([NODE_RIDGE] * size + [RIDGE**2] * 2)
+    whole[:size, :size] += _penalty(axes)
 
-    found = _solve(normal, right, size, size // sizes[0])
+    system = equations(index, weight, (size, size // sizes[0]), terms, target, _penalty(axes))
+    found = system.solution(trust)
 
-    np.testing.assert_allclose(found, np.linalg.solve(normal, right), rtol=1e-6, atol=1e-8)
+    right = rows.T @ (trust * target)
+    np.testing.assert_allclose(found, np.linalg.solve(whole, right), rtol=1e-6, atol=1e-8)
 
 
 def test_terms_that_may_add_up_to_a_sum_are_held_in_proportion():

@@ -17,20 +17,18 @@ Statistics 35(1), 1964.
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
 from flopcast.calibration.conformal import log_sigma
+from flopcast.calibration.equations import Equations, equations
 from flopcast.dtypes import Counts, Integers, Logs
 
 HUBER_ERROR = 0.03  # relative error beyond which a row counts less
 SMOOTHNESS = 0.3  # weight of a second difference of one node against one row
 SMOOTHNESS_OF_VALUES = 0.05  # the same on an axis of measured values
 FLATNESS = 0.03  # of a first difference: holds nodes that no row touches
-RIDGE = 0.1  # of a coefficient: holds terms that these rows do not show
 ROUNDS = 6
-LEAST_STRIDE = 30  # nodes at one place of the first axis: below it blocks are not worth their while
 ROUNDS_AGAIN = 2  # after a term was left out: rows are trusted as before
 NODE_SPACING = 0.4  # in log2: at most this far apart, where the most allowed nodes permit it
 MOST_VALUES = 24  # an axis of at most so many measured values has a node at each
@@ -155,8 +153,10 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
     trust: Counts = np.ones(len(rows.log_efficiency))
     for attempt in range(2 * len(used) + 2):
         target = rows.log_efficiency - rows.terms @ held
-        system = (index, weight, (size, size // len(axes[0])), rows.terms[:, used], target, penalty)
-        values, trust = _robust_solve(*system, trust, ROUNDS_AGAIN if attempt else ROUNDS)
+        system = equations(
+            index, weight, (size, size // len(axes[0])), rows.terms[:, used], target, penalty
+        )
+        values, trust = _robust_solve(system, trust, ROUNDS_AGAIN if attempt else ROUNDS)
         coefficients = held.copy()
         coefficients[used] = values[size:]
         if (coefficients < 0).any():
@@ -284,88 +284,18 @@ def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
             np.add.at(total, (first, second), one * other)
 
 
-def _robust_solve(
-    index: Integers,
-    weight: Counts,
-    nodes: tuple[int, int],
-    terms: Logs,
-    target: Logs,
-    penalty: Counts,
-    trust: Counts,
-    rounds: int,
-) -> tuple[Logs, Counts]:
+def _robust_solve(system: Equations, trust: Counts, rounds: int) -> tuple[Logs, Counts]:
     """Values of the nodes, flat, then coefficients; and how far each row is trusted, (rows,).
-
-    `nodes` are how many there are, and how many of them lie at one place of the first axis.
 
     Iteratively re-weighted least squares, from the `trust` given. Huber's weights: 1 within HUBER_ERROR,
     falling as 1 / distance beyond it. A fixed number of rounds makes the result a function of the rows
     alone.
     """
-    size, stride = nodes
-    count = size + terms.shape[1]
-    fixed = np.zeros((count, count))
-    fixed[:size, :size] = penalty
-    fixed += np.diag([1e-9] * size + [RIDGE**2] * terms.shape[1])
-    values: Logs = np.zeros(count)
+    values: Logs = np.zeros(0)
     for _ in range(rounds):
-        normal, right = _normal_equations(index, weight, size, terms, target, trust)
-        values = _solve(normal + fixed, right, size, stride)
-        looked_up = sum(w * values[i] for i, w in zip(index, weight, strict=True))
-        off = np.abs(target - looked_up - terms @ values[size:]) / HUBER_ERROR
+        values = system.solution(trust)
+        looked_up = sum(w * values[i] for i, w in zip(system.index, system.weight, strict=True))
+        coefficients = values[len(values) - system.terms.shape[1] :]
+        off = np.abs(system.target - looked_up - system.terms @ coefficients) / HUBER_ERROR
         trust = np.asarray(1.0 / np.maximum(1.0, off))
     return values, trust
-
-
-def _solve(matrix: Counts, right: Logs, size: int, stride: int) -> Logs:
-    """Solution of the normal equations, (nodes + terms,).
-
-    Penalties reach two places along the first axis, so two places make a block, and blocks know their
-    neighbours only: elimination block by block (Thomas' algorithm) does for a hundredth of the work what a
-    general solver does. Terms, which know all nodes, are a border around it (Schur's complement).
-    """
-    if stride < LEAST_STRIDE:
-        return np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
-    sides = np.column_stack([matrix[:size, size:], right[:size]])
-    inner = _eliminate(matrix[:size, :size], sides, 2 * stride)
-    border = matrix[size:, :size]
-    reduced = matrix[size:, size:] - border @ inner[:, :-1]
-    coefficients = np.linalg.solve(reduced, right[size:] - border @ inner[:, -1])
-    return np.concatenate([inner[:, -1] - inner[:, :-1] @ coefficients, coefficients])
-
-
-def _eliminate(matrix: Counts, sides: Counts, block: int) -> Counts:
-    """Solutions of a block-tridiagonal system, one a column of `sides`, (unknowns, sides)."""
-    parts = [slice(start, min(start + block, len(matrix))) for start in range(0, len(matrix), block)]
-    pivot, rest = matrix[parts[0], parts[0]], sides[parts[0]]
-    solved: list[tuple[Counts, Counts]] = []
-    for here, after in pairwise(parts):
-        coupled = matrix[here, after]
-        both = np.asarray(np.linalg.solve(pivot, np.column_stack([coupled, rest])), dtype=np.float64)
-        solved.append((both[:, : coupled.shape[1]], both[:, coupled.shape[1] :]))
-        pivot = matrix[after, after] - coupled.T @ solved[-1][0]
-        rest = sides[after] - coupled.T @ solved[-1][1]
-    found = [np.linalg.solve(pivot, rest)]
-    for of_next, own in reversed(solved):
-        found.append(own - of_next @ found[-1])
-    return np.concatenate(found[::-1])
-
-
-def _normal_equations(
-    index: Integers, weight: Counts, size: int, terms: Logs, target: Logs, trust: Counts
-) -> tuple[Counts, Logs]:
-    """Matrix and right side; a row touches its corners and the terms alone, so sums are by corner pairs."""
-    count = size + terms.shape[1]
-    normal, right = np.zeros((count, count)), np.zeros(count)
-    trusted = terms * trust[:, None]
-    flat = index.ravel()
-    pairs = (index[:, None] * size + index[None]).ravel()
-    shares = (weight[:, None] * weight[None] * trust).ravel()
-    normal[:size, :size] = np.bincount(pairs, shares, size * size).reshape(size, size)
-    right[:size] = np.bincount(flat, (weight * trust * target).ravel(), size)
-    for number in range(terms.shape[1]):
-        normal[:size, size + number] = np.bincount(flat, (weight * trusted[:, number]).ravel(), size)
-    normal[size:, :size] = normal[:size, size:].T
-    normal[size:, size:] = terms.T @ trusted
-    right[size:] = trusted.T @ target
-    return normal, right
