@@ -6,6 +6,8 @@ import pytest
 from command_line import JOB, PLAN, WORDS, flopcast
 
 from flopcast import load_job, predict
+from flopcast.calibration.collective_files import FABRICS
+from flopcast.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.cli import main as command_line
 from flopcast.cli.main import COMMANDS
 from flopcast.errors import InfeasibleError, InternalError, Problem, SpecError
@@ -281,8 +283,9 @@ def test_jitter_is_the_mean_step_over_the_best_by_system():
 def test_fabrics_are_fitted_to_the_catalogue_though_no_operator_was_measured(shared, tmp_path):
     data, out = tmp_path / "data", tmp_path / "curves"
     (data / "operators").mkdir(parents=True)
-    for folder in ("collectives", "peers"):
-        (data / folder).symlink_to(shared / "data" / folder)
+    for path in {file.path for file in (*FABRICS, *WITH_LATENCY, *WITHOUT_LATENCY)}:
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        (data / path).symlink_to(shared / "data" / path)
 
     ended = flopcast("calibrate", "fit", "--data", data, "--out", out)
 
