@@ -114,15 +114,15 @@ class FrozenMapping(Mapping[str, float]):
 
     def __init__(self, items: Mapping[str, float]) -> None:
         """Keep a copy, in the order given."""
-        self._items = tuple(items.items())
+        self._items = dict(items)
 
     def __getitem__(self, key: str) -> float:
         """The value of a key; KeyError where there is none."""
-        return dict(self._items)[key]
+        return self._items[key]
 
     def __iter__(self) -> Iterator[str]:
         """Keys in their order."""
-        return (key for key, _ in self._items)
+        return iter(self._items)
 
     def __len__(self) -> int:
         """How many keys."""
@@ -130,7 +130,7 @@ class FrozenMapping(Mapping[str, float]):
 
     def __hash__(self) -> int:
         """Equal mappings have equal hashes, whatever their order."""
-        return hash(frozenset(self._items))
+        return hash(frozenset(self._items.items()))
 
     def __repr__(self) -> str:
         """As a dict."""

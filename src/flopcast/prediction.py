@@ -3,6 +3,9 @@
 Nothing here opens a file: the curves come from `io.curves.load_book` (or a calibration of your own).
 """
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
@@ -28,15 +31,39 @@ def predict(job: Job, book: CurveBook) -> Report:
     SpecError
         The job contradicts itself, or asks for what is not built; every fault is listed.
     """
-    problems = causes(job)
-    if problems:
-        raise SpecError(problems)
-    workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
-    programs = realise(workload, job.software)  # what this software really runs; no hardware yet
-    memory = peak_memory(programs)  # what must fit
+    realised = realised_job(job)  # what this software really runs, and what must fit; no hardware yet
+    return predict_realised(realised, book)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class RealisedJob:
+    """What a job runs and what it keeps on each device: the part of a prediction that no curve changes."""
+
+    job: Job
+    programs: Programs
+    memory: MemoryReport
+
+
+@lru_cache(maxsize=8)  # memory is often asked for before a prediction
+def realised_job(job: Job) -> RealisedJob:
+    """What a job runs and keeps.
+
+    Raises
+    ------
+    SpecError
+        As `predict`.
+    """
+    programs = _programs(job)
+    memory = memory_report(job, programs, peak_memory(programs))
+    return RealisedJob(job=job, programs=programs, memory=memory)
+
+
+def predict_realised(realised: RealisedJob, book: CurveBook) -> Report:
+    """As `predict`, of a job that may be predicted with several books: what it runs is worked out once."""
+    job, programs = realised.job, realised.programs
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
-    return summarise(job, priced, timeline, memory)
+    return summarise(job, priced, timeline, realised.memory)
 
 
 def memory_of(job: Job) -> MemoryReport:
@@ -52,8 +79,7 @@ def memory_of(job: Job) -> MemoryReport:
     SpecError
         As `predict`.
     """
-    programs = _programs(job)
-    return memory_report(job, programs, peak_memory(programs))
+    return realised_job(job).memory
 
 
 def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
@@ -73,4 +99,5 @@ def _programs(job: Job) -> Programs:
     problems = causes(job)
     if problems:
         raise SpecError(problems)
-    return realise(lower(job.model, one_plan(job.plan), job.batch), job.software)
+    workload = lower(job.model, one_plan(job.plan), job.batch)  # what must be computed, sent and kept
+    return realise(workload, job.software)

@@ -29,9 +29,10 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     work = item.work
     if launches_experts(item) and isinstance(work, GroupedMatmul):
         launch_s = launch_s * work.groups * (2.0 if work.narrow else 1.0)
-    if np.all(alone_s > 0):
+    launched = alone_s > 0
+    if launched.all():
         return launch_s
-    where_s: Floats = np.where(alone_s > 0, launch_s, 0.0)
+    where_s: Floats = np.where(launched, launch_s, 0.0)
     return where_s
 
 

@@ -108,11 +108,13 @@ def ranks_per_domain(world: Counts, devices: int) -> Counts:
     >>> ranks_per_domain(np.array([64.0, 512.0, 576.0, 76.0]), 72).tolist()
     [72.0, 64.0, 72.0, 72.0]
     """
-    step = np.gcd(world.astype(np.int64), devices)
+    filled = (world % devices == 0) | (world <= devices)
     share = np.full(world.shape, float(devices))
+    if filled.all():
+        return share
+    step = np.gcd(world.astype(np.int64), devices)
     for part in range(devices // 2 + 1, devices):
         share = np.where((world % part == 0) & (part % step == 0), float(part), share)
-    filled = (world % devices == 0) | (world <= devices)
     ranks: Counts = np.where(filled, float(devices), share)
     return ranks
 

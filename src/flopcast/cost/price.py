@@ -189,21 +189,24 @@ def _keep(
     on all stage classes alike: a small message must not make a large one uncertain, nor one plan another.
     No factor makes an item faster than its `least_s`, the time that its bytes and FLOP need at least.
     """
-    partly = tuple(one for one in partly if one.log_sigma_factor > 0)
-    held = [_split(one.rows, shapes) for one in partly]
-    wholes, bounds = _split(alone_s, shapes), _split(least_s, shapes)
-    for item, whole, shortest_s, *masks in zip(items, wholes, bounds, *held, strict=True):
-        part, only = whole, {}
-        for one, mask in zip(partly, masks, strict=True):
-            plans = mask.any(axis=-1, keepdims=True)
+    partly = tuple(one for one in partly if one.log_sigma_factor > 0 and one.rows.any())
+    held: list[dict[str, np.ndarray]] = [{} for _ in items]
+    for one in partly:
+        scaled = []
+        for mask, only in zip(_split(one.rows, shapes), held, strict=True):
+            plans = np.asarray(mask.any(axis=-1, keepdims=True))
             if plans.any():
-                ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
-                part = np.where(plans, part * ratio, part)
                 only[one.name] = plans
-        moves = (part >= shortest_s).astype(np.float64)
-        part = np.maximum(part, shortest_s)
-        host_s = _launch_s(item, part, state)
-        state.prices[id(item)] = Price(alone_s=part, host_s=host_s, wholly=names, partly=only, moves=moves)
+            scaled.append(np.broadcast_to(plans, mask.shape).ravel())
+        ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
+        alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
+    seconds = _split(np.maximum(alone_s, least_s), shapes)
+    moves = _split((alone_s >= least_s).astype(np.float64), shapes)
+    for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True):
+        host_s = _launch_s(item, item_s, state)
+        state.prices[id(item)] = Price(
+            alone_s=item_s, host_s=host_s, wholly=names, partly=only, moves=moved
+        )
 
 
 def _flatten(
@@ -220,11 +223,20 @@ def _flatten(
         need = work.work()
         times = (bound_seconds(need, device), least_seconds(need, device))
         arrays = (*times, work.kernels(), *work.coordinates())
-        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        shape, flat = _alike(arrays)
         shapes.append(shape)
-        rows.append([np.broadcast_to(array, shape).ravel() for array in arrays])
+        rows.append(flat)
     bounds, least, kernels, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
     return shapes, bounds, least, kernels, tuple(np.maximum(column, 1.0) for column in columns)
+
+
+def _alike(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
+    """The shape that arrays have together, and each of them in that shape, flat."""
+    shape = arrays[0].shape
+    if all(array.shape == shape for array in arrays):
+        return shape, [array.ravel() for array in arrays]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    return shape, [np.broadcast_to(array, shape).ravel() for array in arrays]
 
 
 def _split(flat: np.ndarray, shapes: list[tuple[int, ...]]) -> Iterator[np.ndarray]:

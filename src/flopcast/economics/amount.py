@@ -90,15 +90,13 @@ class Amount:
 
 def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
     """Weighted slopes added up; the largest sigma that anyone gives a factor holds."""
-    found: dict[str, Slope] = {}
+    sigmas: dict[str, float] = {}
+    changes: dict[str, Number] = {}
     for weight, amount in parts:
         for name, slope in amount.by_factor.items():
-            before = found.get(name, Slope(log_sigma_factor=0.0, change=0.0))
-            found[name] = Slope(
-                log_sigma_factor=max(before.log_sigma_factor, slope.log_sigma_factor),
-                change=before.change + weight * slope.change,
-            )
-    return found
+            sigmas[name] = max(sigmas.get(name, 0.0), slope.log_sigma_factor)
+            changes[name] = changes.get(name, 0.0) + weight * slope.change
+    return {name: Slope(log_sigma_factor=sigma, change=changes[name]) for name, sigma in sigmas.items()}
 
 
 def total(parts: Sequence[Amount]) -> Amount:

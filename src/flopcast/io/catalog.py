@@ -111,7 +111,7 @@ def known(kind: str, written: str) -> str | None:
 
 
 def document(kind: str, name: str) -> Document:
-    """Return an entry as plain data, with its name filled in.
+    """Return an entry as plain data, with its name filled in; callers must not change it.
 
     Parameters
     ----------
@@ -129,8 +129,12 @@ def document(kind: str, name: str) -> Document:
     if own_name is None:
         raise SpecError([unknown_name(kind, name)])
     on_hub = None if own_name in names(kind) else hub_model(own_name)
-    if on_hub is not None:
-        return hub_document(on_hub)
+    return _document(kind, own_name) if on_hub is None else hub_document(on_hub)
+
+
+@lru_cache(maxsize=256)
+def _document(kind: str, own_name: str) -> Document:
+    """The plain data of an entry by its own name."""
     file = f"{own_name}.yaml"
     found = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
     data = found.data if isinstance(found.data, dict) else {}

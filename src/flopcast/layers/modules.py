@@ -43,7 +43,7 @@ class Module:
 
 def _name(item: Item) -> str:
     """An item's name as its block gives it."""
-    return _PREDICTION.sub("", item.name)
+    return _PREDICTION.sub("", item.name) if item.name.startswith("mtp") else item.name
 
 
 def _is_attention(item: Item) -> bool:
@@ -108,6 +108,8 @@ def module_of(item: Item, chosen: Iterable[str]) -> str:
     ('moe_act', 'moe', '')
     """
     names = set(chosen)
+    if not names:
+        return ""
     for name, module in MODULES.items():
         if name in names and module.holds(item):
             return name

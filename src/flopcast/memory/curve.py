@@ -8,6 +8,7 @@ Sizes are those of categories.py and counts those of depth.py, so that the peak 
 `peak_memory` finds for the fullest stage of a class; other stages of the class hold less.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, STANDING, UPDATE, WAITING, Category, sizes
 from flopcast.memory.depth import NOTHING, depths
 from flopcast.schedules import schedule_of
+from flopcast.schedules.base import Order
 from flopcast.workload.program import Programs
 
 PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/base.py)
@@ -81,25 +83,54 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
     rank_class : int
         Which data-parallel ranks, where their micro-batches differ (`Workload.rows`).
     """
+    return memory_curves(programs, [stage], [rank_class])[0]
+
+
+def memory_curves(programs: Programs, stages: Iterable[int], rank_classes: Iterable[int]) -> list[Curve]:
+    """The courses of several stages, and of all these rank classes on each: as `memory_curve` gives them.
+
+    What does not depend on the stage, the sizes of categories and the order of tasks, is worked out once.
+    """
     plans, division = programs.plans, programs.stages.of(0)
-    stages, chunks = division.chunk_class.shape
     micro = int(plans.num_micro_batches[0, 0])
-    order = schedule_of(plans.structure.pipeline_schedule).order(stages, chunks, micro)
-    rows, kinds = programs.workload.rows, programs.workload.num_kinds
+    number, chunks = division.chunk_class.shape
+    order = schedule_of(plans.structure.pipeline_schedule).order(number, chunks, micro)
+    of_kinds = _Sizes(
+        standing=_of_classes(STANDING, programs),
+        update=_of_classes(UPDATE, programs),
+        by_column=[_by_column(categories, programs) for categories in (WAITING, IN_FLIGHT, AT_WORK)],
+    )
+    classes = tuple(rank_classes)
+    return [_curve(programs, stage, each, order, of_kinds) for stage in stages for each in classes]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Sizes:
+    """Bytes of the first plan, by category.
+
+    What stands and what an update needs, (stage classes,); what waits, is in flight and is at work, (stage
+    classes, columns), where columns are chunk classes, or their kinds of micro-batches.
+    """
+
+    standing: dict[str, Floats]
+    update: dict[str, Floats]
+    by_column: list[dict[str, Floats]]
+
+
+def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kinds: _Sizes) -> Curve:
+    """The course of one stage."""
+    division, rows, kinds = programs.stages.of(0), programs.workload.rows, programs.workload.num_kinds
     at, classes = int(division.stage_class[stage]), len(division.chunk_counts)
     held, columns = tuple(division.stage_chunks[at].tolist()), classes * kinds
     moments = depths(order, stage, held, classes, rows[rank_class] if rows else (), kinds)
     working = np.eye(columns + 1)[moments.at_work, :columns] * (moments.at_work != NOTHING)[:, None]
-    standing = {name: _of_class(size, programs, at) for name, size in sizes(STANDING, programs).items()}
+    standing = {name: float(size[at]) for name, size in of_kinds.standing.items()}
     found = {name: np.full(len(moments.task), size) for name, size in standing.items()}
-    for categories, counts in (
-        (WAITING, moments.waiting),
-        (IN_FLIGHT, moments.in_flight),
-        (AT_WORK, working),
-    ):
-        for name, size_bytes in _by_column(categories, programs, at).items():
-            found[name] = found.get(name, np.zeros(len(moments.task))) + counts @ size_bytes
-    update = {name: _of_class(size, programs, at) for name, size in sizes(UPDATE, programs).items()}
+    counts = (moments.waiting, moments.in_flight, working)
+    for by_name, number in zip(of_kinds.by_column, counts, strict=True):
+        for name, size_bytes in by_name.items():
+            found[name] = found.get(name, np.zeros(len(moments.task))) + number @ size_bytes[at]
+    update = {name: float(size[at]) for name, size in of_kinds.update.items()}
     return Curve(
         task=moments.task,
         kind=order.kind[stage][moments.task],
@@ -131,13 +162,14 @@ def peak_of(curve: Curve) -> Peak:
     )
 
 
-def _of_class(size_bytes: Floats, programs: Programs, at: int) -> float:
-    """A size of the first plan's stage class."""
-    return float(np.broadcast_to(size_bytes, programs.stages.multiplicity.shape)[0, at])
+def _of_classes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
+    """Sizes of the first plan, (stage classes,)."""
+    shape = programs.stages.multiplicity.shape
+    return {name: np.broadcast_to(size, shape)[0] for name, size in sizes(categories, programs).items()}
 
 
-def _by_column(categories: dict[str, Category], programs: Programs, at: int) -> dict[str, Floats]:
-    """Sizes of the first plan's stage class, (columns,): chunk classes, or their kinds of micro-batches."""
+def _by_column(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
+    """Sizes of the first plan, (stage classes, columns)."""
     plans, classes, chunks = programs.stages.chunks_of_class.shape
     shape = (plans, classes, chunks * programs.workload.num_kinds)
-    return {name: np.broadcast_to(size, shape)[0, at] for name, size in sizes(categories, programs).items()}
+    return {name: np.broadcast_to(size, shape)[0] for name, size in sizes(categories, programs).items()}

@@ -10,7 +10,7 @@ Operators and messages are linear maps, or treated as such: a message's backward
 operator's backward is a list of operators, so that no second set of formulas exists.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass
 
 from flopcast.dtypes import ONE, Counts, Floats
@@ -44,7 +44,13 @@ class Saved:
     size_bytes: Floats
 
 
-class AbstractOperator(ABC):
+class _Interface(ABCMeta):
+    """The class of an interface without virtual subclasses: `isinstance` needs no registry of such."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+class AbstractOperator(metaclass=_Interface):
     """One kernel-sized piece of work on one rank: a frozen dataclass of arrays."""
 
     @property
@@ -80,7 +86,7 @@ class AbstractOperator(ABC):
         """
 
 
-class AbstractMessage(ABC):
+class AbstractMessage(metaclass=_Interface):
     """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays."""
 
     axis: str  # "tp", "cp", "dp", "ep", "etp", "expert_dp", "pp", ...: cost/placement.py

@@ -7,13 +7,18 @@ workload/checkpoints.py).
 Logical items are counted, uncut, by the conventions of metrics.py.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
+from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
-from flopcast.spec.plan import one_plan, structure_of
+from flopcast.spec.model import Model
+from flopcast.spec.plan import Plan, one_plan, structure_of
+from flopcast.spec.stack import Stack
 from flopcast.workload.backward import derive_backward
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.lower import lower
@@ -37,27 +42,34 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     """
     if job.plan.recompute == "none":
         return 0.0
-    workload = lower(job.model, one_plan(structure_of(job.plan)), job.batch)
+    full_flop, causal_flop = _full_and_causal(job.model, job.plan, job.batch, job.stack)
+    return causal_flop if causal else full_flop
+
+
+@lru_cache(maxsize=1024)  # reports, audits and baselines ask for the same jobs
+def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tuple[float, float]:
+    """FLOP that are run a second time, scores and contexts counted in full and by half."""
+    workload = lower(model, one_plan(structure_of(plan)), batch)
     checkpoints, layers = kinds_of_layers(workload)
-    parts, counts = zip(*job.model.runs(), strict=True)
-    stages = divide_all(
-        counts, one_plan(job.plan), job.stack.pipeline, parts, workload.layers_at_end, checkpoints
-    )
+    parts, counts = zip(*model.runs(), strict=True)
+    stages = divide_all(counts, one_plan(plan), stack.pipeline, parts, workload.layers_at_end, checkpoints)
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
-    total_flop, shares = 0.0, job.batch.shares
+    totals_flop, shares = [0.0, 0.0], batch.shares
     for layer, count in zip(layers, held.tolist(), strict=True):
-        modules = recomputed_modules(layer, workload, job.stack)
+        modules = recomputed_modules(layer, workload, stack)
         again = _again(layer.forward, modules, "end")
         if layer.checkpoint != INNER:
-            fused = job.stack.attention_kernel == "flash"
-            short = {item.name for item in _again(layer.forward, modules, job.stack.recompute_until)}
+            fused = stack.attention_kernel == "flash"
+            short = {item.name for item in _again(layer.forward, modules, stack.recompute_until)}
             again = [
                 item
                 for item in again
                 if item.name in short or (fused and isinstance(item.work, BatchedMatmul))
             ]
-        total_flop += count * sum(_flop(item, causal, shares) for item in again)
-    return job.plan.global_batch * total_flop
+        for causal in (False, True):
+            totals_flop[causal] += count * sum(_flop(item, causal, shares) for item in again)
+    full_flop, causal_flop = (plan.global_batch * total_flop for total_flop in totals_flop)
+    return full_flop, causal_flop
 
 
 def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> list[Item]:

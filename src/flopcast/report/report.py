@@ -7,6 +7,7 @@ JSON (as_json.py).
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
 from flopcast.economics.watts import Watts, watts
-from flopcast.memory.curve import memory_curve, peak_of
+from flopcast.memory.curve import Curve, memory_curves, peak_of
 from flopcast.memory.peak import Memory, seen_bytes
 from flopcast.memory.verdict import Verdict, verdict
 from flopcast.report.metrics import Metrics, measure
@@ -170,7 +171,7 @@ class Report:
         return table(f"{title}: {job.plan.short()}", ("of", "predicted", "more"), rows)
 
 
-def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> Report:
+def summarise(job: Job, priced: Priced, timeline: Timeline, memory: MemoryReport) -> Report:
     """Make the report of one plan.
 
     Parameters
@@ -189,7 +190,6 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
     factors = sensitivities(timeline, priced, whole)
     low_s, high_s = interval(step_time_s, factors)
     metrics = measure(job, step_time_s)
-    told = memory_report(job, priced.programs, memory)
     return Report(
         job=job,
         step_time_s=step_time_s,
@@ -199,11 +199,11 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: Memory) -> R
         metrics=metrics,
         breakdown=breakdown(timeline, step_time_s - timeline.step_time_s),
         factors=factors,
-        memory=told,
+        memory=memory,
         cost=step_cost(job, amount_of(step_time_s, factors), timeline, priced, whole),
         evidence=_evidence(priced),
         assumptions=(*job.assumptions, *_assumed(job)),
-        warnings=(*priced.warnings, *_warnings(told, metrics), *_unused(job, priced)),
+        warnings=(*priced.warnings, *_warnings(memory, metrics), *_unused(job, priced)),
         timeline=timeline,
         priced=priced,
     )
@@ -280,22 +280,28 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
             for name, size in memory.by_category.items()
             if np.broadcast_to(size, shape)[0, worst] > 0
         },
-        per_stage=tuple(
-            _stage_memory(programs, memory, seen, stage)
-            for stage in range(len(programs.stages.of(0).stage_class))
-        ),
+        per_stage=tuple(_stages_memory(programs, memory, seen)),
     )
 
 
-def _stage_memory(programs: Programs, memory: Memory, seen_bytes: Floats, stage: int) -> StageMemory:
-    """One stage at its own fullest moment; the driver's part is that of its class.
+def _stages_memory(programs: Programs, memory: Memory, seen_bytes: Floats) -> Iterator[StageMemory]:
+    """Every stage at its own fullest moment."""
+    stage_class = programs.stages.of(0).stage_class.tolist()
+    ranks = len(programs.workload.rows) or 1
+    curves = memory_curves(programs, range(len(stage_class)), range(ranks))
+    for stage, at in enumerate(stage_class):
+        own = curves[stage * ranks : (stage + 1) * ranks]
+        yield _stage_memory(own, memory, seen_bytes, stage, at)
+
+
+def _stage_memory(
+    curves: Sequence[Curve], memory: Memory, seen_bytes: Floats, stage: int, at: int
+) -> StageMemory:
+    """One stage at its own fullest moment; the driver's part is that of its class, `at`.
 
     A device shows no more than it has: the allocator's cache is then what is left. Where data-parallel
     ranks have other micro-batches than each other, the stage of the fullest of them.
     """
-    at = int(programs.stages.of(0).stage_class[stage])
-    classes = range(len(programs.workload.rows) or 1)
-    curves = [memory_curve(programs, stage, rank_class) for rank_class in classes]
     peaks = [(peak_of(curve), curve) for curve in curves]
     peak, curve = max(peaks, key=lambda pair: pair[0].allocated_bytes)
     cached = memory.reserved_bytes[0, at] / memory.allocated_bytes[0, at]

@@ -88,8 +88,10 @@ class Device(Noun):
 
     def peak(self, dtype: str) -> float:
         """Dense FLOP/s of a dtype; of fp32, or else of the slowest listed, where it is not listed."""
-        slowest = min(self.peak_flop_per_s.values())
-        return self.peak_flop_per_s.get(dtype, self.peak_flop_per_s.get("fp32", slowest))
+        peaks = self.peak_flop_per_s
+        if dtype in peaks:
+            return peaks[dtype]
+        return peaks["fp32"] if "fp32" in peaks else min(peaks.values())
 
     def engine_ratio(self, dtype: str) -> float:
         """The peak of a dtype's engine over that of 16 bits."""

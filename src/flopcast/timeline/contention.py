@@ -30,7 +30,12 @@ from flopcast.workload.program import WHEN
 
 
 def executions(item: Item) -> Counts:
-    """Return how often one execution of the item's entry runs the item at each position: `count` or 0."""
+    """Return how often one execution of the item's entry runs the item at each position: `count` or 0.
+
+    The array has one position for all of them where the item runs in every micro-batch.
+    """
+    if item.when == "every":
+        return item.count[None]
     return np.array(WHEN[item.when])[:, None, None] * item.count[None]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.host import several_experts
+from flopcast.cost.host import launches_experts, several_experts
 from flopcast.cost.prices import Priced
 from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.operators.item import Item
@@ -23,7 +23,7 @@ from flopcast.workload.program import WHEN
 BLOCKING = ("compute", "tp", "ep", "cp", "host")  # streams whose end is the program's end
 SLOWED = "slowed"  # compute, including the loss that is charged to the stage (contention.py, `ends_stage`)
 STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", SLOWED)
-EVERYWHERE = np.ones((1, 1, 1), dtype=bool)
+EVERYWHERE, NOWHERE = np.ones((1, 1, 1), dtype=bool), np.zeros((1, 1, 1), dtype=bool)
 LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
 
 
@@ -46,6 +46,9 @@ class Columns:
 
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
         """Yield the columns that count the host's seconds of launching an item, and where each does."""
+        if not launches_experts(item):
+            yield self.number - LAUNCH_COLUMNS, EVERYWHERE
+            return
         several = several_experts(item)[None]
         if not self.number or several.all() or not several.any():
             yield self.number - (1 if several.all() else LAUNCH_COLUMNS), EVERYWHERE
@@ -133,20 +136,27 @@ class _Running:
 
     def latest(self, own: str, waits: set[str]) -> Start:
         """Return when a stream and the streams that its item waits for are all free."""
-        place = self.streams.index(own)
-        start = self.paths.longest_s[:, place], self.paths.counts[:, place]
-        for name in self.streams:
-            if name in waits and name != own:
-                start = self.later(start, name)
-        return start
+        places = [self.streams.index(own)]
+        places += [place for place, name in enumerate(self.streams) if name in waits and name != own]
+        free_s = self.paths.longest_s[:, places]
+        if not self.columns.number:
+            return free_s.max(axis=1), self.paths.counts[:, places[0]]
+        cause = free_s.argmax(axis=1)
+        first = int(cause.flat[0])
+        if (cause == first).all():
+            return free_s[:, first], self.paths.counts[:, places[first]]
+        counts = self.paths.counts[:, places[0]]
+        for number, place in enumerate(places[1:], 1):
+            causes = cause == number
+            if causes.any():
+                counts = np.where(causes[..., None], self.paths.counts[:, place], counts)
+        return free_s.max(axis=1), counts
 
-    def later(self, start: Start, name: str) -> Start:
-        """Return the later of a moment and the one at which another stream is free."""
-        if name not in self.streams:
-            return start
+    def not_before(self, start: Start, name: str) -> Start:
+        """Return the later of a moment and the one at which another stream is free, in new arrays."""
         place = self.streams.index(name)
         free_s, counts = self.paths.longest_s[:, place], self.paths.counts[:, place]
-        path = np.where((free_s > start[0])[..., None], counts, start[1]) if self.columns.number else counts
+        path = np.where((free_s > start[0])[..., None], counts, start[1])
         return np.maximum(free_s, start[0]), path
 
     def put(self, name: str, start: Start, lasts_s: Floats, executed: Counts, column: int) -> None:
@@ -189,8 +199,8 @@ def _run(
     it, are all free. If two streams are free at the same time, the item's own one counts as the cause.
     """
     lost = [lost_executions(item, priced) for item in items]
-    arrays = (*sum(costs, ()), *lost)
-    shape = np.broadcast_shapes((4 if columns.number else 1, 1, 1), *(array.shape for array in arrays))
+    shapes = {array.shape for array in (*sum(costs, ()), *lost)}
+    shape = np.broadcast_shapes((1, 1, 1), *shapes)
     run = _Running(streams, columns, unit(len(streams), shape, columns.width))
     rows = zip(items, costs, links, lost, strict=True)
     for number, (item, (seconds, launch_s), link, loses) in enumerate(rows):
@@ -198,12 +208,14 @@ def _run(
         if launch_s.any():
             for launches, where in columns.launching(item):
                 run.add("host", launch_s * where, launch_s * where, launches)
-        ends = ends_stage(item, priced.programs.plans)[None]
+        ends = ends_stage(item, priced.programs.plans)[None] if item.overlapped else NOWHERE
         waits = {item.stream, "host", *item.waits} | ({SLOWED} if item.waits and ends.any() else set())
-        start = run.latest(item.stream, waits)
-        run.put(item.stream, start, seconds, (seconds > 0) * executed, column)
-        if item.stream == "compute":
-            run.put(SLOWED, run.later(start, SLOWED), seconds, (seconds > 0) * executed, column)
+        start, lasts = run.latest(item.stream, waits), (seconds > 0) * executed
+        bears = item.stream == "compute" and SLOWED in streams
+        slowed = run.not_before(start, SLOWED) if bears else start
+        run.put(item.stream, start, seconds, lasts, column)  # from here on `start` may hold other values
+        if bears:
+            run.put(SLOWED, slowed, seconds, lasts, column)
         if link is not None:
             run.add_loss(item.stream, link.own, seconds, _of_message(link.own, item, number, columns))
             run.add_loss(SLOWED, link.later, seconds, _of_message(link.later, item, number, columns))
@@ -222,6 +234,9 @@ def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
     There is one position if the item runs in every micro-batch.
     """
     price = priced.of(item)
-    runs = np.array(WHEN[item.when] if item.when != "every" else (1.0,))[:, None, None]
     launched = np.minimum(item.count, 1.0)  # what no plan runs is not launched
-    return runs * (price.alone_s * item.count)[None], runs * (price.host_s * launched)[None]
+    seconds, launch_s = (price.alone_s * item.count)[None], (price.host_s * launched)[None]
+    if item.when == "every":
+        return seconds, launch_s
+    runs = np.array(WHEN[item.when])[:, None, None]
+    return runs * seconds, runs * launch_s

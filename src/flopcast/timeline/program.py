@@ -82,9 +82,15 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         offset += len(segment.items)
     if state is None:
         raise ValueError("a program needs at least one segment")
-    shape = state.longest_s.shape
-    every = np.broadcast_to(state.longest_s, (*shape[:2], len(POSITIONS), *shape[3:]))
-    return _ends(Paths(every, state.counts), streams, items, waits_for_gathers(segments))
+    return _ends(_everywhere(state), streams, items, waits_for_gathers(segments))
+
+
+def _everywhere(state: Paths) -> Paths:
+    """The same paths with an entry for every position, where one stood for all of them."""
+    before, _, *after = state.longest_s.shape[1:]
+    shape = (len(state.longest_s), before, len(POSITIONS), *after)
+    counts = np.broadcast_to(state.counts, (*shape, state.counts.shape[-1]))
+    return Paths(np.broadcast_to(state.longest_s, shape), counts)
 
 
 def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:

@@ -6,6 +6,7 @@ Elsewhere: the conventions (report/flop_conventions.py); what the printed FLOP d
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from flopcast.report.flop_conventions import ROUNDING, WORST_MISMATCH, match_convention
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD
@@ -41,6 +42,7 @@ class FlopAudit:
         return f"printed FLOP: {self.formula}{nearest} ({self.mismatch_ratio:+.1%})"
 
 
+@lru_cache(maxsize=1024)  # a table is compared under several ways of judging
 def flop_audit(run: Run, job: Job) -> FlopAudit | None:
     """Return the formula by which a row counts FLOP; None if it lacks a rate of FLOP or of tokens.
 

@@ -7,6 +7,7 @@ Elsewhere: the curves (book.py), the operators that name kernels (operators/), w
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Family = Literal["gemm_level", "attention_level", "memory_level"]
@@ -93,6 +94,7 @@ class KernelClass:
         return self.curve.startswith(FUSED_ATTENTION)
 
 
+@lru_cache(maxsize=4096)
 def class_of(kernel: str) -> KernelClass:
     """The class of a kernel as operators name it, or of a curve.
 

@@ -8,7 +8,7 @@ Elsewhere: what a row says (table.py, job.py), the fit (validation/fitting.py), 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from flopcast import prediction
@@ -19,6 +19,7 @@ from flopcast.io.curves import load_book
 from flopcast.io.runs.job import reproduce
 from flopcast.io.runs.known import judged_only
 from flopcast.io.runs.table import read_tables
+from flopcast.prediction import RealisedJob, predict_realised
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.validation import fitting
@@ -42,6 +43,7 @@ class PublishedTables:
     def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
         """Read the files."""
         self._watched = watched
+        self._job_of, self._realised = cache(_job_or_faults), cache(prediction.realised_job)
         self._tables = [
             replace(table, runs=tuple(_marked(run) for run in table.runs))
             for table in read_tables([Path(path) for path in paths])
@@ -115,7 +117,24 @@ class PublishedTables:
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
-        return compare_runs(runs, reproduce, lambda job: predict_with(job, levels), broken)
+        return compare_runs(
+            runs, self._reproduced, lambda job: _with_levels(self._realised(job), levels), broken
+        )
+
+    def _reproduced(self, run: Run) -> Job:
+        """The job of a run, as `reproduce` makes it: once, however many levels it is predicted with."""
+        found = self._job_of(run)
+        if isinstance(found, SpecError):
+            raise found.with_traceback(None)
+        return found
+
+
+def _job_or_faults(run: Run) -> Job | SpecError:
+    """The job of a run, or why it has none."""
+    try:
+        return reproduce(run)
+    except SpecError as error:
+        return error
 
 
 def _marked(run: Run) -> Run:
@@ -126,5 +145,10 @@ def _marked(run: Run) -> Run:
 
 def predict_with(job: Job, levels: Mapping[str, Level] | None) -> Report:
     """Return the report of a job with these levels of factors; None uses those of the catalogue."""
-    book = load_book(job.cluster)
-    return prediction.predict(job, book if levels is None else replace(book, levels=levels))
+    return _with_levels(prediction.realised_job(job), levels)
+
+
+def _with_levels(realised: RealisedJob, levels: Mapping[str, Level] | None) -> Report:
+    """Return the report of a job whose programs are known; `levels` as in `predict_with`."""
+    book = load_book(realised.job.cluster)
+    return predict_realised(realised, book if levels is None else replace(book, levels=levels))
