@@ -1,5 +1,6 @@
 """Shared jobs and paths. Jobs are built in memory: no test needs a file that it does not name."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,14 @@ PACKAGE = REPOSITORY / "src" / "flopcast"
 
 
 SHARED_FIXTURES = ("published_runs",)  # too costly to be made by more than one worker
-FIRST = ("published_runs", "test_fitting.py", "test_clusters.py", "test_workers.py")  # the longest groups
+FIRST = (  # the longest groups
+    "published_runs",
+    "test_score.py",
+    "test_clusters.py",
+    "test_workers.py",
+    "test_catalogue_entries.py",
+    "test_fitting.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,6 +45,16 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.xdist_group(name))
     place = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(groups[item], len(FIRST)))
+
+
+def pytest_collection_finish():
+    """Leave what lives until the end out of every collection of garbage, and collect less often.
+
+    Thousands of collected tests and large fixtures would be gone through again and again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def described_model(*, hidden=1024, vocabulary=50257, count=8, heads=16, mixer=None, **feed_forward):
