@@ -28,7 +28,7 @@ def constant(value: float | int) -> Counts:
     >>> constant(4096)
     array([[4096.]])
     """
-    return np.full((1, 1), float(value))
+    return np.array([[float(value)]])
 
 
 ZERO = constant(0.0)

@@ -5,7 +5,8 @@ Elsewhere: the nouns themselves (spec/, layers/), reading them from files (io/va
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from functools import lru_cache, wraps
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from annotated_types import Gt, Le
 from pydantic import (
@@ -22,6 +23,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from flopcast.units import units_of
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 class Noun(BaseModel):
@@ -105,6 +109,29 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
             }
 
     return extend
+
+
+def remembered(most: int) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Decorate a function of nouns so that its last `most` results are kept, as `lru_cache` does.
+
+    `model_copy` checks nothing, so that a copied noun may hold a value without a hash, such as a dict. The
+    result for such a noun is worked out anew.
+    """
+
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+        kept = lru_cache(maxsize=most)(function)
+
+        @wraps(function)
+        def result(*args: P.args, **kwargs: P.kwargs) -> Result:
+            try:
+                hash(args)
+            except TypeError:
+                return function(*args, **kwargs)
+            return kept(*args, **kwargs)  # type: ignore[arg-type]
+
+        return result
+
+    return decorate
 
 
 class FrozenMapping(Mapping[str, float]):

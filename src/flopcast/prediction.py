@@ -4,13 +4,13 @@ Nothing here opens a file: the curves come from `io.curves.load_book` (or a cali
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.price import price
 from flopcast.errors import SpecError
 from flopcast.memory.peak import Memory, peak_memory
+from flopcast.nouns import remembered
 from flopcast.report.report import MemoryReport, Report, memory_report, summarise
 from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
@@ -44,7 +44,7 @@ class RealisedJob:
     memory: MemoryReport
 
 
-@lru_cache(maxsize=8)  # memory is often asked for before a prediction
+@remembered(8)  # memory is often asked for before a prediction
 def realised_job(job: Job) -> RealisedJob:
     """What a job runs and keeps.
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.nouns import FrozenMapping, is_numeric
+from flopcast.io import catalog
+from flopcast.nouns import FrozenMapping, is_numeric, remembered
 from flopcast.schedules import SCHEDULES
 from flopcast.spec.orders import interleaves, order_of, stage_layers, uneven
 from flopcast.spec.plan import NUMERIC, Plan, batch_plans
@@ -191,3 +192,18 @@ def test_a_frozen_mapping_keeps_a_copy(items):
 )  # fmt: skip
 def test_a_field_that_takes_numbers_and_no_truth_value_is_numeric(annotation, numeric):
     assert is_numeric(annotation) is numeric
+
+
+def test_a_result_is_kept_for_equal_nouns_and_worked_out_anew_for_one_without_a_hash():
+    device, calls = catalog.device("h100-sxm5-80gb"), []
+
+    @remembered(8)
+    def peak(noun):
+        calls.append(noun)
+        return noun.peak("bf16")
+
+    unchecked = device.model_copy(update={"peak_flop_per_s": {"bf16": 1e12}})
+    found = [peak(one) for one in (device, device.model_copy(), unchecked, unchecked)]
+
+    assert found == [device.peak("bf16")] * 2 + [1e12] * 2
+    assert len(calls) == 3

@@ -12,7 +12,7 @@ if they had it alone.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -176,7 +176,7 @@ def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
 
 def _keep(
     items: list[Item],
-    shapes: list[tuple[int, ...]],
+    shapes: Sequence[tuple[int, ...]],
     alone_s: Floats,
     least_s: Floats,
     names: tuple[str, ...],
@@ -197,7 +197,9 @@ def _keep(
             plans = np.asarray(mask.any(axis=-1, keepdims=True))
             if plans.any():
                 only[one.name] = plans
-            scaled.append(np.broadcast_to(plans, mask.shape).ravel())
+            scaled.append(
+                (plans if plans.shape == mask.shape else np.broadcast_to(plans, mask.shape)).ravel()
+            )
         ratio = state.factors.get(one.name, one.log_sigma_factor).ratio
         alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
     seconds = _split(np.maximum(alone_s, least_s), shapes)
@@ -239,7 +241,7 @@ def _alike(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
     return shape, [np.broadcast_to(array, shape).ravel() for array in arrays]
 
 
-def _split(flat: np.ndarray, shapes: list[tuple[int, ...]]) -> Iterator[np.ndarray]:
+def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
     """The parts of a flat array, each in its shape: undoes `_flatten`."""
     start = 0
     for shape in shapes:
@@ -261,9 +263,8 @@ def kernel_seconds(
     below the bound.
     All arrays have the shape (rows,).
     """
-    efficiency = np.exp(curve.table)
-    if curve.axes:
-        efficiency = np.exp(log_efficiency(curve, coordinates, multiprocessors))
+    logs = log_efficiency(curve, coordinates, multiprocessors) if curve.axes else curve.table
+    efficiency = np.exp(logs)
     seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
     bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
     return bounded_s
@@ -277,11 +278,7 @@ def _price_messages(
         for item, _ in messages:
             state.prices[id(item)] = Price(alone_s=ZERO, host_s=ZERO, wholly=())
         return
-    shapes = [np.broadcast_shapes(m.message_bytes.shape, group.ranks.shape) for _, m in messages]
-    flat = [
-        [np.broadcast_to(a, shape).ravel() for a in _sizes(m, group)]
-        for (_, m), shape in zip(messages, shapes, strict=True)
-    ]
+    shapes, flat = zip(*(_alike(_sizes(message, group)) for _, message in messages), strict=True)
     size, across, inside, nodes = (np.concatenate(column) for column in zip(*flat, strict=True))
     ranks = Group(inside=inside, nodes=nodes)
     cost = message_seconds(collective, size, ranks, state.cluster, state.book, across)

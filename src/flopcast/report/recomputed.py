@@ -7,10 +7,9 @@ workload/checkpoints.py).
 Logical items are counted, uncut, by the conventions of metrics.py.
 """
 
-from functools import lru_cache
-
 import numpy as np
 
+from flopcast.nouns import remembered
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
@@ -46,7 +45,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     return causal_flop if causal else full_flop
 
 
-@lru_cache(maxsize=1024)  # reports, audits and baselines ask for the same jobs
+@remembered(1024)  # reports, audits and baselines ask for the same jobs
 def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tuple[float, float]:
     """FLOP that are run a second time, scores and contexts counted in full and by half."""
     workload = lower(model, one_plan(structure_of(plan)), batch)

@@ -13,11 +13,11 @@ all faults that it mends are reported as one.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from pydantic import ValidationError
 
 from flopcast.errors import Problem
+from flopcast.nouns import remembered
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -144,7 +144,7 @@ def _of_edited_fields(fix: _Fix) -> list[Problem]:
     return [one for one in fix.mended if one.field.removeprefix("plan.") in fix.edit]
 
 
-@lru_cache(maxsize=256)  # a reader of jobs asks, and a prediction asks again
+@remembered(256)  # a reader of jobs asks, and a prediction asks again
 def causes(job: Job) -> tuple[Problem, ...]:
     """Return the errors that a user sees: as `checks.check`, but one for each cause."""
     problems = check(job)

@@ -166,7 +166,8 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
     slack = np.log2(1.05)
     found = np.zeros(coordinates[0].shape, dtype=bool)
     for axis, value in zip(curve.axes, view_of(curve.name).table(coordinates), strict=False):
-        found |= (np.log2(value) < axis[0] - slack) | (np.log2(value) > axis[-1] + slack)
+        log = np.log2(value)
+        found |= (log < axis[0] - slack) | (log > axis[-1] + slack)
     return found
 
 
@@ -175,6 +176,6 @@ def _locate(axis: Counts, log: Logs) -> tuple[Integers, Counts]:
     if len(axis) == 1:
         zero = np.zeros(log.shape)
         return zero.astype(np.intp), zero
-    position = np.clip(log, axis[0], axis[-1])
-    below = np.clip(np.searchsorted(axis, position, side="right") - 1, 0, len(axis) - 2)
+    position = np.minimum(np.maximum(log, axis[0]), axis[-1])
+    below = np.minimum(axis.searchsorted(position, side="right") - 1, len(axis) - 2)
     return below, (position - axis[below]) / (axis[below + 1] - axis[below])

@@ -6,8 +6,6 @@ Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost
 
 import math
 
-import numpy as np
-
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.book import Found
 from flopcast.cost.kernels.classes import KernelClass
@@ -51,4 +49,4 @@ def kernel_factors(
 
 def scale_ratio(names: tuple[str, ...], factors: FactorBook) -> float:
     """Product of the factors' ratios; all of them were made by `kernel_factors` before."""
-    return float(np.prod([factors.found[name].ratio for name in names]))
+    return math.prod(factors.found[name].ratio for name in names)
