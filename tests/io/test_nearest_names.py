@@ -30,7 +30,7 @@ def test_the_name_that_is_meant_comes_first(kind, written, meant):
     assert unknown_name(kind, written).fix.startswith(f"did you mean {meant}")
 
 
-@pytest.mark.parametrize("written", ["", "-", "/", "zzzzzzzz"])
+@pytest.mark.parametrize("written", ["", "-", "/", "zzzzzzzz", "nothing", "claude"])
 def test_where_nothing_is_near_nothing_is_suggested(written):
     assert nearest(written, names("models")) == []
     assert unknown_name("models", written).fix == "see: flopcast catalog models"

@@ -6,7 +6,7 @@ Answers: which known names come nearest to what was written?
 import difflib
 from collections.abc import Iterable
 
-LEAST_RATIO = 0.4  # of letters in common, below which a name is no suggestion
+LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
 
 
 def nearest(
