@@ -388,9 +388,13 @@ def test_a_coefficient_of_nothing_leaves_the_router_without_its_loss():
     assert not block.feed_forward.auxiliary_loss
 
 
-def test_layers_that_are_no_list_are_told():
-    with pytest.raises(SpecError, match="mlp_only_layers"):
-        imported(published("qwen3-30b-a3b") | {"mlp_only_layers": "first"})
+def test_a_list_of_no_layers_with_experts_leaves_all_dense():
+    config = {"model_type": "llama4_text", "num_hidden_layers": 4}
+
+    for changes, dense in (({}, 0), ({"moe_layers": []}, 4), ({"moe_layers": [3, 1]}, 2)):
+        blocks = imported(config | changes).blocks
+
+        assert sum(b.count for b in blocks if b.feed_forward.kind == "mlp") == dense
 
 
 @pytest.mark.parametrize(("learned", "rows"), [(True, 2048), (False, 0)])

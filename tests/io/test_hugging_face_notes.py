@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from hf_cases import CONFIGS, faults, imported, notes_of, published
+from hf_cases import faults, imported, notes_of, published
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -258,11 +258,27 @@ def test_the_pattern_of_layers_is_the_shortest_that_repeats(kinds):
         assert [kind for kind, count in pairs for _ in range(count)] == kinds
 
 
-def test_a_list_of_rotary_layers_has_an_entry_for_each():
-    whole = json.loads((CONFIGS / "llama-4-scout.json").read_text(encoding="utf-8"))
-    for listed in ({"0": 1}, [1, 0], "all"):
-        whole["text_config"]["no_rope_layers"] = listed
+WRONG_LAYERS = {  # family, key → what says nothing of its 4 layers
+    ("gpt_neo", "attention_layers"): ("all", ["local"] * 5, ["loc"] * 4, [{}] * 4),
+    ("gpt_neo", "attention_types"): (
+        "all", [3], [["global", "local"], 2], [[["global"], -4]], [[["global"], 10**9]], [[["loc"], 4]],
+    ),
+    ("gemma2", "layer_types"): ("all", ["full_attention"] * 5),
+    ("qwen3_moe", "mlp_layer_types"): ("dense", ["dense"] * 5, ["dens"] * 4, [{}] * 4),
+    ("qwen3_moe", "mlp_only_layers"): ("first", [-1], [True], ["0"], {}, 0),
+    ("llama4_text", "moe_layers"): ("all", [-1], [{}], ["0"], {}, 0),
+    ("llama4_text", "no_rope_layers"): ("all", {"0": 1}, [1, 0], [2] * 4, ["0"] * 4, [{}] * 4),
+    ("deepseek_v3", "first_k_dense_replace"): ("3", True, 2.0, -1, [1]),
+    ("ernie4_5_moe", "moe_layer_start_index"): ("3", True, 2.0, -1, [1]),
+    ("ernie4_5_moe", "moe_layer_end_index"): ("3", True, 2.0, -2, [1]),
+    ("mixtral", "router_aux_loss_coef"): ("0", True, -0.1, [0]),
+    ("deepseek_v2", "aux_loss_alpha"): ("0", True, -0.1, [0]),
+}  # fmt: skip
 
-        (problem,) = faults(whole)
 
-        assert problem.field == "text_config.no_rope_layers"
+def test_what_says_nothing_of_the_layers_is_refused():
+    for (family, key), values in WRONG_LAYERS.items():
+        for value in values:
+            (problem,) = faults({"model_type": family, "num_hidden_layers": 4, key: value})
+
+            assert (problem.field, problem.where) == (key, "config.json:4"), (family, key, value)

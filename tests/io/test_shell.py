@@ -38,6 +38,8 @@ def told(text):
         ('show a\\ b "a\\"b" "a\\$b" \'a"b\' a"b c"d', [["a b", 'a"b', "a$b", 'a"b', "ab cd"]]),
         ('show a \\\n  b # comment\nshow c#d "#e"', [["a", "b"], ["c#d", "#e"]]),
         ('A=""; show $A x "$A"', [["x", ""]]),
+        ('A="1\u20032 3"; show $A', [["1\u20032", "3"]]),  # blanks of other scripts are letters
+        ("A=(\u2003 1\xa0); show ${A[@]} \u20032", [["\u2003", "1\xa0", "\u20032"]]),
         ('A="pre-"; show ${A}post "$A"post $A"x y"', [["pre-post", "pre-post", "pre-x y"]]),
         ('B=" lead trail "; show a${B}b', [["a", "lead", "trail", "b"]]),
         ("show a > /dev/null 2>&1 b; show 2>/dev/null c", [["a", "b"], ["c"]]),

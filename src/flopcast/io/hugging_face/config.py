@@ -16,6 +16,7 @@ from typing import Any
 
 from flopcast.dtypes import Probability
 from flopcast.errors import Problem, SpecError
+from flopcast.io.hugging_face.experts import layers_called_dense
 from flopcast.io.hugging_face.families import FAMILIES
 from flopcast.io.hugging_face.family import Family, Given
 from flopcast.io.hugging_face.known import ELSEWHERE, LEFT_OUT, SILENT
@@ -216,8 +217,8 @@ def _architecture(reader: Reader, family: Family) -> Architecture:
             facts[name] = reader.fact(name, rule.default, rule.keys)
         else:
             facts[name] = rule(reader) if callable(rule) else rule
-    if "experts" in facts and isinstance(kinds := reader.raw("mlp_layer_types"), list):
-        facts["dense_layers"] = tuple(layer for layer, kind in enumerate(kinds) if kind == "dense")
+    if "experts" in facts and (dense := layers_called_dense(reader, facts["layers"])) is not None:
+        facts["dense_layers"] = dense
     found = Architecture(**facts)
     _check_heads(reader, found)
     known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not found.gated]

@@ -58,7 +58,7 @@ def _experts(read: Reader, experts: int, shared: int, width: int) -> dict[str, o
         "top_k": read.count("num_experts_per_tok", 8),
         "expert_hidden": read.count("moe_intermediate_size", width),
         "shared_experts": number or 0,
-        "auxiliary_loss": read.raw("aux_loss_alpha") not in (None, 0, 0.0),
+        "auxiliary_loss": bool(read.value("weight", ("aux_loss_alpha",), None, optional=True)),
     }
 
 
@@ -74,10 +74,7 @@ def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
     """
 
     def rule(read: Reader) -> tuple[int, ...]:
-        first, step = read.raw("first_k_dense_replace"), read.count("moe_layer_freq", 1)
-        leading = first if isinstance(first, int) and not isinstance(first, bool) else default
-        if leading < 0:
-            read.fault("first_k_dense_replace", "at least 0", "it counts layers", "mend it")
+        leading, step = read.whole("first_k_dense_replace", default), read.count("moe_layer_freq", 1)
         return tuple(i for i in range(read.size("layers", 30)) if i < leading or i % step)
 
     return rule

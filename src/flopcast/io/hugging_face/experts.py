@@ -15,9 +15,17 @@ from flopcast.io.hugging_face.reader import Reader
 Rule = Callable[[Reader], dict[str, object]]
 
 
+def _is_number(layer: object) -> bool:
+    """Whether a value may be the number of a layer."""
+    return type(layer) is int and layer >= 0
+
+
+NUMBERS = (_is_number, "a list of numbers of layers")  # of lists that name layers
+
+
 def _has_loss(read: Reader) -> bool:
     """Return whether the router has a load-balancing loss, with a coefficient above 0."""
-    return read.raw("router_aux_loss_coef") != 0
+    return read.value("weight", ("router_aux_loss_coef",), None, optional=True) != 0
 
 
 def _as_wide_as_mlps(experts: int, top_k: int, width: int, **others: object) -> Rule:
@@ -79,12 +87,20 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
 
     Layer i has experts where `decoder_sparse_step` divides i + 1 (Qwen2MoeConfig of transformers).
     """
-    listed, step = read.raw("mlp_only_layers") or [], read.count("decoder_sparse_step", 1)
-    if not isinstance(listed, list) or not all(type(layer) is int for layer in listed):
-        read.fault("mlp_only_layers", "a list of numbers of layers", "they stay dense", "mend it")
-        listed = []
-    layers = range(read.size("layers", 24))
+    listed = read.entries("mlp_only_layers", *NUMBERS) or []
+    layers, step = range(read.size("layers", 24)), read.count("decoder_sparse_step", 1)
     return tuple(layer for layer in layers if layer in listed or (layer + 1) % step)
+
+
+def layers_called_dense(read: Reader, number: int) -> tuple[int, ...] | None:
+    """Layers that `mlp_layer_types` calls dense, None where no such list is given (transformers 5)."""
+    kinds = read.entries(
+        "mlp_layer_types",
+        ("dense", "sparse").__contains__,
+        f'a list of {number}: "dense" or "sparse"',
+        number,
+    )
+    return None if kinds is None else tuple(layer for layer, kind in enumerate(kinds) if kind == "dense")
 
 
 def llama4_experts(read: Reader) -> dict[str, object]:
@@ -101,11 +117,11 @@ def llama4_experts(read: Reader) -> dict[str, object]:
 
 def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
     """Layers that `moe_layers` does not list; without a list, all but every so many-th."""
-    listed, layers = read.raw("moe_layers"), range(read.size("layers", 48))
+    listed, layers = read.entries("moe_layers", *NUMBERS), range(read.size("layers", 48))
     step = read.count("interleave_moe_layer_step", 1)
-    if isinstance(listed, list) and listed:
-        return tuple(layer for layer in layers if layer not in listed)
-    return tuple(layer for layer in layers if (layer + 1) % step)
+    if listed is None:
+        return tuple(layer for layer in layers if (layer + 1) % step)
+    return tuple(sorted(set(layers).difference(listed)))
 
 
 def glm_experts(experts: int, shared: int, top_k: int) -> Rule:
@@ -174,9 +190,9 @@ def ernie_experts(read: Reader) -> dict[str, object]:
 def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
     """Return the dense layers: outside the first and last with experts, and those between the intervals."""
     layers, step = read.size("layers", 28), read.count("moe_layer_interval", 1)
-    first, last = read.raw("moe_layer_start_index"), read.raw("moe_layer_end_index")
-    start = first if isinstance(first, int) and first >= 0 else 1
-    end = last if isinstance(last, int) and last >= 0 else layers - 1
+    start, end = read.whole("moe_layer_start_index", 1), layers - 1
+    if read.raw("moe_layer_end_index") != -1:  # which means the last layer
+        end = read.whole("moe_layer_end_index", end)
     return tuple(i for i in range(layers) if (i + 1) % step or not start <= i <= end)
 
 
@@ -186,5 +202,5 @@ def dbrx_experts(read: Reader) -> dict[str, object]:
         "num_experts": read.count("ffn_config.moe_num_experts", 4),
         "top_k": read.count("ffn_config.moe_top_k", 1),
         "expert_hidden": read.count("ffn_config.ffn_hidden_size", 3584),
-        "auxiliary_loss": read.raw("ffn_config.moe_loss_weight") != 0,
+        "auxiliary_loss": read.value("weight", ("ffn_config.moe_loss_weight",), None, optional=True) != 0,
     }

@@ -8,8 +8,9 @@ One fact has many keys in the wild: `hidden_size`, `n_embd`, `d_model`. FACTS li
 are given the first wins, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from flopcast.errors import Problem
 from flopcast.io.validate import dotted
@@ -25,11 +26,13 @@ ALLOWED = {  # kind of value → what would pass
     "share": "a number of at least 0 and below 1",
     "part": "a number above 0 and at most 1",
     "factor": "a number above 0",
+    "weight": "a number of at least 0",
     "flag": "true or false",
     "text": "a text",
 }
 SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
-    "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "flag": False, "text": "",
+    "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "weight": 0.0,
+    "flag": False, "text": "",
 }  # fmt: skip
 
 
@@ -180,6 +183,37 @@ class Reader:
         found = self.fact(name, default)
         return found if isinstance(found, int) else default
 
+    def whole(self, key: str, default: int) -> int:
+        """A key of one family that is a whole number of at least 0; null counts as not given."""
+        found = self.raw(key)
+        if found is None or (type(found) is int and found >= 0):
+            return default if found is None else found
+        self.fault(key, "a whole number of at least 0", "it counts layers", f"mend {key}")
+        return default
+
+    def entries(
+        self, key: str, passes: Callable[[Any], bool], allowed: str, number: int | None = None
+    ) -> list[Any] | None:
+        """Return the list that stands under a key, None where there is none or it is faulty.
+
+        Parameters
+        ----------
+        key : str
+            The key; null counts as not given.
+        passes : callable
+            Whether an entry is right.
+        allowed : str
+            What a fault says of the list: "a list of numbers of layers".
+        number : int, optional
+            Of entries, where the model fixes it.
+        """
+        found = self.raw(key)
+        if isinstance(found, list) and number in (None, len(found)) and all(map(passes, found)):
+            return found
+        if found is not None:
+            self.fault(key, allowed, "it describes the layers one by one", f"mend {key}")
+        return None
+
     def raw(self, key: str) -> object:
         """What stands under a key, None where it is absent; the key counts as used."""
         self.used.add(key)
@@ -253,6 +287,5 @@ def _passes(kind: str, value: object) -> bool:
         return False
     if kind in ("count", "layers"):
         return isinstance(value, int) and 1 <= value <= (MOST_LAYERS if kind == "layers" else value)
-    if kind == "share":
-        return 0 <= value < 1
-    return 0 < value <= 1 if kind == "part" else value > 0
+    limits = {"share": 0 <= value < 1, "part": 0 < value <= 1, "weight": value >= 0}
+    return limits.get(kind, value > 0)

@@ -7,6 +7,7 @@ Elsewhere: facts that one key gives (families.py), which layers have a window (w
 from collections.abc import Callable
 
 from flopcast.io.hugging_face.reader import Reader
+from flopcast.io.hugging_face.windows import listed_as_local
 
 
 def used_window(read: Reader) -> object:
@@ -17,9 +18,8 @@ def used_window(read: Reader) -> object:
 
 def local_window(read: Reader) -> object:
     """Return GPT-Neo's window, which applies if any layer is local."""
-    local = "local" in f"{read.raw('attention_types')}{read.raw('attention_layers')}"
     window = read.count("window_size", 256)
-    return window if local else None
+    return window if listed_as_local(read) else None
 
 
 def rotary_dim(read: Reader) -> float:

@@ -17,6 +17,7 @@ from flopcast.io.hugging_face.reader import Reader
 Layers = tuple[int, ...]
 Kind = TypeVar("Kind", bound=Hashable)
 FULL = ("full_attention", "global")
+NEO, KINDS = ("global", "local"), '"global" or "local"'  # of GPT-Neo
 LOCAL = ("sliding_attention", "chunked_attention", "local")
 
 
@@ -28,10 +29,10 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
         kinds = read.raw("layer_types")
         if kinds is None:
             return by_rule(read)
-        if not isinstance(kinds, list) or len(kinds) != number:
-            read.fault("layer_types", f"a list of {number} kinds", "every layer has one", "mend it")
-            return ()
-        return tuple(layer for layer, kind in enumerate(kinds) if kind not in FULL)
+        listed = read.entries(
+            "layer_types", (*FULL, *LOCAL).__contains__, f"a list of {number} kinds", number
+        )
+        return tuple(layer for layer, kind in enumerate(listed or ()) if kind not in FULL)
 
     return layers
 
@@ -76,24 +77,39 @@ def from_the_last_full_one(read: Reader) -> Layers:
 
 def listed_as_local(read: Reader) -> Layers:
     """GPT-Neo's own list, or kinds with their repeats; its default alternates, global first."""
-    listed = read.raw("attention_layers")
-    if not isinstance(listed, list):
-        told = read.raw("attention_types")
-        groups: list[tuple[list[str], int]] = (
-            told if isinstance(told, list) else [(["global", "local"], 12)]
+    number = read.size("layers", 24)
+    listed = read.entries("attention_layers", NEO.__contains__, f"a list of {number}: {KINDS}", number)
+    if listed is None:
+        allowed = f"a list of [[{KINDS}, …], repeats] for {number} layers in all"
+        groups = read.entries("attention_types", _is_repeated, allowed)
+        if groups is not None and sum(len(kinds) * repeats for kinds, repeats in groups) != number:
+            read.fault("attention_types", allowed, "every layer has one kind", "mend attention_types")
+            groups = None
+        listed = (
+            list(NEO) * number
+            if groups is None
+            else [each for kinds, repeats in groups for each in kinds * repeats]
         )
-        listed = [kind for kinds, repeats in groups for kind in kinds * repeats]
-    return tuple(layer for layer, kind in enumerate(listed) if kind == "local")
+    return tuple(layer for layer, kind in enumerate(listed[:number]) if kind == "local")
+
+
+def _is_repeated(group: object) -> bool:
+    """Whether a value is a list of kinds and how often it repeats."""
+    if not (isinstance(group, list) and len(group) == 2 and isinstance(group[0], list)):
+        return False
+    return all(kind in NEO for kind in group[0]) and type(group[1]) is int and group[1] > 0
 
 
 def unturned_layers(read: Reader) -> Layers:
     """Layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every so many-th."""
-    listed, number = read.raw("no_rope_layers"), read.size("layers", 48)
-    if listed is not None and (not isinstance(listed, list) or len(listed) not in (0, number)):
-        read.fault("no_rope_layers", f"a list of {number} numbers", "every layer has one", "mend it")
-        return ()
-    if listed:
-        return tuple(layer for layer, turned in enumerate(listed) if not turned)
+    number = read.size("layers", 48)
+    if read.raw("no_rope_layers") != []:  # which counts as not given
+        allowed = f"a list of {number} numbers, 0 or 1"
+        listed = read.entries(
+            "no_rope_layers", lambda one: type(one) in (int, bool) and one in (0, 1), allowed, number
+        )
+        if listed is not None:
+            return tuple(layer for layer, turned in enumerate(listed) if not turned)
     return every(read)[(step := read.count("no_rope_layer_interval", 4)) - 1 :: step]
 
 

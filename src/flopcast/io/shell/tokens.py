@@ -19,7 +19,7 @@ from flopcast.io.shell.text import fault
 MAX_TOKENS = 100_000
 
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
-_PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>]+")
+_PLAIN = re.compile(r"[^ \t\n\\'\"$`;&|()<>]+")  # other blanks are letters, as in bash
 _INSIDE_QUOTES = re.compile(r"[^\\\"$`\n]+|\n")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -264,7 +264,7 @@ class _Lexer:
                 self._at = found.end()
             elif char == "(" and not self._in_array and _ASSIGNED.fullmatch(self._text[start : self._at]):
                 return Token(self._line(start), parts=tuple(parts), items=self._array())
-            elif char.isspace() or char in ";&|()<>":
+            elif char in " \t\n;&|()<>":
                 break
             else:
                 parts += self._special(char)

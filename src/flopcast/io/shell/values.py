@@ -290,7 +290,7 @@ def split(value: Value) -> list[Value]:
     """
     chunks: list[list[Piece]] = [[]]
     for piece in value:
-        texts = re.split(r"\s+", piece.text) if piece.known else [piece.text]
+        texts = re.split(r"[ \t\n]+", piece.text) if piece.known else [piece.text]
         for number, text in enumerate(texts):
             if number:
                 chunks.append([])

@@ -77,7 +77,7 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
         yield from _members(text)
     else:
         because = f"it begins with {opened!r}: no JSON object or list" if opened else "it is empty"
-        raise SpecError([fault(name, because, "give the file that the profiler exported")])
+        raise SpecError([fault(name, because, "give the file that the profiler exported", text.line())])
 
 
 def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
@@ -185,6 +185,10 @@ class _Text:
         """The fault of a text that is no JSON, with the place."""
         because = f"it is no JSON near character {self.passed + self.at}: {why}"
         return fault(self.name, because, "export the trace again, or mend that place", self._line(self.at))
+
+    def line(self) -> str:
+        """File and line of the next character."""
+        return self._line(self.at)
 
     def _line(self, at: int) -> str:
         """File and line of a position in what is held."""
