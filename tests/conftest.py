@@ -20,31 +20,56 @@ SHARED = REPOSITORY.parent / "shared"
 PACKAGE = REPOSITORY / "src" / "flopcast"
 
 
-SHARED_FIXTURES = ("published_runs",)  # too costly to be made by more than one worker
-FIRST = (  # the longest groups
-    "published_runs",
-    "test_score.py",
+PUBLISHED = (  # files whose tests share `published_runs`, which is too costly to be made twice
+    "test_accuracy_pages.py",
+    "test_decisions_accuracy.py",
+    "test_held_out_runs.py",
+    "test_published.py",
+    "test_published_accuracy.py",
+    "test_verdict.py",
+)
+FIRST = (  # the longest groups, so that workers end together
+    *PUBLISHED,
     "test_clusters.py",
+    "test_screen_is_right.py",
+    "test_docs.py",
+    "test_search_command.py",
+    "test_score.py",
+    "test_advice_of_choices.py",
+    "test_export_round_trip.py",
+    "test_exported_predictions.py",
+    "test_screen.py",
     "test_workers.py",
     "test_catalogue_entries.py",
     "test_fitting.py",
 )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Groups of tests for `--dist loadgroup`: each runs in one worker, the longest groups first.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Run all tests of a file in one worker, since they share its fixtures, and `PUBLISHED` in one, too.
 
-    The tests of a file are one group, since they share its fixtures. Tests of all files that use one of the
-    `SHARED_FIXTURES` are one group, too.
+    pytest-xdist 3.8 overlooks `xdist_group` under pytest 9.2 (pytest-xdist issue 1386).
     """
-    groups = {
-        item: next((f for f in SHARED_FIXTURES if f in item.fixturenames), item.path.name) for item in items
-    }
-    for item, name in groups.items():
-        item.add_marker(pytest.mark.xdist_group(name))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):
+        """Groups in the order of the collected tests."""
+
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return "published" if Path(file).name in PUBLISHED else file
+
+    config.option.loadscopereorder = False
+    return Grouped(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """Put the longest groups first."""
+    others = {i.path.name for i in items if "published_runs" in i.fixturenames} - {*PUBLISHED}
+    assert not others, f"add to PUBLISHED: {others}"
     place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(groups[item], len(FIRST)))
+    items.sort(key=lambda item: place.get(item.path.name, len(FIRST)))
 
 
 def pytest_collection_finish():
