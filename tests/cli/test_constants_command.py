@@ -185,7 +185,7 @@ def test_a_refit_that_is_interrupted_leaves_the_file_and_says_so(table, tmp_path
     ended = flopcast("calibrate", "constants", "--runs", table, "--out", out)
 
     assert (ended.code, ended.out) == (130, "")
-    assert f"{out} is as it was" in ended.err
+    assert f"{out} is unchanged" in ended.err
     assert "wrote" not in ended.err
     assert out.read_bytes() == before
 

@@ -161,7 +161,7 @@ def test_the_constants_in_use_are_printed_without_a_fit():
     text, page = (flopcast("calibrate", "constants", *options).out for options in ((), ("--markdown",)))
 
     assert text.strip()
-    assert page.startswith("# Constants that whole runs taught\n")
+    assert page.startswith("# Constants fitted on whole runs\n")
 
 
 class Terminal(io.StringIO):

@@ -176,12 +176,12 @@ def test_tables_have_the_numbers_of_the_json(name):
     step_s = told["step_time_s"]
 
     _, components = page.table("by component")
-    factors = page.table("What the interval hangs on")[1]
+    factors = page.table("The factors behind the interval")[1]
     folded = f"less than {LEAST_TOLD:.2%}"  # factors that move nothing
     if any(folded in caption for caption in page.tables):
         factors = [*factors, *page.table(folded)[1]]
     _, curves = page.table("Every curve behind the times")
-    _, stages = page.table("Allocated: what the framework")
+    _, stages = page.table("Allocated: bytes of all tensors")
 
     assert [(row[0], row[1]) for row in components] == [
         (part.replace("_", " "), seconds) for part, seconds in told["breakdown"].items()
@@ -206,7 +206,7 @@ def test_tables_have_the_numbers_of_the_json(name):
 def test_categories_of_a_stage_are_those_of_the_json_and_add_up(name):
     told = as_json(sample_report(name))["memory"]["per_stage"]
 
-    headings, rows = page_of(name).table("when it is fullest")
+    headings, rows = page_of(name).table("of each stage at its peak")
 
     for row, stage in zip(rows, told, strict=True):
         held = dict(zip(headings[1:-1], row[1:-1], strict=True))
@@ -266,7 +266,7 @@ def test_a_step_whose_price_and_power_nobody_states_says_so():
 
     page = Page(as_html(replace(report, cost=unknown)))
 
-    assert "no price of a device is stated" in page.text("small")
+    assert "the price of a device is not stated" in page.text("small")
     assert "board power is not stated" in page.text("small")
 
 

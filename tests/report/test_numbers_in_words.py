@@ -105,9 +105,13 @@ def test_a_table_of_two_holds_the_numbers_of_each(name):
         assert amount_in(rows["per device"][column], "tokens/s") == pytest.approx(each, rel=CLOSE)
         assert float(rows["MFU"][column].rstrip("%")) == pytest.approx(100 * metrics.mfu_ratio, abs=0.051)
         many = 1e12 / report.job.step_tokens
-        assert usd_in(rows["1e12 tokens"][column]) == pytest.approx(many * cost.step_usd.value, rel=CLOSE)
+        assert usd_in(rows["cost of 1e12 tokens"][column]) == pytest.approx(
+            many * cost.step_usd.value, rel=CLOSE
+        )
         watt_hours = many * cost.energy.step_j.value / 3600
-        assert amount_in(rows["energy of them"][column], "Wh") == pytest.approx(watt_hours, rel=CLOSE)
+        assert amount_in(rows["energy of 1e12 tokens"][column], "Wh") == pytest.approx(
+            watt_hours, rel=CLOSE
+        )
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -174,7 +178,7 @@ def test_the_text_of_a_run_holds_its_numbers():
     assert seconds_in(goodput.partition("one every")[2]) == 7200
     checkpoint = goodput.partition("a checkpoint every")[2]
     assert seconds_in(checkpoint) == pytest.approx(made.phases[0].lost.interval_s, rel=CLOSE)
-    assert usd_in(line_of(text, "money")) == pytest.approx(made.usd.value, rel=CLOSE)
+    assert usd_in(line_of(text, "cost")) == pytest.approx(made.usd.value, rel=CLOSE)
     assert amount_in(line_of(text, "energy"), "Wh") == pytest.approx(made.joules.value / 3600, rel=CLOSE)
 
 

@@ -121,7 +121,7 @@ def test_what_is_shown_is_told_to_those_who_do_not_see_it(opened):
     hint = told.text_content()
 
     drawing.press("+")
-    shown = told.text_content().removeprefix("Shows ").removesuffix(".").split(" to ")
+    shown = told.text_content().removeprefix("Showing ").removesuffix(".").split(" to ")
     assert told.get_attribute("role") == "status"
     starts = [float(text.split()[0]) for text in shown]
     assert starts == pytest.approx([end_s * 250, end_s * 750], rel=2e-3)  # in ms

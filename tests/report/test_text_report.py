@@ -84,7 +84,7 @@ def test_the_widest_unknown_is_printed_with_its_share_and_sigma():
     report = sample_report("one stage")
     first = report.factors[0]
 
-    told = line_of(as_text(report).split("what the uncertainty hangs on")[1], first.name)
+    told = line_of(as_text(report).split("what the uncertainty depends on")[1], first.name)
 
     assert told.split()[1:] == [
         f"{first.share:.0%}",

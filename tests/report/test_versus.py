@@ -156,7 +156,7 @@ def test_nothing_is_ranked_by_cost_inside_of_the_interval():
 
     assert equal.usd_ratio.value == pytest.approx(1)
     assert not as_json(equal)["cost_settled"]
-    assert "whether B costs less per token than A is not settled" in as_text(equal, ("a", "b"))
+    assert "it is not settled whether B costs less per token than A" in as_text(equal, ("a", "b"))
     assert as_json(dear)["cost_settled"]
     assert "B costs 200.0% more per token than A" in as_text(dear, ("a", "b"))
 

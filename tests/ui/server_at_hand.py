@@ -20,7 +20,7 @@ def served():
     command = [sys.executable, "-m", "flopcast", "ui", "--port", "0"]
     with child(command, stderr=PIPE, text=True, env=env) as process:
         line = process.stderr.readline()
-        found = re.fullmatch(r"flopcast answers at http://(.*):(\d+)\n", line)
+        found = re.fullmatch(r"flopcast listens at http://(.*):(\d+)\n", line)
         assert found, line
         yield found[1], int(found[2])
 

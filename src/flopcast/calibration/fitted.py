@@ -1,6 +1,6 @@
 """Constants fitted on whole runs: what a constant is, and the data of each run that the fit needs.
 
-Answers: what does a constant stand for, who supports it, in which contexts?
+Answers: what does a constant mean, which sources support it, in which contexts?
 Elsewhere: the fit (constants.py), the file (io/constants.py), how a prediction uses them (cost/factors.py).
 """
 
@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 from flopcast.cost.carried import FAMILY, Context, Level
 
 MEANINGS: Mapping[str, str] = {
-    "gemm_level": "matrix products of a device in training, over those that its curves were measured on",
-    "attention_level": "attention kernels of a device, likewise",
-    "memory_level": "memory-bound kernels of a device, likewise",
-    "in_training_derate": "products of a stack, unfused attention too: clocks, cold caches, its kernels",
-    "fabric": "collectives on a fabric: what a job attains over what was measured, or the data sheet",
-    "borrowed": "a kernel or collective without a curve, over the one whose curve it borrows",
-    "uncalibrated": "kernels of a kind on a device without measurements, over a relative's or a data sheet",
-    "extrapolated": "kernels or messages outside of their measured range",
-    "attention_generation": "an earlier attention kernel, over the papers' ratio to the measured one",
-    "exchange": "the exchange of experts' tokens",
-    "expert_launch": "launches of one expert's products after another's, over one from Python each",
-    "between_plans": "by how much ratios of two plans on one machine differ beyond factors",
-    "carried": "by how much constants differ between contexts: widens a constant that is carried further",
-    "unexplained": "by how much whole steps differ that no factor tells apart: widens the interval only",
+    "gemm_level": "time of matrix products in training, relative to their curves for this device",
+    "attention_level": "time of attention kernels in training, relative to their curves for this device",
+    "memory_level": "time of memory-bound kernels in training, relative to their curves for this device",
+    "in_training_derate": "time of products and unfused attention under a stack (clocks, cold caches,"
+    " kernels), relative to the curves",
+    "fabric": "time of collectives in a job, relative to the fabric's measurements or data sheet",
+    "borrowed": "time of a kernel or collective without a curve, relative to the curve that it borrows",
+    "uncalibrated": "time of a device's unmeasured kernels, relative to a fallback device or data sheet",
+    "extrapolated": "time of kernels or messages outside their measured range, relative to the curve",
+    "attention_generation": "time of an earlier attention kernel, relative to the ratio in its paper",
+    "exchange": "time of the all-to-all of expert tokens, relative to the prediction",
+    "expert_launch": "launch time of one product per expert, relative to one launch from Python each",
+    "between_plans": "deviation of the ratio of two plans on one machine that no factor explains",
+    "carried": "deviation of constants between contexts; widens a constant that is used in a new context",
+    "unexplained": "deviation of whole steps that no factor explains; widens only the interval",
 }
 
 
@@ -61,13 +62,13 @@ class Observed:
 
     @property
     def family(self) -> str:
-        """ "dense" or "experts"."""
+        """Return "dense" or "experts"."""
         return self.context[FAMILY]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prior:
-    """What is known of a factor before the fit: its sigma, and whether it is a derate that stacks share."""
+    """The prior of a factor: its log sigma, and whether it is a derate that several stacks share."""
 
     log_sigma_factor: float
     shared: bool = False
@@ -92,28 +93,28 @@ class Constant:
 
     @property
     def meaning(self) -> str:
-        """The meaning of a constant of this name."""
+        """Return the meaning of the constant, or "" if its kind is unknown."""
         return MEANINGS.get(self.name.partition("[")[0], "")
 
     @property
     def of_one_source(self) -> bool:
-        """Whether a single source supports it, so that it may describe only that site."""
+        """Return whether fewer than two sources support the constant; it may then describe only a site."""
         return len(self.sources) < 2
 
     @property
     def level(self) -> Level:
-        """The level that a prediction uses."""
+        """Return the level that a prediction uses."""
         seen = {distance: frozenset(contexts) for distance, contexts in self.seen.items()}
         return Level(ratio=self.ratio, log_sigma_factor=self.log_sigma_factor, seen=seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """All constants, the largest change first; noise by model family, as the sigma of a logarithm."""
+    """All constants, the largest change first, and the noise by model family, as a log sigma."""
 
     constants: tuple[Constant, ...]
     noise_log_sigmas: Mapping[str, float]
 
     def levels(self) -> dict[str, Level]:
-        """Levels by name, for a `FactorBook`."""
+        """Return the levels by name, for a `FactorBook`."""
         return {constant.name: constant.level for constant in self.constants}

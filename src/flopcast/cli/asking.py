@@ -1,7 +1,7 @@
-"""What commands that need a job have in common: the options that name one, and how they print.
+"""Code that all commands share: the options that describe a job, and how data is printed and written.
 
-Answers: which options name a job, how is data printed, which files are refused before work is done?
-Elsewhere: which job these words stand for (io/asked.py).
+Answers: which options describe a job, how is data printed, which output files are refused at the start?
+Elsewhere: which job the options describe (io/asked.py).
 """
 
 import json
@@ -27,17 +27,19 @@ Command = TypeVar("Command", bound=Callable[..., object])
 OPTIONS = (
     click.option(
         "--model",
-        help="A model of the catalogue, or a path: config.json, its folder, YAML.",
+        help="A model of the catalogue, a config.json, its folder, or a YAML file.",
         shell_complete=names_of("models", or_files=True),
     ),
-    click.option("--kind", "file_kind", help="The format of the file, where its keys do not tell it."),
-    click.option("--arg", multiple=True, metavar="N=VALUE", help="A launch script's argument: 1=8 for $1."),
+    click.option("--kind", "file_kind", help="Format of the file; default: recognised by its keys."),
     click.option(
-        "--env", multiple=True, metavar="NAME=VALUE", help="A variable that a launch script reads."
+        "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
+    ),
+    click.option(
+        "--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a launch script."
     ),
     click.option(
         "--cluster",
-        help="A cluster of the catalogue; NAME:NODES for a part of it.",
+        help="A cluster of the catalogue, or NAME:NODES for some of its nodes.",
         shell_complete=names_of("clusters"),
     ),
     click.option("--gpus", type=click.IntRange(min=1), help="Devices of the cluster to use."),
@@ -48,18 +50,20 @@ OPTIONS = (
         help="A training stack of the catalogue.",
         shell_complete=names_of("stacks"),
     ),
-    click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence."),
-    click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains."),
+    click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
+    click.option(
+        "--site", type=click.Path(path_type=Path), help="Site file: measured rates of this machine."
+    ),
     click.option(
         "--price",
-        help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.',
+        help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.',
         shell_complete=names_of("prices"),
     ),
 )
 
 
 def asks_for_job(command: Command) -> Command:
-    """Add the arguments that name a job: the same for every command that needs one.
+    """Add the arguments and options that describe a job to a command.
 
     The command receives `job` and `changes`, and the options as further keywords for `job_from`.
     """
@@ -70,9 +74,9 @@ def asks_for_job(command: Command) -> Command:
 
 
 def writes_document(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `-o FILE`: what a command prints is written there instead, once all of it is there.
+    """Add the option `-o FILE`, which writes the whole output to a file once the command succeeds.
 
-    Stands right above the function, so that options of the command are added to what it returns.
+    Apply it directly above the function, below all other options.
     """
 
     @wraps(command)
@@ -88,11 +92,11 @@ def writes_document(command: Callable[..., None]) -> Callable[..., None]:
         click.echo(f"wrote {output}", err=True)
 
     place = click.Path(path_type=Path)
-    return click.option("-o", "--output", type=place, help="Write what is printed here instead.")(written)
+    return click.option("-o", "--output", type=place, help="Write the output to this file.")(written)
 
 
 def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
-    """The runs of a table; a terminal is told how many of them are done, on stderr."""
+    """Yield the runs of a table; show the progress on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield from runs
         return
@@ -101,7 +105,7 @@ def with_progress(runs: "Sequence[Run]") -> "Iterator[Run]":
 
 
 def print_json(data: object) -> None:
-    """One JSON document on stdout, readable by eye; letters of any alphabet stay as they are."""
+    """Print one indented JSON document on stdout; letters of any alphabet are not escaped."""
     click.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
 
 
@@ -122,7 +126,7 @@ def check_writable(option: str, path: Path | None) -> None:
                 value=str(path),
                 allowed="a file in a folder that exists",
                 because="it is a folder" if path.is_dir() else f"there is no folder {path.parent}",
-                fix="make the folder, or choose another",
+                fix="make the folder, or choose another path",
             )
         ]
     )
@@ -130,12 +134,12 @@ def check_writable(option: str, path: Path | None) -> None:
 
 @contextmanager
 def writing(option: str, path: Path) -> Iterator[None]:
-    """Tell what keeps a file from being written as a fault of the option that names it.
+    """Report an error of writing a file as a fault of the option that names it.
 
     Raises
     ------
     SpecError
-        There is no right to write there, no room, or something else in its place.
+        Permission is missing, the disk is full, or the path is taken by something else.
     """
     try:
         yield
@@ -145,9 +149,9 @@ def writing(option: str, path: Path) -> Iterator[None]:
                 Problem(
                     field=option,
                     value=str(path),
-                    allowed="a place where files may be written",
+                    allowed="a path where files can be written",
                     because=error.strerror or str(error),
-                    fix="choose another place",
+                    fix="choose another path",
                 )
             ]
         ) from None

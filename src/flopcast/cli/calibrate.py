@@ -14,8 +14,9 @@ from flopcast.cli.scoring import score
 def command() -> None:
     """Fit curves and constants to measurements.
 
-    Measurements of single kernels and collectives become curves (fit). Effects that only whole training
-    runs show become the levels of factors (constants, from-run) or the jitter of a cluster.
+    `fit` turns measurements of single kernels and collectives into curves. Some effects show only in whole
+    training runs: `constants` and `from-run` fit them as levels of factors, `jitter` as the jitter of a
+    cluster.
 
     \b
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
@@ -31,13 +32,15 @@ def command() -> None:
     help="Folder with operators/, peers/ and collectives/.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the curve files.")
-@click.option("--device", help="The device of the catalogue that a sample pack was measured on.")
+@click.option(
+    "--device", help="The device on which a sample pack was measured, by its name in the catalogue."
+)
 def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit the curves of every device and fabric that DATA has measurements for.
 
-    Writes one JSON file for each device and fabric into OUT, equal bytes for equal measurements, and
-    prints rows, rejected rows and error of every curve. DATA is a folder of published tables, or a
-    sample pack that `flopcast measure` wrote. A fit that was broken off goes on where it stopped.
+    Writes one JSON file for each device and fabric into OUT, and prints the rows, rejected rows and error
+    of every curve. Equal measurements give equal bytes. DATA is a folder of published tables, or a sample
+    pack of `flopcast measure`. An interrupted fit resumes where it stopped.
 
     \b
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
@@ -55,9 +58,9 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 @command.command("jitter")
 @click.option("--suite", required=True, help="Measured runs with best and mean steps.")
 def jitter(suite: str) -> None:
-    """Mean step over best step of the systems of a suite: what a cluster's `jitter` holds.
+    """Print the ratio of mean to best step time of each system of a suite, for a cluster's `jitter`.
 
-    Needs runs whose logs give both; suites that print only a mean have nothing to say.
+    Needs runs whose logs give both step times; suites that state only a mean cannot be used.
 
     \b
     flopcast calibrate jitter --suite paper

@@ -15,11 +15,12 @@ from flopcast.io.sources import exists
 @click.option("--json", "wants_json", is_flag=True, help="Print both reports and their ratio as JSON.")
 @writes_document
 def command(words: tuple[str, ...], wants_json: bool, **named: object) -> None:
-    """Compare two jobs: side by side, with the interval of their difference.
+    """Compare two jobs side by side, with the interval of their difference.
 
-    With two files, options and KEY=VALUE change both of them. With one file, or none, the first job is
-    what the file and the options say, and the second the same with every KEY=VALUE changed. Time, money and
-    energy are compared per token, and none is ranked inside its interval; --price is that of both.
+    With two files, options and KEY=VALUE change both jobs. With one file or none, the file and the options
+    describe the first job, and KEY=VALUE changes only the second. Time, cost and energy are compared per
+    token; if the interval of a difference contains zero, neither job is called better. --price applies
+    to both.
 
     \b
     flopcast compare a.yaml b.yaml
@@ -47,12 +48,12 @@ for _option in reversed(OPTIONS):
 def _sides(
     words: tuple[str, ...],
 ) -> tuple[tuple[str, str], tuple[str | None, str | None], tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Names, files and changes of the two jobs.
+    """Return the names, files and changes of the two jobs.
 
     Raises
     ------
     SpecError
-        Three files, or nothing that tells the two jobs apart.
+        There are three files, or nothing distinguishes the two jobs.
     """
     files = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in files)
@@ -67,7 +68,7 @@ def _sides(
 
 
 def _two_jobs(words: tuple[str, ...]) -> Problem:
-    """The fault of naming one job, or three."""
+    """Return the fault of a command line that names one job, or three."""
     return Problem(
         field="compare",
         value=" ".join(words),

@@ -12,9 +12,9 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", metavar="bash|zsh|fish", shell_complete=words(*SHELLS))
 @writes_document
 def command(shell: str) -> None:
-    """Print what makes a shell complete commands, options and names of the catalogue.
+    """Print the script that lets a shell complete commands, options and names of the catalogue.
 
-    Source it where the shell starts.
+    Append it to the file that your shell reads at its start.
 
     \b
     flopcast completion bash >> ~/.bashrc
@@ -28,7 +28,7 @@ def command(shell: str) -> None:
 
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        because, fix = "click has these", "choose one of them"
+        because, fix = "these shells are supported", "choose one of them"
         allowed = ", ".join(SHELLS)
         raise SpecError([Problem(field="SHELL", value=shell, allowed=allowed, because=because, fix=fix)])
     made = kind(group, {}, "flopcast", COMPLETE)

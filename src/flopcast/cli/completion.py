@@ -1,9 +1,9 @@
-"""What a shell offers behind a word: names of the catalogue, kinds, files.
+"""Completion of options and arguments in a shell: names of the catalogue, its kinds, and files.
 
-Answers: which words complete an option or an argument?
+Answers: which values complete an option or an argument?
 Elsewhere: the script that a shell runs (completing.py), names of commands (main.py).
 
-A key was pressed: nothing but click is imported here, and the catalogue is read as names of files.
+Completion must be quick: this module imports only click, and lists the catalogue by its file names.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def catalogue(kind: str) -> list[str]:
-    """Names of one kind, sorted; none where there is no such kind.
+    """Return the sorted names of one kind of the catalogue; empty if there is no such kind.
 
     >>> catalogue("sites") == sorted(catalogue("sites")), "selene" in catalogue("clusters")
     (True, True)
@@ -27,7 +27,7 @@ def catalogue(kind: str) -> list[str]:
 
 
 def words(*choices: str) -> Completer:
-    """Some words."""
+    """Return a completer that offers fixed choices."""
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _beginning(choices, incomplete)
@@ -36,7 +36,7 @@ def words(*choices: str) -> Completer:
 
 
 def names_of(kind: str, or_files: bool = False) -> Completer:
-    """Names of a kind of the catalogue; files too, where none begins so and a path may stand there."""
+    """Return a completer of one kind of the catalogue; with `or_files`, it falls back to files."""
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found = _beginning(catalogue(kind), incomplete)
@@ -46,26 +46,26 @@ def names_of(kind: str, or_files: bool = False) -> Completer:
 
 
 def kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Kinds of the catalogue that can be named."""
+    """Return the kinds of the catalogue that begin with `incomplete`."""
     folders = sorted(path.name for path in CATALOG.iterdir() if path.is_dir())
     return _beginning([name for name in folders if name not in HIDDEN], incomplete)
 
 
 def names_of_kind(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of the kind that was given before."""
+    """Return the names of the kind that the previous argument gives."""
     return _beginning(catalogue(str(ctx.params.get("kind"))), incomplete)
 
 
 def of_jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files: a job may be any of them."""
+    """Return files, because any file may hold a job."""
     return _files(incomplete)
 
 
 def _files(incomplete: str) -> list[CompletionItem]:
-    """The shell's own completion of files."""
+    """Return the item that makes the shell complete files itself."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def _beginning(names: list[str] | tuple[str, ...], incomplete: str) -> list[CompletionItem]:
-    """Names that begin so."""
+    """Return the names that begin with `incomplete`."""
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

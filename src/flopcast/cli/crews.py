@@ -1,6 +1,6 @@
-"""How commands that search are told who works, and where finished chunks are kept.
+"""Options of `search` and `sweep` that choose the workers and the file of finished chunks.
 
-Answers: processes, a Dask or Ray cluster, or nobody else; which ledger?
+Answers: does the search run in this process, in several, or on a Dask or Ray cluster; which ledger?
 Elsewhere: workers and ledgers themselves (io/workers/).
 """
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from flopcast.io.workers.ledger import Ledger
     from flopcast.io.workers.run import Search
 
-MANY_PLANS = 262_144  # from here on a second process is worth its start, which takes about a second
+MANY_PLANS = 262_144  # with this many plans or more, further processes save more than their start costs
 Command = TypeVar("Command", bound=Callable[..., object])
 
 OPTIONS = (
     click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Processes; default: one, or for a large space as many as there are cores.",
+        help="Number of processes; default: one, or one per core for a large space.",
     ),
-    click.option("--dask", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler."),
-    click.option("--ray", metavar="ADDRESS", help="Work on this Ray cluster: auto, or HOST:PORT."),
+    click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler."),
+    click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, or HOST:PORT."),
     click.option(
         "--ledger",
         type=click.Path(path_type=Path),
-        help="Keep finished chunks in FILE; the same search goes on behind them.",
+        help="Keep finished chunks in this file, so that the same search can resume.",
     ),
 )
 
 
 def takes_workers(command: Command) -> Command:
-    """Add the options that say who works: `workers`, `dask`, `ray`, `ledger`."""
+    """Add the options that choose the workers: `workers`, `dask`, `ray`, `ledger`."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -49,12 +49,12 @@ def takes_workers(command: Command) -> Command:
 def crew_and_ledger(
     searches: "Sequence[Search]", workers: object, dask: object, ray: object, ledger: object
 ) -> "Iterator[tuple[AbstractCrew, Ledger | None]]":
-    """The workers that the options ask for, and the ledger, both closed at the end.
+    """Yield the workers and the ledger that the options choose; close both at the end.
 
     Raises
     ------
     SpecError
-        Options contradict each other, the ledger is of another question, or nobody answers at an address.
+        Options contradict each other, the ledger is of another search, or an address does not answer.
     """
     _check_one({"--workers": workers, "--dask": dask, "--ray": ray})
     with ExitStack() as stack:
@@ -65,14 +65,14 @@ def crew_and_ledger(
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _crew(num_plans: int, workers: object, dask: object, ray: object) -> "AbstractCrew":
-    """Who works."""
+    """Return the workers that the options choose."""
     if isinstance(dask, str):
         from flopcast.io.workers.on_dask import OnDask
 
@@ -93,7 +93,7 @@ def _crew(num_plans: int, workers: object, dask: object, ray: object) -> "Abstra
 
 @contextmanager
 def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
-    """The ledger of these searches; what it holds already is told."""
+    """Open the ledger of these searches; report on stderr what it already holds."""
     import json
 
     from flopcast.io.workers.ledger import open_ledger
@@ -104,13 +104,13 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
         if found.found:
             chunks = sum(len(search.parts) for search in searches)
             screened = sum(found.get(name) is not None for search in searches for name in search.names)
-            told = f"{screened} of {chunks} chunks of plans are screened already"
-            click.echo(f"{path}: {found.found} finished parts are taken over: {told}", err=True)
+            told = f"{screened} of {chunks} chunks of plans are already screened"
+            click.echo(f"{path}: {found.found} finished parts are reused: {told}", err=True)
         yield found
 
 
 def _check_one(named: Mapping[str, object]) -> None:
-    """Refuse two kinds of workers at once."""
+    """Refuse a command line that chooses two kinds of workers."""
     first, *others = [name for name, value in named.items() if value is not None] or [""]
     if others:
         problems = [
@@ -118,7 +118,7 @@ def _check_one(named: Mapping[str, object]) -> None:
                 field=other,
                 value=named[other],
                 allowed=f"not together with {first}",
-                because="one kind of workers does all of a search",
+                because="a search uses one kind of workers",
                 fix=f"remove {first} or {other}",
             )
             for other in others

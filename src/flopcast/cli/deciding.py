@@ -12,12 +12,12 @@ from flopcast.errors import Problem, SpecError
 def print_decisions(
     suites: Sequence[str], paths: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> None:
-    """Print how well plans were chosen, of tables and of suites.
+    """Print how well plans were chosen in the sweeps of tables and suites.
 
     Raises
     ------
     SpecError
-        An option that sweeps have no use for.
+        An option does not apply to sweeps.
     """
     from flopcast.api import validate_decisions
     from flopcast.validation.decisions_summary import decisions_as_json
@@ -36,7 +36,7 @@ def print_decisions(
 
 
 def _check(suites: Sequence[str], judging: Judging) -> None:
-    """Refuse what decisions are not made of, all at once."""
+    """Refuse every option that does not apply to decisions; report all of them together."""
     problems = []
     if judging.report is not None:
         problems.append(_fault("--report", str(judging.report), "--json, --markdown or neither"))
@@ -50,7 +50,7 @@ def _fault(field: str, value: str, allowed: str) -> Problem:
     return Problem(
         field=field,
         value=value,
-        allowed=f"{allowed}, beside --decisions",
-        because="decisions are told as text, JSON or a page, and are about step times",
-        fix=f"leave out {field} {value}",
+        allowed=f"{allowed}, with --decisions",
+        because="decisions are printed as text, JSON or a page, and compare step times",
+        fix=f"remove {field} {value}",
     )

@@ -1,4 +1,4 @@
-"""`flopcast demo`: the main job on a real run, beside what was measured. `./dev run` calls it."""
+"""`flopcast demo`: predicts a real run and compares it with the measurement. `./dev run` calls it."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ RUN = "31694544"
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Folder for page and trace.",
+    help="Folder for the page and the trace.",
 )
 def command(out: Path) -> None:
     """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step.
 
-    Writes report.html, a page with the breakdown, and trace.pftrace, a timeline for ui.perfetto.dev.
+    Also writes report.html, a page with the breakdown, and trace.pftrace, a timeline for ui.perfetto.dev.
 
     \b
     flopcast demo --out demo

@@ -13,17 +13,17 @@ USUAL = ("step", "mfu", "memory", "mlp", "attention", "tp_communication", "pipel
 @click.command("explain")
 @click.argument("what", metavar="WHAT", shell_complete=words(*USUAL))
 @asks_for_job
-@click.option("--json", "wants_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the explanation as JSON.")
 @writes_document
 def command(
     what: str, job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object
 ) -> None:
-    """Where a number of a prediction comes from: its formula, its inputs, the source of each constant.
+    """Explain a number of a prediction: its formula, its inputs and the source of each constant.
 
     WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
     an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); a factor, such as
-    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). What else there is, an
-    unknown name tells. The job is asked for as by `predict`, and the numbers are those that it prints.
+    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). An unknown name is
+    answered with the names that exist. Describe the job as for `predict`; the numbers are the same.
 
     \b
     flopcast explain step job.yaml
@@ -52,11 +52,11 @@ def command(
 
 
 def _swapped(what: str, job: str | None) -> Problem:
-    """The fault of naming the file first, as other commands do."""
+    """Return the fault of a command line that names the file before the number."""
     return Problem(
         field="WHAT",
         value=what,
-        allowed="a number's name, then the job",
-        because="it is a file",
+        allowed="the name of a number, then the job",
+        because="this is a file",
         fix=f"flopcast explain {job or 'step'} {what}",
     )

@@ -19,15 +19,15 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 @click.command("export")
 @click.argument("kind", metavar="KIND", shell_complete=words(*USUAL))
 @asks_for_job
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here: a file, or a folder.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file or folder.")
 def command(
     kind: str, job: str | None, changes: tuple[str, ...], output: Path | None, **named: object
 ) -> None:
-    """Write a job in the words of other software, or its predicted step as a trace.
+    """Write a job as a file of other software, or its predicted step as a trace.
 
-    A job is asked for as by `predict`. What is written is read back before it is given out: a job that
-    would come back another is refused, field by field; what else the format has no word for is told on
-    stderr. KIND is one of:
+    Describe the job as for `predict`. flopcast reads the file back before it writes it: if the result is
+    another job, the export fails and names every field that differs. Whatever else the format cannot
+    express is listed on stderr. KIND is one of:
 
     \b
     megatron         a launch script with Megatron-LM's flags
@@ -36,7 +36,7 @@ def command(
     megatron-bridge  overrides of a recipe of Megatron-Bridge, YAML
     chakra           a Chakra execution trace for each rank (ASTRA-sim)
     perfetto         a trace of the step for ui.perfetto.dev
-    chrome           the same as Chrome's trace events, in JSON
+    chrome           the same trace as Chrome's trace events, in JSON
 
     \b
     flopcast export megatron job.yaml -o run.sh
@@ -56,12 +56,12 @@ def command(
 
 
 def _write(made: "Exported", output: Path | None) -> None:
-    """One file to stdout or to its place; several into a folder, which is made if need be.
+    """Write one file to stdout or to a path, or several files to a folder, which is made if it is missing.
 
     Raises
     ------
     SpecError
-        Several files and no folder for them, or bytes for a terminal.
+        There are several files and no folder for them, or binary data would go to a terminal.
     """
     from flopcast.errors import Problem, SpecError
 
@@ -70,7 +70,7 @@ def _write(made: "Exported", output: Path | None) -> None:
     if output is None:
         if several or (made.binary and sys.stdout.isatty()):
             allowed = "a folder" if several else "a file"
-            because = f"{len(files)} files cannot be printed" if several else "it is no text to print"
+            because = f"{len(files)} files cannot be printed" if several else "its content is binary"
             fix = f"add -o {PurePath(name).stem if several else name}"
             raise SpecError(
                 [Problem(field="--output", value=None, allowed=allowed, because=because, fix=fix)]

@@ -1,12 +1,12 @@
-"""What a fit that was broken off has done already.
+"""The ledger that lets an interrupted fit of curves resume.
 
-Answers: which owners' curve files in this folder are finished, from these very measurements?
+Answers: which curve files of this folder are already finished, from the same measurements?
 Elsewhere: the fit (fitting.py), the files (io/curves.py).
 
-A fit takes minutes. Each owner's file is written as soon as its curves are fitted, and named in a ledger
-beside them; a fit into the same folder goes on behind the last one named, and gives the same bytes as one
-that was never broken off. The ledger belongs to one state of the measurements and of the program; where
-either differs, nothing of it counts. A fit that ends takes it away.
+A fit takes minutes. The file of each owner (a device or a fabric) is written as soon as its curves are
+fitted, and the ledger in the same folder then lists the owner. A later fit into that folder skips the
+listed owners and gives the same bytes as an uninterrupted fit. The ledger is valid for one state of the
+measurements and one version of the program; otherwise it is ignored. A fit that completes deletes it.
 """
 
 import json
@@ -23,26 +23,26 @@ NAME = "unfinished-fit.json"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ledger:
-    """The finished owners of a folder: `digest` is that of the measurements."""
+    """The finished owners (devices and fabrics) of a folder; `digest` identifies the measurements."""
 
     folder: Path
     digest: str
     done: list[str] = field(default_factory=list)
 
     def finished(self, owner: str) -> dict[str, Curve] | None:
-        """An owner's curves by class where its file is finished, else None."""
+        """Return the curves of an owner by class, or None if its file is not finished."""
         if owner not in self.done:
             return None
         text = (self.folder / f"{owner}.json").read_text(encoding="utf-8")
         return {name: curve for (_, name), curve in read_owner(text, owner).items()}
 
     def write(self, owner: str, curves: dict[str, Curve]) -> dict[str, Curve]:
-        """An owner's file, and then its name in the ledger; without curves there is no file.
+        """Write the file of an owner, then its name in the ledger; without curves, write nothing.
 
         Returns
         -------
         dict
-            The curves as the file has them, rounded: what follows is the same after a break and without.
+            The curves as rounded in the file, so that a resumed fit and an uninterrupted one agree.
         """
         if not curves:
             return {}
@@ -53,12 +53,12 @@ class Ledger:
         return self.finished(owner) or {}
 
     def close(self) -> None:
-        """The fit is whole: nothing is left to go on with."""
+        """Delete the ledger at the end of a complete fit."""
         (self.folder / NAME).unlink(missing_ok=True)
 
 
 def open_ledger(folder: Path, digest: str) -> Ledger:
-    """The ledger of a folder, which is made: empty where there is none, or one of other measurements."""
+    """Return the ledger of a folder, empty if it is missing or of other measurements; make the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         found = json.loads((folder / NAME).read_text(encoding="utf-8"))

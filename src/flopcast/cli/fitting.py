@@ -1,12 +1,12 @@
-"""`flopcast calibrate`: measurements in, curve files out.
+"""`flopcast calibrate fit`: fits curve files to a folder of published measurements.
 
-Answers: which measurements of a data folder become the curves of which device or fabric?
+Answers: which measurements of a data folder give the curves of which device or fabric?
 Elsewhere: what the folder holds (published.py), how a curve is fitted (calibration/fit.py, peer_fit.py),
 how it is written (io/curves.py).
 
-The catalogue's curves are made by this module from nothing but the data folder, so that a refit gives
-the same bytes. A device's own measurements (SYSTEMS, relatives first) come before the tables of peers,
-which give the classes that it has not measured and are compared with the others.
+The curves of the catalogue depend only on the data folder, so that fitting again gives the same bytes. Our
+measurements of a device (SYSTEMS, fallback devices first) take precedence over tables of other projects.
+Those supply the missing classes; where both exist, they are compared.
 """
 
 from collections.abc import Callable
@@ -30,30 +30,30 @@ Curves = dict[str, Curve]  # of one owner, by class
 
 
 def fit_all(data: Path, out: Path, say: Say) -> None:
-    """Fit every curve that `data` has measurements for; one file per device and fabric.
+    """Fit every curve that `data` has measurements for, and write one file per device and fabric.
 
-    A fit that was broken off goes on where it stopped (fit_ledger.py).
+    An interrupted fit resumes where it stopped (fit_ledger.py).
 
     Parameters
     ----------
     data : Path
         A folder with operators/SYSTEM/*.csv, collectives/ and peers/.
     out : Path
-        The folder for the curve files; it is made where it is missing.
+        The folder for the curve files; it is made if it is missing.
     say : callable
-        Receives one line for each curve, and one for each source that was compared with another.
+        Receives one line for each curve and for each comparison of two sources.
 
     Raises
     ------
     SpecError
-        The folder holds none of the measurements that are known.
+        The folder holds no known measurements.
     """
     published = Published(data, say)
     ledger = open_ledger(out, published.digest())
     fitted: dict[str, Curves] = {}
 
     def finish(owner: str, fit: Callable[[], Curves]) -> Curves:
-        """The owner's curves as its file has them, fitted now where it is not finished."""
+        """Return the curves of an owner as its file holds them; fit them if the file is not finished."""
         found = ledger.finished(owner)
         if found is None:
             found = ledger.write(owner, fit())
@@ -73,13 +73,13 @@ def fit_all(data: Path, out: Path, say: Say) -> None:
 def _fit_device(
     published: Published, name: str, system: str | None, fitted: dict[str, Curves], say: Say
 ) -> Curves:
-    """All curves of a device: its own, and those of classes that only other projects measured."""
+    """Return all curves of a device, including those of classes that only other projects measured."""
     own = {} if system is None else _fit_own(published, system, fitted)
     return _fit_peers(published, name, system, own, fitted, say)
 
 
 def _fit_own(published: Published, system: str, fitted: dict[str, Curves]) -> Curves:
-    """A device's own curves, and those derived for its broken classes from a relative fitted before."""
+    """Return a device's own curves; those of broken classes are derived from a fallback device."""
     device = catalog.device(SYSTEMS[system])
     curves = fit_operators(system, device, published.systems[system])
     relative = {k: v for other in device.relatives for k, v in fitted.get(other, {}).items()}
@@ -89,7 +89,7 @@ def _fit_own(published: Published, system: str, fitted: dict[str, Curves]) -> Cu
 def _fit_peers(
     published: Published, name: str, system: str | None, own: Curves, fitted: dict[str, Curves], say: Say
 ) -> Curves:
-    """A device's own curves, and those of the classes that it lacks; sources are compared aloud."""
+    """Return a device's curves with those of missing classes added; report how sources compare."""
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     found = fit_peers(device, published.peers, frozenset((*samples, *own)))
@@ -104,14 +104,14 @@ def _fit_peers(
 
 
 def _fit_fabric(files: Measured) -> Curves:
-    """Curves of a fabric; tables with small messages give curves with a latency of their own."""
+    """Return the curves of a fabric; only tables with small messages give a fitted latency."""
     tier = tier_of(files[0][0])
     large, small = by_latency(files)
     return fit_fabric(large, tier) | fit_fabric(small, tier, own_latency=True)
 
 
 def tell(owner: str, curves: Curves, say: Say) -> None:
-    """One line for each curve of an owner: rows used, rows rejected, error."""
+    """Report one line for each curve of an owner: rows used, rows rejected, error."""
     for name, curve in sorted(curves.items()):
         evidence = curve.evidence
         say(

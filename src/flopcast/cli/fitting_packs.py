@@ -1,6 +1,6 @@
-"""`flopcast calibrate fit` on a sample pack of one's own.
+"""`flopcast calibrate fit` on a sample pack of `flopcast measure`.
 
-Answers: which curve file does this pack become?
+Answers: which curve file is fitted to this pack?
 Elsewhere: published tables (fitting.py), what a pack's rows measure (calibration/pack_samples.py).
 """
 
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 def is_pack(data: Path) -> bool:
-    """Whether a folder is a sample pack: it has a manifest."""
+    """Return whether a folder is a sample pack, which has a manifest."""
     return (data / MANIFEST).is_file()
 
 
@@ -28,20 +28,20 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     Parameters
     ----------
     data : Path
-        The pack; rows that cannot be read are told and left out.
+        The pack; rows that cannot be read are reported and skipped.
     out : Path
-        The folder for the curve file; it is made where it is missing.
+        The folder for the curve file; it is made if it is missing.
     device : str or None
-        Its name in the catalogue: a pack knows the name that the driver gives, not ours.
+        The name of the device in the catalogue; a pack holds only the name that the driver reports.
     say : callable
-        Receives one line for each curve, and for each class that has too few rows.
+        Receives one line for each curve, and one with the classes that have too few rows.
     warn : callable
-        Receives one line for each row that is left out.
+        Receives one line for each row that is skipped.
 
     Raises
     ------
     SpecError
-        No device, an unknown one, or a pack without a usable row.
+        The device is missing or unknown, or the pack has too few usable rows.
     """
     pack = read_pack(data)
     own_name = catalog.known("devices", device or "")
@@ -64,7 +64,7 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
 
 
 def _which_device(given: str | None, measured: str) -> Problem:
-    """The fault of not saying which of our devices it is."""
+    """Return the fault of a missing or unknown device."""
     if given is not None:
         return catalog.unknown_name("devices", given, "--device")
     return Problem(
@@ -72,17 +72,17 @@ def _which_device(given: str | None, measured: str) -> Problem:
         value=None,
         fault="is missing",
         allowed="a name of flopcast catalog devices",
-        because=f"the pack was measured on what its driver calls {measured!r}",
+        because=f"the pack holds only the name that the driver reports: {measured!r}",
         fix="add --device NAME",
     )
 
 
 def _nothing_usable(data: Path) -> Problem:
-    """The fault of a pack that was broken off too early."""
+    """Return the fault of a pack that was interrupted too early."""
     return Problem(
         field="--data",
         value=str(data),
         allowed=f"a pack with {LEAST_ROWS} usable rows of at least one class",
-        because="a curve needs that many",
-        fix="measure for longer: flopcast measure continues a pack that exists",
+        because="a curve needs that many rows",
+        fix="run flopcast measure again with the same --out: it continues an existing pack",
     )

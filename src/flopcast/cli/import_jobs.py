@@ -1,4 +1,4 @@
-"""`flopcast import KIND`: jobs out of other programs' configurations, one command for each format."""
+"""`flopcast import KIND`: convert configurations of other programs to jobs, one command per format."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from flopcast.io.sources import SCRIPT
 from flopcast.io.whole_files import write_whole
 
 PATH = click.Path(path_type=Path)
-TOLD = "The job of {told}, as YAML.\n\n{more}"
-MORE = """What was assumed, and keys that are not known, are told on stderr. Nothing is executed, and no
-other file is opened. Without --cluster the job is written without one: name it when it is predicted.
+TOLD = "Convert {told} to a job file.\n\n{more}"
+MORE = """Assumptions and unknown keys are listed on stderr. Nothing is executed, and no other file is read.
+Without --cluster, the job file has no cluster: add --cluster when you predict it.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
@@ -18,7 +18,7 @@ flopcast predict FILE --cluster dgx-h100:2"""
 
 
 def job_commands() -> list[click.Command]:
-    """A command for each format of `io.foreign.kinds.KINDS`, and one for launch scripts."""
+    """Return a command for each format of `io.foreign.kinds.KINDS`, and one for launch scripts."""
     from flopcast.io.foreign.kinds import KINDS
 
     script = _command(SCRIPT, "a launch script of Megatron-LM", has_helper=False)
@@ -26,7 +26,7 @@ def job_commands() -> list[click.Command]:
 
 
 def _command(kind: str, told: str, has_helper: bool) -> click.Command:
-    """The command of one format."""
+    """Return the command of one format."""
 
     def run(file: tuple[str, ...], out: Path | None, **named: object) -> None:
         _import(kind, file, out, named)
@@ -38,20 +38,22 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
             click.echo(helper_text(kind), nl=False)
             context.exit()
 
-    told_by = "Print the program that makes such a file, and end."
+    told_by = "Print the program that writes such a file, and exit."
     helper = click.Option(["--dump-helper"], is_flag=True, is_eager=True, callback=show, help=told_by)
     return click.Command(
         kind,
         callback=run,
-        short_help=f"The job of {told}.",
+        short_help=f"Convert {told}.",
         help=TOLD.format(told=told, more=MORE.format(kind=kind)),
         params=[
             click.Argument(["file"], metavar="FILE...", nargs=-1, required=True),
-            click.Option(["--model"], help="In place of the file's: a name, a config.json, YAML."),
-            click.Option(["--cluster"], help="A cluster of the catalogue; NAME:NODES for a part of it."),
-            click.Option(["--gpus"], type=click.IntRange(min=1), help="Devices of the job."),
+            click.Option(["--model"], help="Replace the model: a name, a config.json or a YAML file."),
+            click.Option(
+                ["--cluster"], help="A cluster of the catalogue, or NAME:NODES for some of its nodes."
+            ),
+            click.Option(["--gpus"], type=click.IntRange(min=1), help="Number of devices of the job."),
             *(_values_of_scripts() if kind == SCRIPT else []),
-            click.Option(["-o", "--out", "--output", "out"], type=PATH, help="Write here."),
+            click.Option(["-o", "--out", "--output", "out"], type=PATH, help="Write the job to this file."),
             *([helper] if has_helper else []),
         ],
     )
@@ -59,7 +61,8 @@ def _command(kind: str, told: str, has_helper: bool) -> click.Command:
 
 def _values_of_scripts() -> list[click.Option]:
     """Return the options that set arguments and environment variables of a launch script."""
-    arguments, environment = "A launch script's argument: 1=8 for $1.", "A variable that a script reads."
+    arguments = "Set an argument of a launch script: 1=8 sets $1."
+    environment = "Set an environment variable of a launch script."
     return [
         click.Option(["--arg"], multiple=True, metavar="N=VALUE", help=arguments),
         click.Option(["--env"], multiple=True, metavar="NAME=VALUE", help=environment),
@@ -67,7 +70,7 @@ def _values_of_scripts() -> list[click.Option]:
 
 
 def _import(kind: str, files: tuple[str, ...], out: Path | None, named: dict[str, object]) -> None:
-    """Read, check what can be checked, and write."""
+    """Read the files, check the job as far as it is complete, and write it."""
     from flopcast.cli.asking import check_writable, writing
     from flopcast.io.asked import read_from
     from flopcast.io.job_text import job_text

@@ -13,11 +13,11 @@ PATH = click.Path(path_type=Path)
 
 @click.command("hf")
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.json")
-@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model here, not to stdout.")
+@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model to this file.")
 def hugging_face(config: Path, out: Path | None) -> None:
-    """The model of a Hugging Face config.json, or of the folder that holds one, as YAML.
+    """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
-    Decoders that flopcast has layers for. The text is what stands under `model:` in a job file.
+    Covers the decoders that flopcast has layers for. Put the text under `model:` in a job file.
 
     \b
     flopcast import hf config.json
@@ -28,18 +28,22 @@ def hugging_face(config: Path, out: Path | None) -> None:
 
 @click.command("hf-model")
 @click.argument("model", metavar="CONFIG|FOLDER|NAME")
-@click.option("--trace", is_flag=True, help="Run its code, on tensors without numbers.")
-@click.option("--counts", is_flag=True, help="With --trace: print what was counted, as JSON, and no model.")
-@click.option("--sequences", default=2, show_default=True, type=click.IntRange(1), help="Of --counts.")
-@click.option("--length", default=512, show_default=True, type=click.IntRange(16), help="Of --counts.")
-@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model here, not to stdout.")
+@click.option("--trace", is_flag=True, help="Run the model's code, on tensors without data.")
+@click.option("--counts", is_flag=True, help="With --trace: print the counts as JSON instead of a model.")
+@click.option(
+    "--sequences", default=2, show_default=True, type=click.IntRange(1), help="Sequences of --counts."
+)
+@click.option(
+    "--length", default=512, show_default=True, type=click.IntRange(16), help="Sequence length of --counts."
+)
+@click.option("-o", "--out", "--output", "out", type=PATH, help="Write the model to this file.")
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
-    """A model of Hugging Face transformers as YAML: read from its config, or traced.
+    """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 
-    Without --trace as `import hf`. With it, the code that transformers has for the model runs forward and
-    backward, so that architectures that flopcast has no layer for become a list of operators. It needs
-    torch and transformers. Code of a checkpoint never runs, and no weights are read; a NAME that is no file
-    is asked of the Hugging Face hub, for its config alone.
+    Without --trace, this is `import hf`. With --trace, the model's code in transformers runs forward and
+    backward, so that architectures without layers in flopcast become a list of operators. This needs torch
+    and transformers. Code of a checkpoint never runs, and no weights are read; if NAME is not a file, only
+    its config is fetched from the Hugging Face hub.
 
     \b
     flopcast import hf-model my-model/ --trace -o model.yaml
@@ -65,7 +69,7 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
 
 def _import(config: str, out: Path | None) -> None:
-    """The model that a config describes."""
+    """Import the model that a config describes."""
     from flopcast.cli.asking import check_writable
     from flopcast.io.hugging_face.config import model_from_config
     from flopcast.io.sources import read_model_file
@@ -79,7 +83,7 @@ def _import(config: str, out: Path | None) -> None:
 def _write(
     document: Document, mapping: dict[str, object], notes: tuple[str, ...], out: Path | None
 ) -> None:
-    """The model as YAML, on stdout or in a file; what was assumed, on stderr."""
+    """Write the model as YAML, to stdout or a file, and what was assumed to stderr."""
     from flopcast.cli.asking import writing
     from flopcast.io.model_text import model_text
     from flopcast.io.validate import build

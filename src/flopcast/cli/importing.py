@@ -9,9 +9,9 @@ from flopcast.cli.observing import kineto, nccl_tests, nsys
 
 @click.group("import")
 def command() -> None:
-    """Make a job, a model, or measurements out of what others wrote.
+    """Convert files of other software to a job, a model or measurements.
 
-    A description is imported, never code or weights. What was assumed or left out is told on stderr.
+    Only descriptions are read, never code or weights. Assumptions and ignored settings go to stderr.
 
     \b
     flopcast import deepspeed ds_config.json --model llama-3-8b --gpus 16 -o job.yaml

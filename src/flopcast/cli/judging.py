@@ -26,7 +26,7 @@ class Judging:
 
     @property
     def ways(self) -> "tuple[Constants, ...]":
-        """The ways of judging that were asked for; all of them where none was."""
+        """Return the ways of judging that the options choose; all of them if they choose none."""
         from flopcast.validation.published import WAYS
 
         named = self.left_out or self.each_out or self.generations or self.bare
@@ -34,23 +34,23 @@ class Judging:
 
     @property
     def constants(self) -> "Constants":
-        """Which constants judge, in the words of the API."""
+        """Return the constants of the predictions, as the API names them."""
         if self.each_out or self.generations:
             return "others" if self.each_out else "generations"
         return "none" if self.bare else "catalogue"
 
     @property
     def of_suites(self) -> "Constants":
-        """The constants with which suites are predicted."""
+        """Return the constants with which suites are predicted."""
         return "others" if self.each_out else "none"
 
     def check(self) -> None:
-        """Refuse two protocols at once.
+        """Refuse options that choose more than one protocol.
 
         Raises
         ------
         SpecError
-            More than one was asked for.
+            More than one protocol was chosen.
         """
         if sum((bool(self.left_out), self.each_out, self.generations, self.bare)) > 1:
             told = Problem(
@@ -58,7 +58,7 @@ class Judging:
                 value="judged in two ways",
                 allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out and"
                 " --no-constants",
-                because="each says by which constants all runs are judged",
+                because="each of them chooses the constants for all runs",
                 fix="keep one of them",
             )
             raise SpecError([told])
@@ -84,9 +84,9 @@ class Judging:
             Problem(
                 field=name,
                 value=str(value),
-                allowed="beside --runs with a table of published runs",
-                because="it is about predicted and measured steps of such runs",
-                fix=f"add --runs TABLE.csv, or leave {name} out",
+                allowed="together with --runs and a table of published runs",
+                because="it applies to predicted and measured steps of such runs",
+                fix=f"add --runs TABLE.csv, or remove {name}",
             )
             for name, value in given.items()
             if value is not None

@@ -29,20 +29,20 @@ COMMANDS = {  # name → (module, one line of help)
     "predict": ("predict", "How long does a training step take, does it fit, and how sure is that?"),
     "search": ("search", "Which plan is best, how sure is that, and what would a better one need?"),
     "run": ("run", "How many days, dollars and kilowatt-hours does a whole training run take?"),
-    "compare": ("compare", "Which of two jobs is faster, by how much, and is that sure?"),
-    "memory": ("memory", "What must fit on each device? Needs no measured curves."),
-    "sweep": ("sweep", "Which plan is best, for every scenario of a grid?"),
-    "validate": ("validate", "How right are the predictions on runs that others measured?"),
-    "calibrate": ("calibrate", "Make curves out of measurements."),
-    "import": ("importing", "Make a job, a model or measurements out of files of others."),
+    "compare": ("compare", "Which of two jobs is faster, by how much, and how sure is that?"),
+    "memory": ("memory", "How much memory does each device need, and does it fit?"),
+    "sweep": ("sweep", "Which plan is best for each scenario of a grid?"),
+    "validate": ("validate", "How accurate are predictions of runs that others measured?"),
+    "calibrate": ("calibrate", "Fit curves and constants to measurements."),
+    "import": ("importing", "Convert files of other software to a job, a model or measurements."),
     "explain": ("explaining", "Where does a number of a prediction come from?"),
-    "export": ("exporting", "Write a job in the words of other software, or its step as a trace."),
-    "measure": ("measuring", "Measure a GPU: kernels, collectives, what it sustains."),
-    "ui": ("ui", "Pages to ask by looking, served on this machine."),
-    "catalog": ("catalog", "Devices, clusters, models and stacks that ship with flopcast."),
-    "completion": ("completing", "Let a shell complete commands, options and names."),
-    "schema": ("schema", "The JSON Schema of job files."),
-    "demo": ("demo", "Predict a real 128-GPU run, and compare with what was measured."),
+    "export": ("exporting", "Write a job as a file of other software, or its step as a trace."),
+    "measure": ("measuring", "Benchmark the kernels and collectives of a GPU."),
+    "ui": ("ui", "Serve the web pages and the JSON API on this machine."),
+    "catalog": ("catalog", "List the devices, clusters, models and stacks that ship with flopcast."),
+    "completion": ("completing", "Print the script that lets a shell complete commands and names."),
+    "schema": ("schema", "Print the JSON Schema of job files."),
+    "demo": ("demo", "Predict a real 128-GPU run and compare it with the measured step."),
 }
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -52,16 +52,16 @@ EXIT_INPUT, EXIT_INFEASIBLE, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
 class LazyGroup(click.Group):
     """A group whose commands are imported on first use.
 
-    `flopcast --help` then needs neither numpy nor pydantic, which take longer to import than the answer
-    takes to print. The one line that help shows of a command therefore stands in `COMMANDS`.
+    `flopcast --help` then needs neither numpy nor pydantic, whose import takes longer than printing the
+    help. The help line of each command is therefore kept in `COMMANDS`.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, in the order of COMMANDS: the most used first, not by the alphabet."""
+        """Return the names in the order of COMMANDS, the most used first."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, or None."""
+        """Return the command with this name, or None."""
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"flopcast.cli.{COMMANDS[cmd_name][0]}")
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
-        """Commands that begin so, with their line of help, none of them imported; then options."""
+        """Return the commands that begin with `incomplete`, then the options; import no command."""
         from click.shell_completion import CompletionItem
 
         found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
@@ -84,12 +84,12 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word, or a usage error that suggests a near name."""
+        """Return the command that the first argument names; a usage error suggests a similar name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(COMMANDS)}."
+            hint = f" Did you mean {near[0]}?" if near else f" The commands are: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name=None, version=flopcast.__version__, prog_name="flopcast")
 def group() -> None:
-    """Forecasts the training of large language models on GPU clusters, on a CPU.
+    """Predict the time, memory and cost of training large language models on GPU clusters, on a CPU.
 
     \b
     flopcast predict JOB.yaml
@@ -117,7 +117,7 @@ def main() -> None:
     )  # matrices are small: threads only wait for each other
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a bar is no reason to fail on an old terminal
+            stream.reconfigure(errors="replace")  # an old terminal may not know the letters of a bar
     if asked := os.environ.get(COMPLETE):
         from click.shell_completion import shell_complete
 
@@ -188,7 +188,7 @@ def _drop_what_is_left() -> None:
 
 
 def _told(error: Exception) -> int:
-    """Print a deliberate error and give its exit code; anything else is a bug of ours."""
+    """Print an error and return its exit code; an error that is not deliberate is a bug of flopcast."""
     from flopcast.errors import InfeasibleError, SpecError
 
     if isinstance(error, SpecError):
@@ -199,7 +199,7 @@ def _told(error: Exception) -> int:
         click.echo(str(error), err=True)
         return EXIT_INFEASIBLE
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        click.echo(f"what should be printed cannot be written: {error.strerror}", err=True)
+        click.echo(f"the output cannot be written: {error.strerror}", err=True)
         _drop_what_is_left()
         return EXIT_INPUT
     import traceback

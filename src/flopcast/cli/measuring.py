@@ -1,6 +1,6 @@
-"""`flopcast measure`: a micro-benchmark on this machine, as a sample pack and a site file.
+"""`flopcast measure`: benchmarks this machine and writes a sample pack and a site file.
 
-Answers: which device is measured for how long, what is shown meanwhile, what remains after a stop?
+Answers: which device is measured for how long, how is progress shown, what remains after an interrupt?
 Elsewhere: what is measured (measure/), the files and the sensors (io/samples).
 """
 
@@ -33,7 +33,7 @@ from flopcast.measure.site import DEVICES, launch_s, site_of
 from flopcast.units import show_seconds
 
 USUAL_HOST = "epyc-7763"  # the reference, whose speed is 1
-USUAL_DEVICE = "a100-sxm4-80gb"  # whose data sheet a plan assumes where no device is known
+USUAL_DEVICE = "a100-sxm4-80gb"  # a plan assumes its data sheet if the device is not known
 PROCESSOR = Speed(
     peak_flop_per_s={"fp32": 5e10, "bf16": 1e10},  # an estimate, for the seconds of a plan only
     memory_bytes_per_s=5e9,
@@ -42,13 +42,13 @@ PROCESSOR = Speed(
 )
 SAY_EVERY_S = 2.0
 HOSTS = "the host factor is the ratio of two hosts' launches"
-AHEAD = 3.0  # times the budget is planned: estimates may be too long, and the clock ends the run
+AHEAD = 3.0  # plan this many times the budget: estimates may be too long, and the deadline ends the run
 Minutes = float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the command line asks for; `catalogue` is the device's name there, "" where torch's decides."""
+    """The settings of a run; `catalogue` is the device's name, or "" to recognise it by torch's name."""
 
     device: str
     budget_s: float
@@ -58,39 +58,39 @@ class Asked:
 
     @property
     def effort(self) -> Effort:
-        """How carefully; a processor only shows that the code runs."""
+        """Return how carefully to measure; on a CPU, the run only shows that the code works."""
         if self.device == "cpu":
             return TINY
         return QUICK if self.quick else Effort()
 
 
 def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> float | None:
-    """Minutes, as they are written, to seconds."""
+    """Convert minutes to seconds."""
     return None if value is None else value * 60.0
 
 
 @click.command("measure")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the pack; an old one is continued.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the pack; an existing pack is continued."
+)
 @click.option(
     "--minutes",
     "budget_s",
     type=click.FloatRange(0, 10000, min_open=True),
     callback=_seconds,
-    help="Time to spend; 8 where nothing is said, 1 with --quick.",
+    help="Time to spend; default: 8, or 1 with --quick.",
 )
 @click.option("--quick", is_flag=True, help="One minute: enough for a site file, not for curves.")
-@click.option(
-    "--site", type=click.Path(path_type=Path), help="Write what the machine sustains: for predict --site."
-)
-@click.option("--as", "catalogue", default="", help="The device's name in the catalogue.")
+@click.option("--site", type=click.Path(path_type=Path), help="Write a site file for predict --site.")
+@click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
 @click.option(
     "--reference",
     type=click.Path(path_type=Path),
-    help="A pack of the reference host: gives the host factor.",
+    help="A pack of the reference host, for the host factor.",
 )
-@click.option("--host", help=f"This machine's host in the catalogue, for --reference; or {USUAL_HOST}.")
+@click.option("--host", help=f"Host of the --reference pack, as in the catalogue; default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), help="Other seeds than 0 sample other shapes.")
+@click.option("--seed", type=click.IntRange(0, 1000), help="Seed of the sampled shapes; default: 0.")
 @click.option("--plan-only", is_flag=True, help="List what would be measured; needs no torch.")
 def command(
     out: Path | None,
@@ -104,11 +104,11 @@ def command(
     seed: int | None,
     plan_only: bool,
 ) -> None:
-    """Measure a GPU: kernels, collectives, what it sustains.
+    """Benchmark the kernels of a GPU, or the collectives of several.
 
-    Needs torch; uses triton, flash-attn and Transformer Engine where they are installed. A run that is
-    stopped keeps what it measured, and the same command goes on with it. Under torchrun the collectives
-    of every tier are measured, and what they cost a product beside them.
+    Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. An interrupted run
+    keeps its measurements, and the same command continues it. Under torchrun, flopcast measures the
+    collectives of every tier, and how much they slow down a concurrent matrix product.
 
     \b
     flopcast measure --out pack --minutes 8
@@ -142,7 +142,7 @@ def command(
 
 
 def _show(planned: Iterable[Planned]) -> None:
-    """One measurement a line, and their sum."""
+    """Print one line per measurement, and the sum of their times."""
     total_s = 0.0
     for item in planned:
         shape = item.shape
@@ -151,14 +151,14 @@ def _show(planned: Iterable[Planned]) -> None:
         words = " ".join(word for word in (shape.layout, *shape.flags) if word)
         label = f"{item.condition:6} {shape.kernel:26} {shape.dtype:4}"
         click.echo(f"{item.needed_s:7.2f} s  {label} {sizes} {words}".rstrip())
-    click.echo(f"{total_s:7.1f} s in all, an estimate from data sheets", err=True)
+    click.echo(f"{total_s:7.1f} s in total, estimated from data sheets", err=True)
 
 
 def _speed(asked: Asked, who: Identity | None) -> Speed:
-    """What the plan assumes: the data sheet of the device, or of a usual one.
+    """Return the speed that a plan assumes, from the data sheet of the device or of a common one.
 
-    Without torch (`who` is None) no package besides it is taken to be there, so that a plan lists less
-    than a run measures.
+    Without torch (`who` is None), no optional library is assumed, so that the plan lists less than a run
+    measures.
     """
     if asked.device == "cpu":
         return PROCESSOR
@@ -173,7 +173,7 @@ def _speed(asked: Asked, who: Identity | None) -> Speed:
 
 
 def _measure_device(torch: Torch, asked: Asked, who: Identity, out: Path) -> None:
-    """Kernels of one device, until the time is over or somebody stops it."""
+    """Measure the kernels of one device until the time is over or the user interrupts the run."""
     manifest = _manifest(asked, who)
     writer = open_pack(out, manifest)
     speed = _speed(asked, who)
@@ -195,7 +195,7 @@ def _measure_device(torch: Torch, asked: Asked, who: Identity, out: Path) -> Non
 
 
 def _measure_fabric(torch: Torch, asked: Asked, out: Path, ranks: Ranks) -> None:
-    """Collectives of all ranks; the first one writes."""
+    """Measure the collectives of all ranks; rank 0 writes the samples."""
     if asked.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
     who = identity(torch, asked.device)
@@ -209,7 +209,7 @@ def _measure_fabric(torch: Torch, asked: Asked, out: Path, ranks: Ranks) -> None
     found = measure_collectives(listed, peers, who.name, asked.effort.repetitions, deadline_s, done)
     if writer is None:
         for _ in found:
-            pass  # every rank walks the list; only the first one has samples
+            pass  # every rank takes part; only rank 0 has samples
     else:
         _keep(found, writer, deadline_s)
 
@@ -217,7 +217,7 @@ def _measure_fabric(torch: Torch, asked: Asked, out: Path, ranks: Ranks) -> None
 def _keep(
     found: Iterable[Sample | MessageSample | Unsupported], writer: PackWriter, deadline_s: float
 ) -> None:
-    """Write what is found and say how far it is; the pack is closed whatever happens."""
+    """Write the measurements and print the progress; always close the pack."""
     unsupported: dict[str, str] = {}
     count, said_s = 0, time.perf_counter()
     try:
@@ -230,16 +230,16 @@ def _keep(
             if time.perf_counter() - said_s > SAY_EVERY_S:
                 said_s = time.perf_counter()
                 left = show_seconds(max(0.0, deadline_s - said_s))
-                click.echo(f"{count} measured, {left} left at most: {one.key}", err=True)
+                click.echo(f"{count} measured, at most {left} left: {one.key}", err=True)
     finally:
         writer.close(unsupported)
-        click.echo(f"{writer.folder}: {count} rows added, {len(writer.done)} were there", err=True)
+        click.echo(f"{writer.folder}: {count} rows added to {len(writer.done)} existing rows", err=True)
         if unsupported:
-            click.echo(f"{len(unsupported)} not possible here: see manifest.json", err=True)
+            click.echo(f"{len(unsupported)} are not supported here: see manifest.json", err=True)
 
 
 def _manifest(asked: Asked, who: Identity) -> Manifest:
-    """Device, versions, driver, options, and when; what torch does not tell is no fact."""
+    """Return the manifest: device, versions, driver, options and start; omit what torch does not report."""
     told = {name: value for name, value in asdict(who).items() if value not in (None, "")}
     facts = {name: value for name, value in told.items() if name not in ("name", "uuid")}
     return Manifest(
@@ -255,7 +255,7 @@ def _manifest(asked: Asked, who: Identity) -> Manifest:
 def _write_site(
     pack_path: Path, site_path: Path, named: str, reference_s: float | None, speed_ratio: float
 ) -> None:
-    """The site file of a pack, and its factors on stdout."""
+    """Write the site file of a pack, and print its factors."""
     device = catalog.device(named)
     owners = (device.curves or device.name, *device.relatives)
     book = CurveBook(curves={k: curve for owner in owners for k, curve in load_owner(owner).items()})
@@ -268,11 +268,11 @@ def _write_site(
         sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
         click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")
     if reference_s is None:
-        click.echo("no host factor: it needs --reference, a pack of a host whose speed is known", err=True)
+        click.echo("no host factor: add --reference with a pack of a host of known speed", err=True)
 
 
 def _catalogue_name(asked: Asked, who: Identity) -> str:
-    """The device whose curves a site scales; known before minutes are spent."""
+    """Return the device whose curves the site file scales; called before the measurement starts."""
     name = asked.catalogue or DEVICES.get(who.name, "")
     own_name = catalog.known("devices", name)
     if own_name:
@@ -286,15 +286,15 @@ def _catalogue_name(asked: Asked, who: Identity) -> str:
                 value=None,
                 fault="is missing",
                 allowed="the catalogue's name of this device: see flopcast catalog devices",
-                because=f"a site scales a device's curves, and torch's name {who.name!r} is not known",
-                fix="add --as NAME, or leave --site out",
+                because=f"a site file scales the curves of a device, and {who.name!r} is not known",
+                fix="add --as NAME, or remove --site",
             )
         ]
     )
 
 
 def _reference_s(path: Path) -> float:
-    """Seconds of a launch in a pack of the reference host."""
+    """Return the seconds of a kernel launch in a pack of the reference host."""
     found = launch_s(read_pack(path).samples)
     if found is None:
         raise SpecError(
@@ -304,7 +304,7 @@ def _reference_s(path: Path) -> float:
                     value=str(path),
                     allowed="a pack with a row of host.launch",
                     because=HOSTS,
-                    fix="measure that host again: launches come first",
+                    fix="measure that host again; launches are measured first",
                 )
             ]
         )
@@ -312,14 +312,14 @@ def _reference_s(path: Path) -> float:
 
 
 def _no_out() -> Problem:
-    """The fault of a run that has nowhere to write to."""
+    """Return the fault of a missing output folder."""
     return Problem(
         field="--out",
         value=None,
         fault="is missing",
         allowed="a folder for the sample pack",
-        because="a measurement is kept as it goes, so that it can be stopped and continued",
-        fix="add --out pack, or --plan-only to see what would be measured",
+        because="each measurement is saved at once, so that a run can be interrupted and continued",
+        fix="add --out pack, or --plan-only to list what would be measured",
     )
 
 
@@ -331,20 +331,20 @@ def _unread(
     reference: Path | None,
     host: str | None,
 ) -> list[Problem]:
-    """The faults of options that this run would not read, each with what would make it count.
+    """Return the faults of options that this run would ignore, each with a fix.
 
     Parameters
     ----------
     peers : whether torchrun started this process
     """
-    alone, apart = "a run of one process, without torchrun", "leave it out under torchrun"
-    kernels = "under torchrun collectives are measured, and a site file scales kernels"
+    alone, apart = "a run of one process, without torchrun", "remove it under torchrun"
+    kernels = "torchrun measures collectives, and a site file scales kernels"
     one = "run flopcast measure --quick --site FILE on one device, without torchrun"
-    factor = "it gives a site file its host factor"
+    factor = "it gives the host factor of a site file"
     told = (
         ("--site", site, peers, alone, kernels, one),
-        ("--as", catalogue or None, peers, alone, "messages are planned without a data sheet", apart),
-        ("--seed", seed, peers, alone, "messages have the same sizes in every run", apart),
+        ("--as", catalogue or None, peers, alone, "collectives are planned without a data sheet", apart),
+        ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
         ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),
         ("--host", host, reference is None, "a run with --reference", HOSTS, "add --reference PACK"),
     )

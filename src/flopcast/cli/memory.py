@@ -11,10 +11,10 @@ from flopcast.io.asked import job_from
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(job: str | None, changes: tuple[str, ...], wants_json: bool, **named: object) -> None:
-    """What a job keeps on each device, and whether it fits. Needs no measured curves.
+    """Print the memory of a job on each device, and whether it fits. Needs no measured curves.
 
-    Whether it fits is judged as the driver sees it: allocated bytes, what the allocator holds beyond
-    them, communicators and context. The fullest stage decides.
+    Counts what the driver reports as used: allocated bytes, the bytes that the allocator reserves beyond
+    them, communicators and the context. The job fits if its fullest stage fits.
 
     \b
     flopcast memory job.yaml

@@ -1,6 +1,6 @@
-"""Commands that take measurements in: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
+"""Commands that read measurements: `calibrate from-run`, and `import nccl-tests`, `kineto`, `nsys`.
 
-Answers: what was measured, what is printed of it, where is it written?
+Answers: what was measured, how is it printed, where is it written?
 Elsewhere: the update (calibration/from_run.py), readers (io/), tables (io/samples/files.py). Commands are
 attached to their groups in calibrate.py and importing.py.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = 20
 DATABASES = (".sqlite", ".sqlite3", ".db")
-TRACED = ("gemm", "attention", "memory_bound")  # and communication, where there is no pipeline to wait for
-WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels that no class knows
+TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
+WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 FILE = click.Path(path_type=Path)
 
 
@@ -31,8 +31,10 @@ FILE = click.Path(path_type=Path)
 @asks_for_job
 @click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
 @click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
-@click.option("--log", type=FILE, help="The run's training log.")
-@click.option("--noise", default="2%", show_default=True, help="How far such measurements scatter.")
+@click.option("--log", type=FILE, help="Training log of the run.")
+@click.option(
+    "--noise", default="2%", show_default=True, help="Relative standard deviation of the measurements."
+)
 @click.option("--out", type=FILE, help="Write a site file, for --site.")
 def from_run(
     job: str | None,
@@ -44,12 +46,11 @@ def from_run(
     out: Path | None,
     **named: object,
 ) -> None:
-    """Learn from one measured run how this machine differs: a site file.
+    """Adjust predictions to this machine from one measured run; write a site file.
 
-    The step, and the parts of it that a trace shows, move the factors that the prediction hangs on, each by
-    how unsure it was. The site file then holds for other models and plans on the same machine. A log's own
-    step is used where none is given, and a trace's, which holds the profiler's own cost, where there is
-    neither.
+    The measured step and the components in a trace update the factors of the prediction, the least certain
+    ones most. The site file then applies to other models and plans on the same machine. The step time comes
+    from --observed-step, else from the log, else from the trace, which includes the cost of profiling.
 
     \b
     flopcast calibrate from-run job.yaml --observed-step 12.3 --out site.yaml
@@ -81,19 +82,19 @@ def from_run(
 def _observations(
     report: "Report", observed_step: str | None, trace: Path | None, log: Path | None, noise: str
 ) -> "tuple[Observation, ...]":
-    """What was measured; the step as told, else by the log, else by the trace.
+    """Return what was measured: the step from the option, else the log, else the trace; and components.
 
     Raises
     ------
     SpecError
-        Nothing was measured, or an option is no quantity; every fault of the options at once.
+        Nothing was measured, or an option is not a quantity; all faults of the options are reported.
     """
     from flopcast.calibration.from_run import STEP, Observation
 
     problems: list[Problem] = []
     sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
     if observed_step is None and trace is None and log is None:
-        because = "without a measurement there is nothing to learn"
+        because = "the fit needs a measurement"
         problems.append(_option("--observed-step", None, "a time, or --log or --trace", because))
     if problems:
         raise SpecError(problems)
@@ -114,7 +115,7 @@ def _observations(
 
 
 def _logged_step_s(report: "Report", path: Path) -> float:
-    """The median steady step of a training log; what contradicts the job is told on stderr.
+    """Return the seconds of the median steady step of a log; warn on stderr where it contradicts the job.
 
     Raises
     ------
@@ -128,12 +129,12 @@ def _logged_step_s(report: "Report", path: Path) -> float:
     for warning in measured.warnings:
         click.echo(f"warning   {warning}", err=True)
     if measured.step is None:
-        raise SpecError([_option("--log", str(path), "a log with step times", "it prints none")])
+        raise SpecError([_option("--log", str(path), "a log with step times", "this log has none")])
     return measured.step.median_s
 
 
 def read_trace(path: Path) -> "Trace":
-    """A trace of either kind, by the end of its name: Nsight's databases, all else of torch.profiler.
+    """Read a trace: a file with a suffix of SQLite is of Nsight, any other of torch.profiler.
 
     Raises
     ------
@@ -147,15 +148,15 @@ def read_trace(path: Path) -> "Trace":
 
 
 def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
-    """Seconds of a step by component, of those that trace and prediction both have.
+    """Return the measured seconds per step of each component that the trace and the prediction share.
 
-    Communication is left out with a pipeline: receives wait inside their kernels, so that it would hold
-    the bubble.
+    With a pipeline, communication is omitted: receives wait inside their kernels, so that their time would
+    include the bubble.
 
     Raises
     ------
     SpecError
-        No step is annotated: nothing says what a step's part is.
+        The trace has no annotated step.
     """
     from flopcast.calibration.from_run import components
     from flopcast.calibration.trace import seconds_per_step, unrecognised
@@ -163,11 +164,11 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
     for remark in trace.remarks:
         click.echo(f"trace     {remark}", err=True)
     if trace.step_time_s is None:
-        because = "no step is annotated in it, so that seconds a step are not known"
+        because = "it has no annotated step, so that the seconds per step are unknown"
         raise SpecError([_option("--trace", trace.name, "a trace with steps (prof.step(), NVTX)", because)])
     unknown_share = sum(total.step_share for total in unrecognised(trace))
     if unknown_share > WORST_UNKNOWN_SHARE:
-        click.echo(f"warning   {unknown_share:.0%} of a step are kernels of no known class", err=True)
+        click.echo(f"warning   kernels of no known class take {unknown_share:.0%} of a step", err=True)
     pipeline = report.job.plan.pipeline_parallel > 1
     if pipeline:
         click.echo("warning   the trace is compared with the busiest pipeline stage", err=True)
@@ -178,20 +179,20 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
 
 
 def _fraction(text: str, problems: list[Problem]) -> float:
-    """ "2%" or "0.02"; a fault is added where it is neither."""
+    """Return the fraction in a text such as "2%" or "0.02"; add a fault if it is neither."""
     try:
         value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
         problems.append(
-            _option("--noise", text, "more than 0 and less than 100%", "no measurement is exact")
+            _option("--noise", text, "more than 0 and less than 100%", "it is a relative deviation")
         )
     return value
 
 
 def _seconds(text: str | None, problems: list[Problem]) -> float | None:
-    """A bare number of seconds, or a quantity; a fault is added where it is neither."""
+    """Return the seconds in a text such as "12.3" or "385 ms"; add a fault if it is neither."""
     if text is None:
         return None
     try:
@@ -203,18 +204,18 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
             value = 0.0
     if not 0 < value < float("inf"):
         problems.append(
-            _option("--observed-step", text, "seconds above 0, or 385 ms", "it is a step's time")
+            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "it is a step time")
         )
     return value
 
 
 def _option(name: str, value: object, allowed: str, because: str) -> Problem:
-    """A fault of one option."""
+    """Return a fault of one option."""
     return Problem(field=name, value=value, allowed=allowed, because=because, fix=f"change {name}")
 
 
 def posterior_text(posterior: "Posterior") -> str:
-    """What moved and by how much; factors that moved by less than 0.1 % are only counted."""
+    """Return a text that lists each factor that moved; those that moved less than 0.1 % are counted."""
     lines = [
         f"{check.name:14}{show_seconds(check.observed_s)} observed,"
         f" {show_seconds(check.predicted_s)} predicted"
@@ -237,13 +238,13 @@ def posterior_text(posterior: "Posterior") -> str:
 @click.command("nccl-tests")
 @click.argument("log", type=FILE)
 @click.option(
-    "--collective", default="", help="What it measured, where the log does not say: all_reduce, …"
+    "--collective", default="", help="The measured collective, if the log does not name it: all_reduce, …"
 )
 @click.option("--out", type=FILE, help="Write the samples as CSV.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
-    """Samples of collectives from a log of nccl-tests or rccl-tests.
+    """Convert a log of nccl-tests or rccl-tests to samples of collectives.
 
-    Every row is checked against itself: what does not agree is told on stderr.
+    The columns of every row are checked against each other; contradictions are listed on stderr.
 
     \b
     flopcast import nccl-tests all_reduce.log --out samples.csv
@@ -274,9 +275,9 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
 @click.option("--out", type=FILE, help="Write samples of operators and messages as CSV.")
 @click.option("--events", type=FILE, help="Write every kernel as CSV.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
-    """Samples of operators from a trace of torch.profiler: Chrome trace JSON, plain or .gz.
+    """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to samples of operators.
 
-    Record shapes (record_shapes=True) for sizes, and call prof.step() for steps.
+    The profiler must record shapes (record_shapes=True) for sizes, and prof.step() must mark the steps.
 
     \b
     flopcast import kineto rank0.json.gz --out samples.csv --events events.csv
@@ -289,9 +290,9 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 @click.option("--out", type=FILE, help="Write samples of operators as CSV.")
 @click.option("--events", type=FILE, help="Write every kernel as CSV.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
-    """Samples of operators from a report of Nsight Systems, exported to SQLite.
+    """Convert a report of Nsight Systems, exported to SQLite, to samples of operators.
 
-    Sizes need ranges of torch.autograd.profiler.emit_nvtx(record_shapes=True).
+    Sizes need the ranges of torch.autograd.profiler.emit_nvtx(record_shapes=True).
 
     \b
     nsys export --type sqlite report.nsys-rep
@@ -301,7 +302,7 @@ def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
 
 
 def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: bool) -> None:
-    """Read, summarise, write."""
+    """Read a trace, print a summary, and write its samples and events."""
     from flopcast.calibration.trace import class_totals, unrecognised
     from flopcast.calibration.traced_shapes import samples
     from flopcast.io.samples.files import (
@@ -333,7 +334,7 @@ def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: 
 
 
 def totals_text(totals: "tuple[ClassTotal, ...]", title: str, most: Number) -> str:
-    """Count, seconds and share of the steps, a line each; what is cut off is summed in a last line."""
+    """Return a table of kernels, seconds and share of steps per class; the last line sums the rest."""
     shown, rest = totals[: int(most)], totals[int(most) :]
     lines = [f"{title:44}{'kernels':>9}{'time':>11}{'of steps':>10}"]
     rows = [(one.name or "(no known class)", one.num_kernels, one.total_s, one.step_share) for one in shown]

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 @click.command("predict")
 @asks_for_job
-@click.option(
-    "--log", type=click.Path(path_type=Path), help="A training log, to set beside the prediction."
-)
+@click.option("--log", type=click.Path(path_type=Path), help="Compare the prediction with a training log.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
-    help="Write a trace for ui.perfetto.dev; FILE.json as Chrome's.",
+    help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format.",
 )
 @writes_document
 def command(
@@ -38,10 +36,10 @@ def command(
 ) -> None:
     """Predict one training step of a job.
 
-    Prints seconds of a step with their interval, tokens per second, MFU, memory, where the time goes,
-    and which measurements all of it rests on. A job is a YAML or JSON file, a launch script of Megatron-LM,
-    or options, or both: an option replaces a part of the file, KEY=VALUE changes one value of it. Without a
-    plan, a good one is chosen and named.
+    Prints the step time with its interval, tokens per second, MFU, memory, where the time goes, and the
+    measurements behind these numbers. Describe the job by a YAML or JSON file, by a launch script of
+    Megatron-LM, by options, or by a file and options: an option replaces a part of the file, and KEY=VALUE
+    changes one value. Without a plan, flopcast chooses a good one and prints it.
 
     \b
     flopcast predict --model ./config.json --cluster dgx-h100 --gpus 64
@@ -78,9 +76,10 @@ def command(
 def _log_reader(
     path: Path | None,
 ) -> tuple[Callable[["Report"], str], Callable[["Report"], dict[str, object]]]:
-    """What to say of a report beside a log: as text, and as JSON; nothing without a log.
+    """Return two functions that compare a report with a log, as text and as JSON.
 
-    The log is read before any work is done, so that a wrong one is told at once.
+    Both return nothing if there is no log. The log is read before the prediction, so that a wrong log
+    is reported at once.
     """
     if path is None:
         return lambda _: "", lambda _: {}

@@ -1,8 +1,8 @@
-"""A folder of published measurements: what it holds, read once.
+"""A folder of published measurements, read once.
 
-Answers: which systems, tables of peers and tables of collectives lie in a data folder, with which columns?
+Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
 Elsewhere: what the columns mean (calibration/operator_files.py, collective_files.py, peer_operators.py,
-peer_attention.py, peer_grouped.py, peer_collectives.py), what is made of them (fitting.py, scoring.py).
+peer_attention.py, peer_grouped.py, peer_collectives.py), what uses them (fitting.py, scoring.py).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from flopcast.io.inputs import opened
 from flopcast.io.samples.columns import read_columns
 from flopcast.spec.cluster import Tier
 
-SYSTEMS = {  # system → device whose curves its files give; relatives first
+SYSTEMS = {  # system → device whose curves its files give; fallback devices first
     "perlmutter-a100-sxm4-80gb": "a100-sxm4-80gb",
     "vista-gh200": "gh200-96gb",
 }
@@ -38,7 +38,7 @@ class Published:
     Raises
     ------
     SpecError
-        The folder holds none of the measurements that are known.
+        The folder holds no known measurements.
     """
 
     data: Path
@@ -50,9 +50,9 @@ class Published:
 
     @cached_property
     def systems(self) -> dict[str, dict[str, Columns]]:
-        """Columns of every system's files by system and name of the file.
+        """Return the columns of every file by system and name of the file.
 
-        A file without a column `tp` (fused softmax) was measured uncut: all of its rows are of degree 1.
+        A file without a column `tp` (fused softmax) was measured without tensor parallelism: degree 1.
         """
         found: dict[str, dict[str, Columns]] = {}
         for system in SYSTEMS:
@@ -67,12 +67,12 @@ class Published:
 
     @cached_property
     def peers(self) -> dict[str, Columns]:
-        """Columns of the peers' tables of kernels, by path."""
+        """Return the columns of the kernel tables of other projects, by path."""
         return {path: self._columns(self.data / "peers" / path) for path in self._peer_paths}
 
     @cached_property
     def fabrics(self) -> dict[str, Measured]:
-        """The tables of collectives by fabric."""
+        """Return the tables of collectives by fabric."""
         paths = sorted({file.path for file in self._fabric_files})
         columns = {path: self._columns(self.data / path) for path in paths}
         by_fabric: dict[str, Measured] = defaultdict(list)
@@ -81,7 +81,7 @@ class Published:
         return dict(by_fabric)
 
     def digest(self) -> str:
-        """Of the names and bytes of every file that is read: equal folders give equal digests."""
+        """Return a digest of the names and bytes of all files; equal folders give equal digests."""
         found = hashlib.sha256()
         own = [p for s in SYSTEMS for p in sorted((self.data / "operators" / s).glob("*.csv"))]
         peers = [self.data / "peers" / path for path in self._peer_paths]
@@ -100,7 +100,7 @@ class Published:
         return [file for file in known if (self.data / file.path).is_file()]
 
     def _columns(self, path: Path) -> Columns:
-        """The columns of a file; rows that cannot be read are told and left out."""
+        """Return the columns of a file; report and skip rows that cannot be read."""
         measured = read_columns(path)
         for problem in measured.problems[:MOST_TOLD]:
             self.say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
@@ -110,22 +110,25 @@ class Published:
 
 
 def by_latency(files: Measured) -> tuple[Measured, Measured]:
-    """Tables of large messages, whose hops are the tier's; and those that measured small ones too."""
+    """Split tables into those of large messages only, and those that also hold small messages.
+
+    The former take their latency from the tier; the latter give a fitted latency.
+    """
     large = [entry for entry in files if entry[0] not in WITH_LATENCY]
     return large, [entry for entry in files if entry[0] in WITH_LATENCY]
 
 
 def tier_of(file: FabricFile) -> Tier:
-    """The tier whose bandwidth and latency a fabric's efficiencies refer to."""
+    """Return the tier whose bandwidth and latency the efficiencies of a fabric refer to."""
     return next(tier for tier in catalog.cluster(file.cluster).tiers if tier.name == file.tier)
 
 
 def _nothing_known(data: Path) -> Problem:
-    """The fault of a folder that holds no measurement that is known."""
+    """Return the fault of a folder without known measurements."""
     return Problem(
         field="--data",
         value=str(data),
         allowed=f"a folder with operators/SYSTEM (known: {', '.join(SYSTEMS)}), collectives/ or peers/",
-        because="that is where measurements are looked for",
-        fix="give the folder that holds them",
+        because="flopcast looks for measurements in these folders",
+        fix="name the folder that contains them",
     )

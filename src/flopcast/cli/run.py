@@ -10,7 +10,7 @@ from flopcast.io.asked import job_from
 
 @click.command("run")
 @asks_for_job
-@click.option("--tokens", help="How much to train: 2e12, 2T or 300B.")
+@click.option("--tokens", help="Tokens to train: 2e12, 2T or 300B.")
 @click.option("--phases", type=click.Path(path_type=Path), help="A file of phases, instead of --tokens.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
@@ -24,8 +24,8 @@ def command(
 ) -> None:
     """Predict a whole training run: days, goodput, dollars, kilowatt-hours.
 
-    Failures, restarts and checkpoints take their part of the time, and are paid for: cluster.reliability
-    states them, published ones hold otherwise. A file of phases lists tokens, and what changes meanwhile:
+    The time and cost include failures, restarts and checkpoints. Set them in cluster.reliability; otherwise
+    published rates are used. A file of phases lists the tokens of each phase and what it changes:
 
     \b
     phases:

@@ -1,4 +1,4 @@
-"""`flopcast calibrate score`: how good the curves are on rows that they were not fitted to.
+"""`flopcast calibrate score`: reports the error of the curves on rows that they were not fitted to.
 
 Answers: which measurements are judged, and how is the score printed?
 Elsewhere: what a data folder holds (published.py), the score (calibration/score.py), its text
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
-    """Judge curves by rows that they were not fitted to.
+    """Report the error of curves on rows that they were not fitted to.
 
-    Every class of DATA is fitted again without some rows, and predicts them: a random fifth, models of
-    another width, the largest shapes; and all rows of a device by another device's curve. Prints errors,
-    how many measurements lie inside the 90 % interval, and how far repeated measurements lie apart. Takes
-    minutes; progress goes to stderr.
+    Fits every class of DATA again without some rows, and predicts these rows: a random fifth, models of
+    another width, or the largest shapes; also predicts all rows of a device by the curve of another device.
+    Prints the errors, how many measurements lie inside the 90 % interval, and the spread of repeated
+    measurements. Takes minutes; progress goes to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data
@@ -51,12 +51,12 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
 
 
 def score_all(data: Path, say: "Say") -> "Score":
-    """The score of every class that the files of a data folder measure.
+    """Return the score of every class that the files of a data folder measure.
 
     Raises
     ------
     SpecError
-        The folder holds none of the measurements that are known.
+        The folder holds no known measurements.
     """
     from flopcast.calibration.peer_fit import peer_devices
     from flopcast.calibration.score import score as judge

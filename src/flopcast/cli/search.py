@@ -12,38 +12,49 @@ from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSearch
 @click.command("search")
 @click.argument("job", required=False, metavar="[JOB.yaml]")
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--model", help="A model of the catalogue, or a path: config.json, its folder, YAML.")
-@click.option("--kind", "file_kind", help="The format of the file, where its keys do not tell it.")
-@click.option("--arg", multiple=True, metavar="N=VALUE", help="A launch script's argument: 1=8 for $1.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable that a script reads.")
-@click.option("--cluster", "clusters", multiple=True, help="A cluster; several are compared.")
+@click.option("--model", help="A model of the catalogue, a config.json, its folder, or a YAML file.")
+@click.option("--kind", "file_kind", help="Format of the file; default: recognised by its keys.")
+@click.option(
+    "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
+)
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a script.")
+@click.option("--cluster", "clusters", multiple=True, help="A cluster; repeat to compare several.")
 @click.option("--gpus", help='Devices: "512", "256,512", "64..1024" (doubling), "64..512:64".')
-@click.option("--plan", help='What is settled, or allowed: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".')
+@click.option("--plan", help='Fields to fix or values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".')
+@click.option("--stack", "--framework", multiple=True, help="A training stack; repeat to compare several.")
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence.")
 @click.option(
-    "--stack", "--framework", multiple=True, help="A training stack of the catalogue; several are compared."
+    "--power-limit",
+    "power_limits",
+    multiple=True,
+    help='Power limit per device, "500 W"; repeat to compare several.',
 )
-@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--site", type=click.Path(path_type=Path), help="Site file: measured rates of this machine.")
+@click.option("--price", help='Price per device, "2.10 USD/h", or a name of `flopcast catalog prices`.')
 @click.option(
-    "--power-limit", "power_limits", multiple=True, help='Of a device: "500 W"; several are compared.'
+    "--objective", "objectives", multiple=True, help="What to rank by; repeat to add axes to the front."
 )
-@click.option("--site", type=click.Path(path_type=Path), help="What this machine sustains.")
-@click.option("--price", help='Of a device: "2.10 USD/h", or a name of `flopcast catalog prices`.')
-@click.option("--objective", "objectives", multiple=True, help="What to rank by; others: of the front.")
-@click.option("--tokens", help='Tokens that the run trains: "2e12", "2T", "300B".')
-@click.option("--deadline", help='The run must be done by then: "30 d".')
-@click.option("--budget", help='The run may cost so much: "2.5M USD".')
+@click.option("--tokens", help='Tokens of the whole run: "2e12", "2T", "300B".')
+@click.option("--deadline", help='Longest time of the run: "30 d".')
+@click.option("--budget", help='Highest cost of the run: "2.5M USD".')
 @click.option(
-    "--headroom", help="Part of the memory that may be used; 1 takes tight plans. Default: plans that fit."
+    "--headroom", help="Share of the memory to use; 1 allows tight plans. Default: only plans that fit."
 )
-@click.option("--tp-beyond-domain", is_flag=True, help="Let tensor parallelism leave a scale-up domain.")
+@click.option("--tp-beyond-domain", is_flag=True, help="Allow tensor parallelism across scale-up domains.")
 @takes_workers
-@click.option("--no-refine", is_flag=True, help="Keep stages even, and recompute all or nothing.")
-@click.option("--pareto", is_flag=True, help="Show the front of all objectives too.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Plans to show.")
+@click.option("--no-refine", is_flag=True, help="Try only even stages and full, selective or no recompute.")
+@click.option("--pareto", is_flag=True, help="Show the Pareto front of all objectives too.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of plans to show."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Write every played plan as a row.")
-@click.option("--parquet", type=click.Path(path_type=Path), help="As --csv; needs polars or pyarrow.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the front: FILE.html or FILE.svg.")
+@click.option("--csv", type=click.Path(path_type=Path), help="Write every simulated plan as a row.")
+@click.option(
+    "--parquet", type=click.Path(path_type=Path), help="Like --csv, as Parquet; needs polars or pyarrow."
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Draw the Pareto front: FILE.html or FILE.svg."
+)
 @writes_document
 def command(
     job: str | None, changes: tuple[str, ...], pareto: bool, top: int, wants_json: bool, **named: object
@@ -93,5 +104,5 @@ def command(
     if not found.plans:
         click.get_current_context().exit(BROKEN_OFF if found.partial else INFEASIBLE)
     if found.partial:
-        click.echo("broken off: the best so far is shown", err=True)
+        click.echo("interrupted: these are the best plans so far", err=True)
         click.get_current_context().exit(BROKEN_OFF)

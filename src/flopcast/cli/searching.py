@@ -1,7 +1,7 @@
 """The files that `flopcast search` writes.
 
-Answers: what is written where, and what would fail is told before the search?
-Elsewhere: the command (search.py), how it is asked (io/questions.py).
+Answers: which file holds what, and which files are refused before the search starts?
+Elsewhere: the command (search.py), its settings (io/questions.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,12 @@ DRAWINGS = (".html", ".svg")
 
 
 def writers(files: Mapping[str, object]) -> Callable[[Found], Iterator[Path]]:
-    """What writes the files that were asked for; whatever would fail is told before the search.
+    """Return a function that writes the requested files of a result; call this before the search.
 
     Raises
     ------
     SpecError
-        A drawing of an unknown kind, or no library for Parquet.
+        The kind of a drawing is unknown, or no library can write Parquet.
     """
     problems = []
     paths = {name: path for name, path in files.items() if isinstance(path, Path)}
@@ -29,7 +29,7 @@ def writers(files: Mapping[str, object]) -> Callable[[Found], Iterator[Path]]:
         allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
         problems.append(
             _fault(
-                "--plot", str(paths["plot"]), allowed, "it tells the kind of drawing", "write front.html"
+                "--plot", str(paths["plot"]), allowed, "the ending chooses the format", "write front.html"
             )
         )
     if "parquet" in paths:
@@ -58,5 +58,5 @@ def writers(files: Mapping[str, object]) -> Callable[[Found], Iterator[Path]]:
 
 
 def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """One fault of an option."""
+    """Return a fault of one option."""
     return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

@@ -10,7 +10,7 @@ from flopcast.cli.asking import check_writable, print_json
 from flopcast.cli.crews import crew_and_ledger, takes_workers
 from flopcast.cli.watching import BROKEN_OFF, INFEASIBLE, OfSweep
 
-TIMES = ("seconds", "screened_per_s")  # of a search: they are no part of its answer
+TIMES = ("seconds", "screened_per_s")  # how long a search took; omitted, so that answers are reproducible
 SHORT = {"sequence_length": "seq"}
 
 
@@ -18,16 +18,20 @@ SHORT = {"sequence_length": "seq"}
 @click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
 @takes_workers
 @click.option(
-    "--top", type=click.IntRange(min=1), default=1, show_default=True, help="Plans of each (JSON)."
+    "--top",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of plans per scenario (JSON).",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the answers as JSON.")
 @click.option("--csv", type=click.Path(path_type=Path), help="Write a row for each scenario.")
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
-    """Find the best plan of every scenario of a grid.
+    """Find the best plan for each scenario of a grid.
 
-    The file names models, clusters, gpus, sequence_lengths, stacks and plans, one or a list of each; every
-    combination is one search. What else a search takes (objective, tokens, deadline, budget, headroom,
-    price, site) holds for all of them. Exit code 2: no scenario has a feasible plan.
+    The file gives one value or a list for each of model, cluster, gpus, sequence_length, stack and plan;
+    every combination is one search. The other settings of a search (objective, tokens, deadline, budget,
+    headroom, price, site) apply to all scenarios. Exit code 2: no scenario has a feasible plan.
 
     \b
     flopcast sweep grid.yaml
@@ -60,7 +64,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
                 answers[place] = scenarios[place].words | told
                 watch.answers += 1
     except KeyboardInterrupt:
-        pass  # what is answered is told all the same
+        pass  # the scenarios that are finished are still printed
     finally:
         watch.end()
     ordered, partial = [answers[place] for place in sorted(answers)], len(answers) < len(searches)
@@ -82,17 +86,17 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
 
 
 def _broken_off(answered: int, asked: int, ledger: object) -> str:
-    """What is told of a sweep that was ended before its end: how to go on."""
+    """Return the message after an interrupted sweep, which says how to resume it."""
     again = (
-        "the same command goes on from the ledger"
+        "run the same command to resume from the ledger"
         if ledger is not None
-        else "nothing is kept: with --ledger FILE the same command would go on"
+        else "nothing is kept; use --ledger FILE to be able to resume"
     )
-    return f"broken off: {answered} of {asked} scenarios are answered; {again}"
+    return f"interrupted: {answered} of {asked} scenarios are finished; {again}"
 
 
 def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
-    """One scenario as a flat row: what was asked, counts, the recommended plan (empty where none fits)."""
+    """Return one scenario as a flat row: settings, counts, the recommended plan (empty if none fits)."""
     from flopcast.cli.sweeping import AXES
 
     kept: tuple[str, ...] = (
@@ -115,7 +119,7 @@ def as_row(answer: Mapping[str, Any]) -> dict[str, object]:
 
 
 def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
-    """One line a scenario: what differs between them, and the recommended plan, or what is lacking."""
+    """Return one line per scenario: the values that vary, and the recommended plan or why none fits."""
     from flopcast.cli.sweeping import AXES
     from flopcast.units import show, show_seconds
 
@@ -139,6 +143,6 @@ def as_text(answers: Sequence[Mapping[str, Any]]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     plans = sum(answer["candidates"] for answer in answers)
     if not answers:
-        return "no scenario is answered"
+        return "no scenario is finished"
     counts = f"{len(answers)} scenario{'s' if len(answers) > 1 else ''}, {plans} plans"
     return "\n".join([counts, "", *(line.rstrip() for line in lines)])

@@ -1,7 +1,7 @@
-"""How `flopcast sweep` is asked: one YAML file that spans a grid of searches.
+"""The input of `flopcast sweep`: one YAML file that describes a grid of searches.
 
-Answers: which scenarios does a file stand for, and what is wrong with it, all faults at once?
-Elsewhere: the command (sweep.py), one question (searching.py), who works (crews.py).
+Answers: which scenarios does a file describe, and which faults does it have?
+Elsewhere: the command (sweep.py), the settings of one search (io/questions.py), workers (crews.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ from flopcast.io.yaml_text import Document, read_yaml
 from flopcast.search.question import Question
 from flopcast.search.space import numbers
 
-AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one turns fastest
+AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
 ALONE = (
     "price", "site", "objective", "tokens", "deadline", "budget", "headroom", "tp_beyond_domain",
     "no_refine",
 )  # fmt: skip
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
-FIELDS = {  # first word of a faulty field → the key that says it
+FIELDS = {  # first word of a faulty field → the key of the grid that sets it
     "num_devices": "gpus", "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
     "headroom_fraction": "headroom",
 }  # fmt: skip
@@ -32,19 +32,19 @@ MOST = 10_000  # scenarios of one file
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """One search of a grid: what its axes say, None where the file leaves one out, and the question."""
+    """One search of a grid: its value on each axis (None if the file omits the axis), and its settings."""
 
     words: dict[str, object]
     question: Question
 
 
 def scenarios_of(path: Path) -> tuple[Scenario, ...]:
-    """The searches that a file asks for, in its order: the last axis turns fastest.
+    """Return the scenarios of a file in order; the last axis varies fastest.
 
     Raises
     ------
     SpecError
-        Every fault of the file and of each scenario, told once.
+        The file or a scenario has faults; each is reported once.
     """
     document = read_yaml(read_file(path), str(path))
     axes, alone = _read(document)
@@ -54,7 +54,7 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
         try:
             question = _question(words, alone)
             for _ in question.sized():
-                pass  # a size that is not one of whole nodes is told here
+                pass  # raises if a size is not a number of whole nodes
             found.append(Scenario(words=words, question=question))
         except SpecError as error:
             problems += [one for one in _placed(error.problems, document) if one not in problems]
@@ -64,7 +64,7 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
 
 
 def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, object]]:
-    """Values of every axis, and of what all scenarios share."""
+    """Return the values of every axis, and the settings that all scenarios share."""
     if not isinstance(document.data, dict):
         raise SpecError([_fault(document, "grid", document.data, "a mapping", "a grid has named axes", "")])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
@@ -79,14 +79,14 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         size *= len(values)
     if size > MOST:
         allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
-        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, "each is a search", fix))
+        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, "each one is a search", fix))
     if problems:
         raise SpecError(problems)
     return axes, {name: data.get(name) for name in ALONE}
 
 
 def _values(name: str, given: object) -> Sequence[object]:
-    """What an axis takes; sizes may be one word, as those of a search."""
+    """Return the values of an axis; `gpus` may also be a range as text, as for a search."""
     if isinstance(given, list):
         return given
     if name == "gpus":
@@ -99,7 +99,7 @@ def _values(name: str, given: object) -> Sequence[object]:
 
 
 def _question(words: dict[str, object], alone: dict[str, object]) -> Question:
-    """The search of one scenario, as `flopcast search` is asked; other options of it are not given."""
+    """Return the settings of one scenario, as from the options of `flopcast search`."""
     cluster, gpus, site, objective = words["cluster"], words["gpus"], alone["site"], alone["objective"]
     asked = objective if isinstance(objective, list) else [objective] if objective else []
     named: dict[str, object] = dict.fromkeys(str(option.name) for option in search.params)
@@ -116,21 +116,23 @@ def _question(words: dict[str, object], alone: dict[str, object]) -> Question:
 
 
 def _faults_of(document: Document, name: str, values: Sequence[object]) -> Iterator[Problem]:
-    """Values of an axis that are no words."""
+    """Yield the faults of values on an axis that have a wrong type."""
     if not values:
-        yield _fault(document, name, [], "one value or more", "an axis without values has no scenario", "")
+        yield _fault(
+            document, name, [], "one value or more", "a grid with an empty axis has no scenario", ""
+        )
     for value in values:
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:
             allowed = "tokens: a whole number above 0"
-            yield _fault(document, name, value, allowed, "sequences have whole tokens", "write 4096")
+            yield _fault(document, name, value, allowed, "it counts tokens", "write 4096")
         elif not (whole or isinstance(value, str)):
-            because = "scenarios are told apart by their words"
+            because = "every value of an axis is a text or a number"
             yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
 
 
 def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
-    """Faults of a scenario with the line of the key that they blame."""
+    """Yield the faults of a scenario, each with the line of the key that causes it."""
     for problem in problems:
         word = problem.field.removeprefix("--").removeprefix("space.").split(".")[0].split(" ")[0]
         key = FIELDS.get(word, word)
@@ -140,17 +142,17 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
 
 
 def _unknown(document: Document, key: str) -> Problem:
-    """The fault of a key that a grid has not, with one that is near."""
+    """Return the fault of an unknown key, which suggests a similar key."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(key), (*AXES, *ALONE), n=1)
     fix = f"write {near[0]}" if near else "remove it"
-    problem = _fault(document, str(key), None, ", ".join((*AXES, *ALONE)), "nothing would read it", fix)
-    return replace(problem, fault="is no key of a grid")
+    problem = _fault(document, str(key), None, ", ".join((*AXES, *ALONE)), "nothing reads this key", fix)
+    return replace(problem, fault="is not a key of a grid")
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """One fault of the file."""
+    """Return a fault of the file."""
     return Problem(
         where=document.where((field,)),
         field=field,

@@ -22,30 +22,39 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 
 @click.command("validate", epilog=EXAMPLES)
 @click.option(
-    "--suite", "suites", multiple=True, type=click.Choice(ALL_SUITES), help="Default: all of them."
+    "--suite",
+    "suites",
+    multiple=True,
+    type=click.Choice(ALL_SUITES),
+    help="Suite to predict; default: all of them.",
 )
 @click.option(
     "--runs",
     "runs",
     multiple=True,
     type=click.Path(),
-    help="A table of runs instead, or several; see below.",
-)
-@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML page of the published runs.")
-@click.option(
-    "--leave-out", "left_out", metavar="SOURCE", help="Judge one source by constants of all the others."
+    help="Predict a table of runs instead; may be repeated.",
 )
 @click.option(
-    "--leave-one-source-out", "each_out", is_flag=True, help="Judge each source by constants of the others."
+    "--report", type=click.Path(path_type=Path), help="Write an HTML page about the runs of --runs."
+)
+@click.option(
+    "--leave-out", "left_out", metavar="SOURCE", help="Predict one source with constants of the others."
+)
+@click.option(
+    "--leave-one-source-out",
+    "each_out",
+    is_flag=True,
+    help="Predict each source with constants of the others.",
 )
 @click.option(
     "--leave-one-generation-out",
     "generations",
     is_flag=True,
-    help="Judge each generation of devices by constants of the others.",
+    help="Predict each device generation with constants of the others.",
 )
-@click.option("--no-constants", "bare", is_flag=True, help="Judge by kernels alone: what was never fitted.")
-@click.option("--decisions", "decides", is_flag=True, help="Say how well plans were chosen; see below.")
+@click.option("--no-constants", "bare", is_flag=True, help="Predict without fitted constants.")
+@click.option("--decisions", "decides", is_flag=True, help="Report how well predictions choose plans.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def command(
@@ -60,7 +69,7 @@ def command(
     wants_json: bool,
     wants_markdown: bool,
 ) -> None:
-    """Predict runs that others measured, and say how far off each is.
+    """Predict runs that others measured, and report the error of each prediction.
 
     \b
     paper        ten runs of arXiv:2509.22832, with their components
@@ -69,16 +78,17 @@ def command(
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, cut short, on 8 B200
 
-    --runs takes CSV tables of published runs, recognised by their headers: one run a row with model,
-    hardware, mapping, software and step time; measured steps of vTrain and of SimuMax; Megatron-LM's
-    functional tests, which log the memory allocated after a step. Tables are predicted with the constants
-    of the catalogue, which were fitted on published runs (flopcast calibrate constants); the --leave-...
-    options fit them again without the runs that are predicted. Suites are predicted without constants, or,
-    with --leave-one-source-out, with those of the catalogue, none of which was fitted on a suite.
+    --runs takes CSV tables of published runs, recognised by their headers: tables with the model, hardware,
+    mapping, software and step time of one run per row; measured steps of vTrain or SimuMax; or the
+    functional tests of Megatron-LM, which log the memory allocated after a step. By default, tables are
+    predicted with the constants of the catalogue, which were fitted on published runs (flopcast calibrate
+    constants). The --leave-... options fit the constants again without the runs that are predicted. Suites
+    are predicted without constants, or, with --leave-one-source-out, with those of the catalogue; no
+    constant was fitted on a suite.
 
-    --decisions groups runs of one model on one machine that differ in their plans, from --runs and from
-    any --suite. It reports how well the predictions order the plans, and how much slower the recommended
-    plan is than the best. Without a --leave-... option or --no-constants it judges in all three ways.
+    --decisions groups runs of one model on one machine that differ only in their plans. It reports how well
+    predictions order the plans of each group, and how much slower the recommended plan is than the best.
+    Without a --leave-... option or --no-constants, it does so for each choice of constants.
     """
     from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
     from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
@@ -113,7 +123,7 @@ def command(
 def published_runs(
     paths: list[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> dict[str, object]:
-    """Print tables of published runs, or return what JSON says of them, under "published"."""
+    """Print the results of tables of published runs, or return them as JSON data under "published"."""
     from flopcast.api import validate_published
     from flopcast.validation.published_page import runs_as_markdown
     from flopcast.validation.published_summary import runs_as_json

@@ -1,7 +1,7 @@
-"""How far a search or a sweep is, told while it runs; and how it ends where it finds nothing, or is ended.
+"""Progress of a search or a sweep on the terminal, and their exit codes.
 
-Answers: which line stands on a terminal meanwhile, which time is left, which exit code follows?
-Elsewhere: the commands (search.py, sweep.py). A pipe is told nothing on the way.
+Answers: which progress line is shown, how much time is left, which exit code follows an interrupt?
+Elsewhere: the commands (search.py, sweep.py). Nothing is shown if stderr is not a terminal.
 """
 
 import sys
@@ -20,31 +20,33 @@ WIDTH = 78
 
 
 class Clock:
-    """Seconds since the start, and a line on the terminal, written anew a few times a second."""
+    """A clock that also keeps a progress line on the terminal, updated a few times a second."""
 
     def __init__(self) -> None:
-        """Start."""
+        """Start the clock."""
         self._start_s, self._shown_s = time.perf_counter(), 0.0
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Return the seconds since the start."""
         return time.perf_counter() - self._start_s
 
     def show(self, since_s: float, text: str) -> None:
-        """Write the line so long after the start, unless that was a moment ago."""
+        """Show a line, unless the last one was shown a moment ago; `since_s` counts from the start."""
         if sys.stderr.isatty() and since_s - self._shown_s > SHOW_EACH_S:
             self._shown_s = since_s
             click.echo(f"\r{text:{WIDTH}}", err=True, nl=False)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if sys.stderr.isatty():
             click.echo("\r" + " " * WIDTH + "\r", err=True, nl=False)
 
 
 def left(since_s: float, done: int, kept: int, total: int) -> str:
-    """The time that is left, as if the rest were like what this start did; nothing where that is nothing.
+    """Return the time left at the present rate, or "" if this process has done nothing yet.
+
+    `done` counts finished parts, `kept` those that a ledger had already.
 
     >>> left(10.0, 600, 500, 1000), left(10.0, 500, 500, 1000)
     (', about 40 s left', '')
@@ -53,20 +55,20 @@ def left(since_s: float, done: int, kept: int, total: int) -> str:
 
 
 class OfSearch:
-    """Beside a search: the time that is left is that of the part that is running."""
+    """Show the progress of a search, with the time left in its current part."""
 
     def __init__(self) -> None:
-        """Start."""
+        """Start the clock."""
         self._clock, self._doing, self._part_s = Clock(), "", 0.0
         self.screening_s = 0.0
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Return the seconds since the start."""
         return self._clock.seconds
 
     def __call__(self, progress: "Progress") -> None:
-        """Hear how far the search is."""
+        """Show how far the search is."""
         now = self.seconds
         if progress.doing != self._doing:
             self._doing, self._part_s = progress.doing, now if self._doing else 0.0
@@ -81,15 +83,15 @@ class OfSearch:
 
 
 class OfSweep:
-    """Beside a sweep: the time that is left is that of plans like those so far."""
+    """Show the progress of a sweep, with the time left at the present rate of plans."""
 
     def __init__(self, scenarios: int, plans: int) -> None:
-        """Start."""
+        """Start the clock."""
         self._clock, self._scenarios, self._plans = Clock(), scenarios, plans
         self._done = self._kept = self.answers = 0
 
     def __call__(self, did: "Did") -> None:
-        """Hear of a task."""
+        """Count a finished task and show the progress."""
         from flopcast.io.workers.tasks import SCREEN
 
         if did.task.kind == SCREEN:
@@ -99,7 +101,7 @@ class OfSweep:
         self._clock.show(since_s, self.told(since_s))
 
     def told(self, since_s: float) -> str:
-        """Counts, and the time that is left so long after the start."""
+        """Return the counts and the time left as text; `since_s` counts from the start."""
         text = f"{self.answers} of {self._scenarios} scenarios, {self._done} of {self._plans} plans"
         return text + left(since_s, self._done, self._kept, self._plans)
 

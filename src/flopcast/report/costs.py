@@ -1,7 +1,7 @@
-"""What a step costs, in words.
+"""The cost and energy of a step as text.
 
-Answers: how do money and energy of a step appear in a report, and what is said where one is unknown?
-Elsewhere: what they are (economics/), the same as data (as_json.py).
+Answers: how does a report show the cost and energy of a step, and what if one of them is unknown?
+Elsewhere: how they are computed (economics/), the same as JSON data (as_json.py).
 """
 
 import math
@@ -11,15 +11,15 @@ from flopcast.economics.watts import Watts
 from flopcast.units import Number, show
 
 LARGE = {"T": 1e12, "B": 1e9, "M": 1e6}
-NO_PRICE = "unknown: what does a device cost? --price '2.10 USD/h', or cluster.price of a job"
-WORTH_TELLING = 0.01  # of the energy: estimates of savings are no surer
+NO_PRICE = "unknown: set the price of a device by --price '2.10 USD/h', or by cluster.price of a job"
+WORTH_TELLING = 0.01  # share of the energy; smaller savings are below the accuracy of the estimate
 NO_POWER = "unknown: board_power_w of the device is not stated"
 
 
 def show_usd(value: Number) -> str:
-    """Dollars as people write them, three digits of them.
+    """Return dollars as text with three significant digits.
 
-    Millions, billions and trillions are M, B and T, as `--budget` reads them.
+    M, B and T stand for millions, billions and trillions, as in `--budget`.
 
     >>> show_usd(0.0123), show_usd(4.5), show_usd(91437.2), show_usd(2.5e6), show_usd(1e9)
     ('$0.0123', '$4.50', '$91,400', '$2.50 M', '$1.00 B')
@@ -35,45 +35,46 @@ def show_usd(value: Number) -> str:
 
 
 def as_text(cost: StepCost, drawn: Watts | None) -> list[str]:
-    """A line each: money, its price, energy, power, and what devices do meanwhile."""
+    """Return one line each for cost, price, energy, power, and how busy the devices are."""
     price = [] if cost.price is None else [f"  price     {cost.price.told()}"]
     lines = [*_energy(cost), *([] if drawn is None else _limits(drawn))]
-    return ["cost", f"  money     {_money(cost)}", *price, *(f"  {line}" for line in lines)]
+    return ["cost and energy", f"  cost      {_money(cost)}", *price, *(f"  {line}" for line in lines)]
 
 
 def _money(cost: StepCost) -> str:
-    """Dollars of a step and of 1e12 tokens."""
+    """Return the dollars of a step and of 1e12 tokens."""
     many = cost.many_tokens_usd
     if cost.step_usd is None or many is None:
         return NO_PRICE
     low, high = many.bounds
     return (
-        f"{show_usd(cost.step_usd.value)} a step, {show_usd(many.value)} for 1e12 tokens (90 %:"
+        f"{show_usd(cost.step_usd.value)} per step, {show_usd(many.value)} per 1e12 tokens (90 %:"
         f" {show_usd(low)} to {show_usd(high)})"
     )
 
 
 def _limits(drawn: Watts) -> list[str]:
-    """The most watts, the share of the step at the limit, and the limit that takes the fewest joules."""
-    at_limit = f"{drawn.at_limit_fraction:.0%} of the step at the limit of power"
+    """Return lines about the peak power and the power limit of least energy."""
+    at_limit = f"{drawn.at_limit_fraction:.0%} of the step runs at the power limit"
     return [
-        f"peak      {drawn.peak_w:.0f} W a device in the tenth of a second that draws most; {at_limit}",
+        f"peak      {drawn.peak_w:.0f} W per device, averaged over the busiest 0.1 s; {at_limit}",
         f"limit     {_least(drawn)}",
     ]
 
 
 def _least(drawn: Watts) -> str:
-    """The limit of least energy, with what it saves and costs."""
+    """Return the power limit of least energy, with the energy that it saves and the time that it costs."""
     if drawn.least_energy_ratio > 1.0 - WORTH_TELLING:
-        return "no lower limit of power would save as much as 1% of the energy"
+        return "no lower power limit saves 1% of the energy or more"
     return (
-        f"{drawn.least_energy_limit_w:.0f} W a device would take the least energy: about"
-        f" {1 - drawn.least_energy_ratio:.0%} less, {drawn.least_energy_time_ratio - 1:.0%} longer"
+        f"{drawn.least_energy_limit_w:.0f} W per device would need the least energy: about"
+        f" {1 - drawn.least_energy_ratio:.0%} less, in a step that is"
+        f" {drawn.least_energy_time_ratio - 1:.0%} longer"
     )
 
 
 def _energy(cost: StepCost) -> list[str]:
-    """Energy of the building, and the power of a device."""
+    """Return lines about the energy of the building and the mean power of a device."""
     if cost.energy is None or cost.many_tokens_kwh is None:
         return [f"energy    {NO_POWER}"]
     step, power, many = cost.energy.step_j, cost.energy.device_power_w, cost.many_tokens_kwh * 1000
@@ -81,8 +82,8 @@ def _energy(cost: StepCost) -> list[str]:
     low_w, high_w = power.bounds
     busy = ", ".join(f"{name} {share:.0%}" for name, share in cost.energy.busy.items() if share >= 0.005)
     return [
-        f"energy    {show(step.value, 'J')} a step, {show(many.value, 'Wh')} for 1e12 tokens (90 %:"
+        f"energy    {show(step.value, 'J')} per step, {show(many.value, 'Wh')} per 1e12 tokens (90 %:"
         f" {show(low, 'Wh')} to {show(high, 'Wh')}), building included",
-        f"power     {power.value:.0f} W a device in the mean (90 %: {low_w:.0f} to {high_w:.0f})",
+        f"power     {power.value:.0f} W per device on average (90 %: {low_w:.0f} to {high_w:.0f})",
         f"busy      {busy}",
     ]

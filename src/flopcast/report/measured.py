@@ -1,10 +1,10 @@
-"""A prediction beside the log of a run: step, rate, tokens and memory, measured and predicted.
+"""Comparison of a prediction with the log of a run: step, rate, tokens and memory.
 
-Answers: was the forecast right, and does the log belong to this job at all?
+Answers: how accurate was the prediction, and does the log belong to this job?
 Elsewhere: the log (log.py), by which formula it counts FLOP (flop_conventions.py), reading it (io/logs).
 
-A measured step is the median of the log's steady records. Rates in FLOP/s are compared by the log's own
-formula, or not at all. Differences are predicted over measured, less one: above 0 the forecast is too high.
+The measured step is the median of the log's steady records. Rates in FLOP/s are compared only if the log's
+formula is known. A difference is predicted / measured - 1; above 0, the prediction is too high.
 """
 
 from dataclasses import dataclass, fields
@@ -24,12 +24,13 @@ MANY_BAD_SHARE = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One report beside one log; None: the log does not say it.
+    """Comparison of one report with one log; a value is None if the log does not state it.
 
-    `step` are the steady steps, `inside` whether their median lies in the report's 90 % interval.
-    `convention` is how the log counts FLOP; the predicted rate is counted the same way, and is None where
-    that is not known. Memory is the largest over the ranks that printed any, beside the fullest stage.
-    `warnings` say where log and job contradict each other: then the comparison is of two different runs.
+    `step` summarises the steady steps; `inside` is True if their median lies in the 90 % interval of the
+    report. `convention` is how the log counts FLOP; the predicted rate is counted the same way, and is None
+    if the convention is unknown. The measured memory is the largest over the ranks that print it; the
+    predicted memory is that of the fullest stage. `warnings` list contradictions between log and job, which
+    mean that they describe different runs.
     """
 
     name: str
@@ -55,19 +56,19 @@ class Measured:
 
 
 def compare_with_log(report: Report, log: Log) -> Measured:
-    """The report and the log, number by number.
+    """Compare a report with a log, number by number.
 
     Parameters
     ----------
     report : Report
     log : Log
-        Of a run of the report's job; where it says otherwise, a warning does.
+        Log of a run of the report's job; a contradiction gives a warning.
 
     Returns
     -------
     Measured
-        Where the log prints no step time (torchtitan), the measured one is tokens of a step, by the log's
-        batch or else the job's, over the printed rate of tokens.
+        If the log has no step time (torchtitan), the measured step time is the tokens of a step divided by
+        the printed rate of tokens; the batch is the log's or, by default, the job's.
     """
     job = report.job
     sequences, devices = _sequences(job, log), log.world_size or job.cluster.num_devices
@@ -104,13 +105,13 @@ def compare_with_log(report: Report, log: Log) -> Measured:
 
 
 def _sequences(job: Job, log: Log) -> float:
-    """Sequences of a step: as its last line says, as its arguments say, or the job's."""
+    """Return the sequences per step: from the log's last line, else its arguments, else the job."""
     printed = log.steps.global_batch[np.isfinite(log.steps.global_batch)]
     return float(printed[-1]) if printed.size else float(log.global_batch or job.plan.global_batch)
 
 
 def _predicted_rate(report: Report, convention: Match | None) -> float | None:
-    """FLOP/s per device of the predicted step, counted as the log counts."""
+    """Return the predicted FLOP/s per device, counted as the log counts."""
     if convention is None or not convention.known:
         return None
     flop = CONVENTIONS[convention.name].flop(report.job)
@@ -118,7 +119,7 @@ def _predicted_rate(report: Report, convention: Match | None) -> float | None:
 
 
 def _tokens_per_s(log: Log, step: SteadyTime | None, step_tokens: Number, devices: Number) -> float | None:
-    """Of the whole job: as printed, of one device times the devices, or tokens of a step over its time."""
+    """Return the measured tokens/s of the job: as printed, else from the rate per device, else the step."""
     printed = log.median_of(log.steps.tokens_per_s)
     of_device = log.median_of(log.steps.device_tokens_per_s)
     if printed is not None:
@@ -129,13 +130,13 @@ def _tokens_per_s(log: Log, step: SteadyTime | None, step_tokens: Number, device
 
 
 def _largest(log: Log, name: str) -> float | None:
-    """The largest over ranks of one field of RankMemory."""
+    """Return the largest value over the ranks of one field of RankMemory."""
     sizes = [size for rank in log.memory if (size := getattr(rank, name)) is not None]
     return max(sizes, default=None)
 
 
 def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
-    """Sizes that contradict the job, then what makes the measurement itself doubtful."""
+    """Return warnings about sizes that contradict the job, then about doubtful measurements."""
     stated = (
         ("global batch", _sequences(job, log), job.plan.global_batch),
         ("micro-batch", log.micro_batch, job.plan.micro_batch),
@@ -143,29 +144,28 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
         ("number of devices", log.world_size, job.cluster.num_devices),
     )
     told = [
-        f"the log's {name} is {theirs:.0f}, the job's {ours}: these are two different runs"
+        f"the {name} is {theirs:.0f} in the log and {ours} in the job: these are different runs"
         for name, theirs, ours in stated
         if theirs is not None and theirs != ours
     ]
     if step is None:
-        told.append("the log has no step time, and none follows from what it prints")
+        told.append("the log has no step time, and none can be computed from it")
     if log.framework == "hugging-face-trainer":
         told.append(
-            "the log has only the mean of a whole run: warm-up, evaluation and checkpoints included"
+            "the log has only the mean of the whole run, which includes warm-up, evaluation and checkpoints"
         )
     if log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
-        told.append(f"{log.num_bad} printed steps had unusable numbers and were left out")
+        told.append(f"{log.num_bad} printed steps with unusable numbers were ignored")
     return told
 
 
 def as_text(measured: Measured) -> str:
-    """The comparison for a terminal, one line a quantity, without a final newline.
+    """Return the comparison as text, without a final newline.
 
     Returns
     -------
     str
-        Each line names what was measured, what was predicted, and by how much the forecast is off; what the
-        log does not say has no line.
+        One line for each quantity that the log states: measured, predicted, and the difference.
     """
     lines = [_used(measured)]
     step, match = measured.step, measured.convention
@@ -181,7 +181,7 @@ def as_text(measured: Measured) -> str:
         )
     if step and step.num_used > 1:
         lines.append(
-            f"          80 % of the measured: {show_seconds(step.low_s)} to {show_seconds(step.high_s)},"
+            f"          80 % of the steps: {show_seconds(step.low_s)} to {show_seconds(step.high_s)},"
             f" mean {show_seconds(step.mean_s)}, best {show_seconds(step.best_s)}"
         )
     rate, predicted = measured.measured_device_flop_per_s, measured.predicted_device_flop_per_s
@@ -190,8 +190,8 @@ def as_text(measured: Measured) -> str:
         lines.append(f"{told} per device, counted as {match.name} (off by {match.mismatch_ratio:+.1%})")
     elif match and rate:
         lines.append(
-            f"rate      {show(rate, 'FLOP/s')} per device measured; none of the known formulas is within"
-            f" {WORST_MISMATCH:.0%}: the nearest, {match.name}, is off by {match.mismatch_ratio:+.1%}"
+            f"rate      {show(rate, 'FLOP/s')} per device measured; no known formula counts FLOP within"
+            f" {WORST_MISMATCH:.0%}; the nearest is {match.name} ({match.mismatch_ratio:+.1%})"
         )
     for name, theirs, ours, unit in _pairs(measured):
         if theirs is not None:
@@ -200,7 +200,7 @@ def as_text(measured: Measured) -> str:
 
 
 def _used(measured: Measured) -> str:
-    """Where the numbers come from, and how many records were used."""
+    """Return the line that names the log and how many of its steps were used."""
     step = measured.step
     told = f"log       {measured.name}: {measured.framework}"
     if step:
@@ -208,12 +208,12 @@ def _used(measured: Measured) -> str:
     if measured.num_restarts:
         told += f", {measured.num_restarts} restart{'s' if measured.num_restarts > 1 else ''}"
     if measured.num_repeated:
-        told += f", {measured.num_repeated} repeated or of other ranks left out"
+        told += f", {measured.num_repeated} lines ignored (repeated, or of other ranks)"
     return told
 
 
 def _pairs(measured: Measured) -> tuple[tuple[str, float | None, float, str], ...]:
-    """What else is compared: name, measured, predicted, unit."""
+    """Return the other quantities as name, measured, predicted, unit."""
     return (
         ("tokens", measured.measured_tokens_per_s, measured.predicted_tokens_per_s, "tokens/s"),
         ("allocated", measured.measured_allocated_bytes, measured.predicted_allocated_bytes, "B"),
@@ -222,23 +222,24 @@ def _pairs(measured: Measured) -> tuple[tuple[str, float | None, float, str], ..
 
 
 def _line(name: str, theirs: Number, ours: Number, unit: str) -> str:
-    """One quantity: measured, predicted, difference."""
+    """Return the line of one quantity: measured, predicted, difference."""
     return f"{name:10}{show(theirs, unit)} measured, {show(ours, unit)} predicted ({_off(ours, theirs)})"
 
 
 def _off(ours: Number, theirs: Number) -> str:
-    """Predicted over measured, less one, with its sign."""
+    """Return predicted / measured - 1 as a signed percentage."""
     return f"{ours / theirs - 1.0:+.1%}"
 
 
 def as_json(measured: Measured) -> dict[str, object]:
-    """The comparison as plain data: keys may be added, never renamed; nine digits as in a report.
+    """Return the comparison as JSON data; keys may be added, never renamed.
 
     Returns
     -------
     dict
-        Fields of Measured by name, None where the log says nothing. `step` holds the fields of SteadyTime
-        with the prefix `measured_`, `convention` its name, source, mismatch and whether it is within 5 %.
+        Fields of Measured by name; None if the log does not state a value. `step` holds the fields of
+        SteadyTime with the prefix `measured_`; `convention` holds its name, source and mismatch, and
+        whether the mismatch is within 5 %. Floats are rounded to nine digits.
     """
     told: dict[str, object] = {"format_version": FORMAT_VERSION}
     told |= {field.name: _rounded(getattr(measured, field.name)) for field in fields(Measured)}
@@ -257,5 +258,5 @@ def as_json(measured: Measured) -> dict[str, object]:
 
 
 def _rounded(value: object) -> object:
-    """Floats to nine digits, all else as it is."""
+    """Return a float rounded to nine digits, and any other value unchanged."""
     return nine_digits(value) if isinstance(value, float) else value

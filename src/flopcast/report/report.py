@@ -157,8 +157,8 @@ class Report:
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
-            ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} a device"),
-            ("MFU", share(self.metrics.mfu_ratio), f"{attained} a device, full attention counted"),
+            ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} per device"),
+            ("MFU", share(self.metrics.mfu_ratio), f"{attained} per device, full attention counted"),
             ("memory", size(self.memory.expected_bytes), f"{self.memory.need}: {self.memory.verdict}"),
             *(
                 (name.replace("_", " "), seconds(spent_s), f"{spent_s / self.step_time_s:.1%} of the step")

@@ -1,8 +1,8 @@
-"""A report as text: the answer first, then where the time goes, what must fit, and how sure that is.
+"""A report as text: first the answer, then where the time goes, the memory, costs, and the uncertainty.
 
-Answers: what does a terminal show? Plain text without colours or control characters, for any pipe.
-Elsewhere: the same as a page with a drawing (html.py), as data (as_json.py).
-Components below half a per mille of the step are left out; bars are one character a twenty-fourth.
+Answers: what does the terminal show? The text has no colours or control characters.
+Elsewhere: the report as a page (html.py) and as JSON data (as_json.py).
+Components below 0.05 % of the step are omitted; one character of a bar is 1/24 of the step.
 """
 
 from flopcast.report.costs import as_text as cost_lines
@@ -15,7 +15,7 @@ WIDTH = 24
 
 
 def as_text(report: Report) -> str:
-    """The printed report: paragraphs without a final newline.
+    """Return the printed report: paragraphs, without a final newline.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def as_text(report: Report) -> str:
 
 
 def _answer(report: Report) -> list[str]:
-    """What most readers came for; warnings stand here, not at the end."""
+    """Return the lines of the answer: job, step time, rate, MFU, memory and warnings."""
     job, metrics = report.job, report.metrics
     devices = job.cluster.num_devices
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
@@ -62,7 +62,7 @@ def _verdict(memory: MemoryReport) -> str:
 
 
 def _times(report: Report) -> list[str]:
-    """The breakdown with bars: what the busiest stage does all step long."""
+    """Return the breakdown of the busiest stage's time, with bars."""
     lines = ["where the time goes (on the busiest stage)"]
     for name, seconds in report.breakdown.items():
         share = seconds / report.step_time_s
@@ -73,10 +73,8 @@ def _times(report: Report) -> list[str]:
 
 
 def _memory(memory: MemoryReport) -> list[str]:
-    """Categories, largest first, then three ways to count: handed out, held by the allocator, seen by the
-    driver.
-    """
-    lines = ["memory of the fullest stage, at its fullest moment"]
+    """Return the memory by category, largest first, then the allocated, reserved and device totals."""
+    lines = ["peak memory of the fullest stage"]
     for name, size in sorted(memory.by_category.items(), key=lambda pair: -pair[1]):
         lines.append(f"  {name.replace('_', ' '):20} {show(size, 'B'):>9}")
     lines.append(
@@ -87,13 +85,13 @@ def _memory(memory: MemoryReport) -> list[str]:
 
 
 def memory_text(job: Job, memory: MemoryReport) -> str:
-    """What must fit, stage by stage.
+    """Return the memory of a job, stage by stage, as text.
 
     Parameters
     ----------
     job : Job
     memory : MemoryReport
-        Of that job; needs no prices, so it exists for machines that were never measured.
+        The memory of that job. It needs no measured curves.
 
     Returns
     -------
@@ -118,8 +116,8 @@ def memory_text(job: Job, memory: MemoryReport) -> str:
 
 
 def _certainty(report: Report) -> list[str]:
-    """The factors that widen the interval most, the weakest curves, and those that had to extrapolate."""
-    lines = ["what the uncertainty hangs on (share of the step × sigma)"]
+    """Return the factors that widen the interval most, the weakest curves, and extrapolated curves."""
+    lines = ["what the uncertainty depends on (share of the step × sigma)"]
     for factor in report.factors[:6]:
         if factor.share * factor.log_sigma_factor >= 0.0005:
             lines.append(
@@ -135,5 +133,5 @@ def _certainty(report: Report) -> list[str]:
 
 
 def _notes(report: Report) -> list[str]:
-    """Assumptions of the job, where it has any: what its source did not say."""
+    """Return the assumptions about the job; empty if there are none."""
     return ["assumed"] + [f"  {text}" for text in report.assumptions] if report.assumptions else []

@@ -27,7 +27,7 @@ class Training:
 
 
 def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
-    """A run of phases: name, tokens, and the report of a step.
+    """Return the run that consists of these phases: name, tokens, and the report of one step each.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
 
 
 def as_text(told: Training) -> str:
-    """The printed run: the job, totals with their intervals, then each phase."""
+    """Return the run as text: the job, totals with their intervals, then each phase."""
     job, run = told.reports[0].job, told.run
     lines = [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
@@ -49,7 +49,7 @@ def as_text(told: Training) -> str:
         f" {sum(phase.num_steps for phase in run.phases):,.0f} steps",
         f"time      {_days(run.wall_s)}",
         f"goodput   {_goodput(run)}",
-        f"money     {_money(run)}",
+        f"cost      {_money(run)}",
         f"energy    {_energy(run)}",
         *_warnings(told),
         "",
@@ -63,7 +63,7 @@ def as_text(told: Training) -> str:
 
 
 def _certainty(run: TrainingRun) -> list[str]:
-    """The factors that widen the interval of the days most."""
+    """Return the factors that widen the interval of the run's time most."""
     lines = []
     for factor in run.wall_s.factors[:5]:
         wide = abs(factor.share) * factor.log_sigma_factor
@@ -75,13 +75,13 @@ def _certainty(run: TrainingRun) -> list[str]:
 
 
 def _days(wall_s: Amount) -> str:
-    """Days with their interval; hours of a short run."""
+    """Return the time of the run with its interval, in days or a shorter unit."""
     low, high = (show_seconds(bound, like=wall_s.value) for bound in wall_s.bounds)
     return f"{show_seconds(wall_s.value)}   (90 %: {low} to {high})"
 
 
 def _goodput(run: TrainingRun) -> str:
-    """The share of the time that counts, and why it is not all."""
+    """Return the goodput with its interval, the failures and the checkpoint interval."""
     share, low, high = run.goodput
     lost = run.phases[0].lost
     return (
@@ -91,7 +91,7 @@ def _goodput(run: TrainingRun) -> str:
 
 
 def _money(run: TrainingRun) -> str:
-    """Dollars with their interval, and at which price."""
+    """Return the cost with its interval and the price behind it."""
     price = run.phases[0].cost.price
     if run.usd is None or price is None:
         return NO_PRICE
@@ -100,7 +100,7 @@ def _money(run: TrainingRun) -> str:
 
 
 def _energy(run: TrainingRun) -> str:
-    """Energy of the building with its interval."""
+    """Return the energy of the building with its interval."""
     if run.joules is None:
         return NO_POWER
     hours = run.joules * (1000 / KWH_J)
@@ -109,14 +109,14 @@ def _energy(run: TrainingRun) -> str:
 
 
 def _warnings(told: Training) -> list[str]:
-    """Warnings of all phases, each once."""
+    """Return the warnings of all phases, each once."""
     texts = dict.fromkeys(text for report in told.reports for text in report.warnings)
     return [f"warning   {text}" for text in texts]
 
 
 def _phases(told: Training) -> list[str]:
-    """One line a phase."""
-    lines = [f"{'phase':12} {'tokens':>12} {'steps':>9} {'step':>9} {'time':>9} {'money':>9}  plan"]
+    """Return a table with one line per phase."""
+    lines = [f"{'phase':12} {'tokens':>12} {'steps':>9} {'step':>9} {'time':>9} {'cost':>9}  plan"]
     for phase, report in zip(told.run.phases, told.reports, strict=True):
         usd = "" if phase.usd is None else show_usd(phase.usd.value)
         lines.append(
@@ -128,7 +128,7 @@ def _phases(told: Training) -> list[str]:
 
 
 def as_json(told: Training) -> dict[str, object]:
-    """The run as plain data; keys may be added, never renamed.
+    """Return the run as JSON data; keys may be added, never renamed.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def as_json(told: Training) -> dict[str, object]:
 
 
 def _phase(phase: Phase, report: Report) -> dict[str, object]:
-    """One phase as data."""
+    """Return one phase as JSON data."""
     return {
         "name": phase.name,
         "job": job_as_json(report.job),
@@ -178,6 +178,6 @@ def _phase(phase: Phase, report: Report) -> dict[str, object]:
 
 
 def _costs(usd: Amount | None, joules: Amount | None) -> dict[str, object]:
-    """Money and energy as data."""
+    """Return the cost and energy as JSON data."""
     kwh = None if joules is None else joules * (1 / KWH_J)
     return with_bounds("cost_usd", usd) | with_bounds("energy_kwh", kwh)

@@ -1,11 +1,12 @@
-"""Two predictions side by side, and how sure their difference is.
+"""Comparison of two predictions, with the interval of their difference.
 
-Answers: which of two jobs is faster, by how much, and could the order be the other way round?
+Answers: which of two jobs is faster, by how much, and how sure is the order?
 Elsewhere: the interval of a ratio (timeline/uncertainty.py).
 
 Steps of different batches are not comparable, so jobs are compared by seconds, dollars and joules per
-token. What is unknown to both (the level of a device's kernels, a fabric) cancels in the ratio, which makes
-it surer than either prediction. Where the interval of a ratio holds 1, nothing is ranked by it.
+token. Unknowns that both jobs share (the level of a device's kernels, a fabric) cancel in the ratio, which
+is therefore more certain than either prediction. If the interval of a ratio contains 1, the order is not
+settled.
 """
 
 import math
@@ -24,11 +25,10 @@ LABELS = ("A", "B")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versus:
-    """Two reports, and the second's time per token over the first's with its 90 % interval.
+    """Two reports, and the ratio of the second's time per token to the first's, with its 90 % interval.
 
-    A ratio of 0.9 says that the second needs a tenth less time for each token. `sure` is whether the
-    interval leaves 1 out: whether the order of the two is settled. Ratios of money and of energy are None
-    where one of the two is unknown.
+    A ratio of 0.9 means that the second job needs 10 % less time per token. `sure` is True if the interval
+    excludes 1, so that the order is settled. The ratios of cost and energy are None if either is unknown.
     """
 
     first: Report
@@ -41,7 +41,7 @@ class Versus:
 
     @property
     def sure(self) -> bool:
-        """Whether both ends of the interval lie on one side of 1."""
+        """Return whether both ends of the interval lie on one side of 1."""
         return not holds_one(self.low_ratio, self.high_ratio)
 
 
@@ -74,9 +74,9 @@ def versus(first: Report, second: Report) -> Versus:
 
 
 def _ratio(first: Amount | None, second: Amount | None, plans_log_sigma_factor: float) -> Amount | None:
-    """The second over the first; what both hang on cancels as far as their shares agree.
+    """Return the second amount over the first; shared factors cancel as far as their shares agree.
 
-    `plans_log_sigma_factor` is of what no factor of either names.
+    `plans_log_sigma_factor` is the log sigma of the part of the ratio that no factor explains.
     """
     if first is None or second is None:
         return None
@@ -84,17 +84,17 @@ def _ratio(first: Amount | None, second: Amount | None, plans_log_sigma_factor: 
 
 
 def settled(ratio: Amount) -> bool:
-    """Whether the interval of a ratio leaves 1 out."""
+    """Return whether the interval of a ratio excludes 1."""
     return not holds_one(*ratio.bounds)
 
 
 def as_text(compared: Versus, names: tuple[str, str]) -> str:
-    """A table with one column a job, then the verdict.
+    """Return a table with one column per job, then the verdicts.
 
     Parameters
     ----------
     compared : Versus
-    names : what the jobs are called, such as the files' names
+    names : names of the jobs, such as those of their files
     """
     first, second = compared.first, compared.second
     rows = rows_of(compared)
@@ -111,18 +111,18 @@ def as_text(compared: Versus, names: tuple[str, str]) -> str:
 
 
 def rows_of(compared: Versus) -> list[tuple[str, str, str]]:
-    """One row a fact or an answer: its name, of the first job, of the second; the labels on top."""
+    """Return rows of name, value of the first job and value of the second; the first row has the labels."""
     first, second = compared.first, compared.second
     return [("", *LABELS), *_facts(first, second), *_times(first, second)]
 
 
 def verdicts(compared: Versus) -> list[str]:
-    """A sentence each on time, money and energy: which of the two is better, and whether that is sure."""
+    """Return one sentence each on time, cost and energy: which job is better, and whether that is sure."""
     return [_verdict(compared), *_verdicts_of_costs(compared)]
 
 
 def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """What the jobs are, and their answers; equal facts of the second are written as "same"."""
+    """Return the rows that describe the jobs and their results; "same" replaces an equal description."""
     rows = [
         (name, one, "same" if one == other else other) for name, one, other in _described(first, second)
     ]
@@ -131,7 +131,7 @@ def _facts(first: Report, second: Report) -> list[tuple[str, str, str]]:
 
 
 def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Model, machine and stack of both."""
+    """Return the model, machine and stack of both jobs as rows."""
     described = []
     for report in (first, second):
         job = report.job
@@ -148,7 +148,7 @@ def _described(first: Report, second: Report) -> list[tuple[str, str, str]]:
 
 
 def _answers(report: Report) -> list[tuple[str, str]]:
-    """The numbers of one job: step, interval, rate, utilisation, memory."""
+    """Return the results of one job by name: step, interval, rate, MFU, memory, price, cost, energy."""
     memory = report.memory
     verdict = memory.verdict if memory.fits else memory.verdict.upper()
     price, usd, kwh = report.cost.price, report.cost.many_tokens_usd, report.cost.many_tokens_kwh
@@ -160,14 +160,14 @@ def _answers(report: Report) -> list[tuple[str, str]]:
         ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
         ("memory", f"{show(memory.expected_bytes, 'B')}, {verdict}"),
-        ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h a device"),
-        ("1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
-        ("energy of them", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),
+        ("price", "unknown" if price is None else f"{price.device_usd_per_hour:g} USD/h per device"),
+        ("cost of 1e12 tokens", "unknown" if usd is None else show_usd(usd.value)),
+        ("energy of 1e12 tokens", "unknown" if kwh is None else show(1000 * kwh.value, "Wh")),
     ]
 
 
 def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
-    """Components of either step, the largest difference first, as far as they show."""
+    """Return the components of both steps, largest difference first; omit those below 0.5 %."""
     names = first.breakdown.keys() | second.breakdown.keys()
     pairs = [(name, first.breakdown.get(name, 0.0), second.breakdown.get(name, 0.0)) for name in names]
     pairs.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
@@ -180,7 +180,7 @@ def _times(first: Report, second: Report) -> list[tuple[str, str, str]]:
 
 
 def _verdict(compared: Versus) -> str:
-    """One sentence: who is faster, by how much, and whether that is settled."""
+    """Return a sentence that says which job is faster, by how much, and whether that is settled."""
     change = compared.time_ratio - 1
     bounds = f"90 %: {compared.low_ratio - 1:+.1%} to {compared.high_ratio - 1:+.1%}"
     if abs(change) < 5e-5:
@@ -191,7 +191,7 @@ def _verdict(compared: Versus) -> str:
 
 
 def _verdicts_of_costs(compared: Versus) -> list[str]:
-    """The same of money and energy; nothing of what is unknown, no order where none is settled."""
+    """Return the same sentences about cost and energy, as far as they are known."""
     lines = []
     for word, what, ratio in (
         ("costs", "", compared.usd_ratio),
@@ -205,18 +205,18 @@ def _verdicts_of_costs(compared: Versus) -> list[str]:
             less = "less" if ratio.value < 1 else "more"
             lines.append(f"B {word} {abs(ratio.value - 1):.1%} {less}{what} per token than A ({bounds})")
         else:
-            lines.append(f"whether B {word} less{what} per token than A is not settled ({bounds})")
+            lines.append(f"it is not settled whether B {word} less{what} per token than A ({bounds})")
     return lines
 
 
 def _warned(compared: Versus) -> list[str]:
-    """Warnings of both, each with its job."""
+    """Return the warnings of both jobs, each with the label of its job."""
     pairs = zip(LABELS, (compared.first, compared.second), strict=True)
     return [f"warning   {label}: {text}" for label, report in pairs for text in report.warnings]
 
 
 def as_json(compared: Versus) -> dict[str, object]:
-    """The comparison as plain data: both reports whole, the ratio and its 90 % interval."""
+    """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals."""
     return {
         "format_version": FORMAT_VERSION,
         "first": report_as_json(compared.first),

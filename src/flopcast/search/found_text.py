@@ -173,7 +173,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def _reasons(found: Found, plans: Sequence[Ranked]) -> list[str]:
     """One sentence a plan."""
     first, *others = plans
-    lines = ["why (more or less than the first takes; = cannot be told apart from the best)"]
+    lines = ["why (time relative to the first plan; = cannot be told apart from the best)"]
     lines.append(f"  1  {why_first(found)}")
     lines += [f"{number:3}  {why_not(one, first, found.question)}" for number, one in enumerate(others, 2)]
     return lines

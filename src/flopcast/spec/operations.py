@@ -44,10 +44,10 @@ class Price(Noun):
     source: tuple[Source, ...] = ()
 
     def told(self) -> str:
-        """The price and where it comes from, "3.99 USD/h a device (aws-p5, on demand, 2026-11-09)"."""
+        """The price and where it comes from, "3.99 USD/h per device (aws-p5, on demand, 2026-11-09)"."""
         words = ", ".join(word for word in (self.name, self.terms.replace("_", " "), self.date) if word)
         origin = "your own" if self.terms == "own" and self.name == "own" else words
-        return f"{self.device_usd_per_hour:g} USD/h a device ({origin})"
+        return f"{self.device_usd_per_hour:g} USD/h per device ({origin})"
 
 
 class Draw(Noun):

@@ -1,10 +1,10 @@
-"""Words of a request: which job, or which search, do they stand for?
+"""The fields of an HTTP request, and the job or search that they describe.
 
-Answers: what may a request say, and what does a page's address carry?
-Elsewhere: the same words on the command line (io/asked.py, io/questions.py).
+Answers: which fields may a request have, and how does a page's address hold a document?
+Elsewhere: the same settings on the command line (io/asked.py, io/questions.py).
 
-A request names entries of the catalogue, or brings a document of its own as text. No path and no address
-of another machine is ever followed: a model, a site and a schedule are told whole or by name.
+A request names entries of the catalogue, or contains a document as text. The server never opens a path or
+an address that a request names: a model, a site or a schedule is given by name or in full.
 """
 
 import base64
@@ -31,23 +31,23 @@ OF_JOB = ("model", "cluster", "gpus", "seq", "stack", "price")
 OF_PLAN = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
 )  # fmt: skip
-WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # but replicas
-FREE = ("plan", "changes", "job")  # other words of a plan; KEY=VALUE; a document, packed into an address
+WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
+FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
 OF_SEARCH = ("objectives", "tokens", "deadline", "budget", "headroom")
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
-USUAL_CLUSTER = "dgx-h100"  # of a file that names none
-MOST_NAME = 100  # characters of a file's
+USUAL_CLUSTER = "dgx-h100"  # used for a file that names no cluster
+MOST_NAME = 100  # characters in the name of a file
 MOST_DOCUMENT_BYTES = 256 << 10
 Words = Mapping[str, object]
 
 
 def job_from(words: Words) -> Job:
-    """The job of a request; what is not said of its plan is chosen.
+    """Return the job of a request; fields of the plan that it omits are chosen.
 
     Raises
     ------
     SpecError
-        Every fault of the words.
+        The fields have faults; all of them are reported.
     InfeasibleError
         No plan fits.
     """
@@ -61,12 +61,12 @@ def job_from(words: Words) -> Job:
 
 
 def question_from(words: Words) -> Question:
-    """The search of a request: what is said of its plan is settled, or what it may be.
+    """Return the search of a request; fields of the plan that it states are fixed, or list allowed values.
 
     Raises
     ------
     SpecError
-        Every fault of the words.
+        The fields have faults; all of them are reported.
     """
     _check_names(words, (*PLAIN, *OF_SEARCH))
     source, named = _source(dict(words) | {"gpus": None})
@@ -109,10 +109,10 @@ def brought_from(
     """
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
-        raise SpecError([_fault("name", name, allowed, "its ending tells the kind", "write config.json")])
+        raise SpecError([_fault("name", name, allowed, "its ending shows the format", "write config.json")])
     if not text.strip():
         raise SpecError(
-            [_fault("text", text, "the text of a file", "there is nothing in it", "give the file")]
+            [_fault("text", text, "the text of a file", "the file is empty", "choose another file")]
         )
     if cluster and cluster not in catalog.names("clusters"):
         raise SpecError([catalog.unknown_name("clusters", cluster, "cluster", "request")])
@@ -157,7 +157,7 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> Source:
 
 
 def packed(text: str) -> str:
-    """A document as a word of an address.
+    """Return a document compressed for use in an address.
 
     >>> unpacked(packed("plan: {tp: 8}"))
     'plan: {tp: 8}'
@@ -166,12 +166,12 @@ def packed(text: str) -> str:
 
 
 def unpacked(word: str) -> str:
-    """The document of a word, of a bounded size.
+    """Return the document that `packed` compressed.
 
     Raises
     ------
     SpecError
-        It is no packed document, or a larger one than a request may bring.
+        The text is not a packed document, or the document is larger than MOST_DOCUMENT_BYTES.
     """
     try:
         unpacking = zlib.decompressobj()
@@ -183,12 +183,12 @@ def unpacked(word: str) -> str:
         return raw.decode()
     except (ValueError, binascii.Error, zlib.error):
         allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, as a page packs it"
-        because = "an address carries it whole"
-        raise SpecError([_fault("job", word, allowed, because, "give the file again")]) from None
+        because = "the address contains the whole document"
+        raise SpecError([_fault("job", word, allowed, because, "choose the file again")]) from None
 
 
 def _source(words: Words) -> tuple[Source, dict[str, object]]:
-    """The document that a request brings, or an empty one, and its other words by the names of options."""
+    """Return the document of a request, or an empty one, and its other fields by the names of options."""
     named: dict[str, object] = {"site": None}
     named |= {name: _text(words, name) for name in OF_JOB}
     named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq")}
@@ -205,19 +205,19 @@ def _source(words: Words) -> tuple[Source, dict[str, object]]:
 
 
 def _changes(words: Words) -> tuple[str, ...]:
-    """KEY=VALUE, one after the other."""
+    """Return the KEY=VALUE changes of a request."""
     return tuple(str(words.get("changes") or "").split())
 
 
 def _keys(document: Document) -> Mapping[str, object]:
-    """The parts that a document has."""
+    """Return the top-level keys of a document, with their values."""
     return document.data if isinstance(document.data, Mapping) else {}
 
 
 def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
-    """The plan in one line: what is said of it, the rest chosen; None: as the document has it.
+    """Return the plan in one line, with "auto" to choose the other fields; None to keep the document's.
 
-    Nothing is chosen where everything is said; replicas are then what is left of the devices.
+    If the request states every field but `dp`, nothing is chosen and `dp` follows from the devices.
     """
     said = _said(words)
     if own and not said:
@@ -232,59 +232,59 @@ def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
 
 
 def _said(words: Words) -> list[str]:
-    """What a request says of its plan, each as name=value."""
+    """Return the fields of the plan that a request states, each as name=value."""
     short = [f"{name}={words[name]}" for name in OF_PLAN if words.get(name) not in (None, "")]
     rest = str(words.get("plan") or "").split()
-    plan_words(" ".join([*short, *rest]), "plan")  # every fault of theirs, told by place
+    plan_words(" ".join([*short, *rest]), "plan")  # raises if there are faults
     return [*short, *(word for word in rest if word != "auto")]
 
 
 def _text(words: Words, name: str) -> str | None:
-    """A word, None where it is empty; a model may be described in place of named."""
+    """Return a field as text, or None if it is empty."""
     value = words.get(name)
     return None if value in (None, "") else str(value)
 
 
 def _count(words: Words, name: str) -> int | None:
-    """A whole number above 0, None where it is not said.
+    """Return a field as a whole number above 0, or None if it is empty.
 
     Raises
     ------
     SpecError
-        It is none.
+        The value is not a whole number above 0.
     """
     value = words.get(name)
     if value in (None, ""):
         return None
     if not str(value).isdecimal() or not 0 < int(str(value)[:12]) < 10**9:
-        raise SpecError([_fault(name, value, "a whole number above 0", "it is counted", f"write {name}=8")])
+        raise SpecError([_fault(name, value, "a whole number above 0", "it is a count", f"write {name}=8")])
     return int(str(value))
 
 
 def _check_names(words: Words, known: tuple[str, ...]) -> None:
-    """Refuse words that mean nothing.
+    """Refuse unknown fields.
 
     Raises
     ------
     SpecError
-        Each of them.
+        There are unknown fields; each is reported.
     """
-    because = "an unknown word would be ignored"
+    because = "an unknown field would be ignored"
     allowed = ", ".join(known)
     faults = [
-        _fault(name, words[name], allowed, because, "leave it out") for name in words if name not in known
+        _fault(name, words[name], allowed, because, "remove it") for name in words if name not in known
     ]
     if faults:
         raise SpecError(faults)
 
 
 def _no_file(path: Path, _: int) -> bytes:
-    """The bytes of a file that a document names: none, as a request may read no file of the server."""
-    allowed = "what stands in the request"
-    because = "a request reads no file of the server"
+    """Refuse a file that a document names, because a request must not read files of the server."""
+    allowed = "a schedule that is part of the request"
+    because = "a request cannot read files of the server"
     raise SpecError([_fault("plan.schedule", str(path), allowed, because, "use the command line")])
 
 
 def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """One fault of a request."""
+    """Return a fault of a request."""
     return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix, where="request")

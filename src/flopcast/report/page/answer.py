@@ -1,6 +1,6 @@
-"""The first lines of a report's page: time, whether it fits, money, and how sure that is.
+"""The first section of a report's page: time, memory, cost and their intervals.
 
-Answers: what does a reader see before anything else?
+Answers: what does a reader see first?
 Elsewhere: the same as text (report/text.py), where the time goes (where.py).
 """
 
@@ -17,7 +17,7 @@ Tile = tuple[str, str, str]  # a name, the answer as HTML, what is said about it
 
 
 def answer(report: Report) -> str:
-    """What was asked, one tile an answer, every warning."""
+    """Return the job, one tile per result, and every warning as HTML."""
     job = report.job
     asked = (
         f"{job.cluster.num_devices} × {job.cluster.node.device.name} ({job.cluster.name}),"
@@ -32,24 +32,25 @@ def answer(report: Report) -> str:
 
 
 def _times(report: Report) -> tuple[Tile, ...]:
-    """The step, its rate, and how much of the devices' peak it is."""
+    """Return the tiles of the step time, the rate and the MFU."""
     metrics = report.metrics
     low, high = (markup(seconds(bound, report.step_time_s)) for bound in report.bounds_s)
     per_device = markup(rate(metrics.device_tokens_per_s, "tokens/s"))
     attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
     return (
         ("One step takes", markup(seconds(report.step_time_s)), f"90 %: {low} to {high}"),
-        ("Tokens", markup(rate(metrics.tokens_per_s, "tokens/s")), f"{per_device} a device"),
+        ("Tokens", markup(rate(metrics.tokens_per_s, "tokens/s")), f"{per_device} per device"),
         (
             "MFU",
             markup(share(metrics.mfu_ratio)),
-            f"{attained} TFLOP/s a device, full attention counted; HFU {markup(share(metrics.hfu_ratio))}",
+            f"{attained} TFLOP/s per device, full attention counted;"
+            f" HFU {markup(share(metrics.hfu_ratio))}",
         ),
     )
 
 
 def _memory(report: Report) -> Tile:
-    """Whether the fullest stage fits."""
+    """Return the tile that says whether the fullest stage fits."""
     memory = report.memory
     verdicts: dict[str, str] = {
         "fits": "it fits",
@@ -63,21 +64,21 @@ def _memory(report: Report) -> Tile:
 
 
 def _costs(report: Report) -> tuple[Tile, ...]:
-    """Money and energy of 1e12 tokens: what may be compared between batches."""
+    """Return tiles with the cost and energy of 1e12 tokens, which are comparable between batches."""
     cost = report.cost
     if cost.step_usd is None:
-        money: Tile = ("Money", "unknown", "no price of a device is stated")
+        money: Tile = ("Cost", "unknown", "the price of a device is not stated")
     else:
         told, about = _amount(cost.per_many_tokens(cost.step_usd), show_usd)
-        money = ("Money for 1e12 tokens", told, about)
+        money = ("Cost of 1e12 tokens", told, about)
     if cost.energy is None:
         return money, ("Energy", "unknown", "the device's board power is not stated")
     joules = cost.per_many_tokens(cost.energy.step_j)
     told, about = _amount(joules * (1 / 3.6e6), lambda value: show(value * 1000, "Wh"))
-    return money, ("Energy for 1e12 tokens", told, f"{about}, building included")
+    return money, ("Energy of 1e12 tokens", told, f"{about}, building included")
 
 
 def _amount(amount: Amount, told: Callable[[Number], str]) -> tuple[str, str]:
-    """An amount and its bounds."""
+    """Return an amount and its bounds as HTML."""
     low, high = (markup(Quantity(bound, told(bound))) for bound in amount.bounds)
     return markup(Quantity(amount.value, told(amount.value))), f"90 %: {low} to {high}"

@@ -1,10 +1,10 @@
-"""Drawings of a page: axes, their lines and names, and the frame that tells a drawing in words.
+"""Drawings of a page: axes, grid lines, names, and the frame with a description in words.
 
-Answers: where does a value stand, which round values does an axis show, how is a drawing announced to a
-reader who does not see it?
+Answers: where is a value drawn, which round values does an axis show, how is a drawing described to a
+reader who cannot see it?
 Elsewhere: drawings over time (over_time.py), what is drawn (pipeline.py, memory.py, roofline.py,
 scaling.py), colours (style.py).
-Lengths are dots of the drawing, which scales with the page; y counts downwards.
+Lengths are in units of the drawing, which scales with the page; y increases downwards.
 """
 
 import math
@@ -15,14 +15,14 @@ from html import escape
 from flopcast.units import Number
 
 WIDTH = 1000
-FEW_RATIO = 500.0  # of the ends of a logarithmic axis: above it powers of ten are enough
+FEW_RATIO = 500.0  # a logarithmic axis whose ends differ by more shows only powers of ten
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """Values from `low` to `high`, drawn from dot `start` to dot `end`: linear, or by logarithms.
+    """An axis with values from `low` to `high`, drawn from `start` to `end`, linear or logarithmic.
 
-    `marked` are the values that have a line; without them, round ones.
+    `marked` are the values with a grid line; by default, round values are chosen.
     """
 
     low: Number
@@ -33,7 +33,7 @@ class Axis:
     marked: tuple[Number, ...] = ()
 
     def at(self, value: Number) -> float:
-        """The dot of a value; beyond an end, the end."""
+        """Return where a value is drawn; values beyond an end are drawn at the end."""
         low, high, here = self.low, self.high, min(max(value, self.low), self.high)
         if self.logarithmic:
             low, high, here = math.log(low), math.log(high), math.log(here)
@@ -41,10 +41,10 @@ class Axis:
 
     @property
     def ticks(self) -> list[Number]:
-        """Values between the ends that have a line.
+        """Return the values with a grid line.
 
-        Round ones are four to eight; of a wide logarithmic axis all powers of ten, with 2 and 5 of each
-        where they are few.
+        A linear axis has four to eight round values. A wide logarithmic axis has the powers of ten, with
+        their multiples by 2 and 5 if there are few.
         """
         if self.marked:
             return [tick for tick in self.marked if self.low <= tick <= self.high]
@@ -61,12 +61,12 @@ class Axis:
 
 
 def spanning(values: Sequence[Number], start: Number, end: Number) -> Axis:
-    """The logarithmic axis that holds all values, with a little room at both ends."""
+    """Return a logarithmic axis that contains all values, with a little room at both ends."""
     return Axis(low=min(values) / 1.25, high=max(values) * 1.25, start=start, end=end, logarithmic=True)
 
 
 def label(x: Number, y: Number, told: str, anchor: str = "middle", kind: str = "") -> str:
-    """A text of a drawing."""
+    """Return a text of a drawing as SVG."""
     styled = f' class="{kind}"' if kind else ""
     return f'<text{styled} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(told)}</text>'
 
@@ -74,7 +74,7 @@ def label(x: Number, y: Number, told: str, anchor: str = "middle", kind: str = "
 def grid(
     across: Axis, up: Axis, name_across: Callable[[Number], str], name_up: Callable[[Number], str]
 ) -> Iterator[str]:
-    """Lines at the ticks of both axes, and what they stand for."""
+    """Yield grid lines at the ticks of both axes, and their labels."""
     for tick in across.ticks:
         x = across.at(tick)
         yield f'<path class="grid" d="M{x:.1f},{up.start}V{up.end}"/>'
@@ -86,7 +86,7 @@ def grid(
 
 
 def names(across: Axis, up: Axis, below: str, beside: str) -> str:
-    """What the axes are of: one name under the numbers, one beside them."""
+    """Return the names of both axes as SVG."""
     y = (up.start + up.end) / 2
     return (
         label((across.start + across.end) / 2, up.start + 40, below, kind="soft")
@@ -96,9 +96,9 @@ def names(across: Axis, up: Axis, below: str, beside: str) -> str:
 
 
 def described_svg(key: str, title: str, described: str, height: Number, drawn: str, top: Number = 0) -> str:
-    """A drawing with its name and what it shows in words, in ids that begin with `key`.
+    """Return a drawing as SVG with a title and a description, whose ids begin with `key`.
 
-    It is cut off above `top`. One without texts may be as narrow as the page.
+    The drawing is cut off above `top`. A drawing without texts shrinks to the width of the page.
     """
     bare = "" if "<text" in drawn else ' class="bare"'
     return (
@@ -112,13 +112,13 @@ def described_svg(key: str, title: str, described: str, height: Number, drawn: s
 def figure(
     key: str, title: str, described: str, height: Number, drawn: str, below: str = "", top: Number = 0
 ) -> str:
-    """A drawing in a frame that scrolls where the page is narrow; `below` is HTML under it."""
+    """Return a drawing in a frame that scrolls on narrow pages; `below` is the HTML under it."""
     svg = described_svg(key, title, described, height, drawn, top)
     return f'<figure id="{key}"><div class="scroll">{svg}</div><figcaption>{below}</figcaption></figure>'
 
 
 def legend(entries: Sequence[tuple[int, str]]) -> str:
-    """Which hue stands for what."""
+    """Return a legend that names each hue."""
     marks = "".join(
         f'<span><svg class="mark" viewBox="0 0 10 10" aria-hidden="true"><rect class="hue-{hue}" width="10"'
         f' height="10"/></svg> {escape(name)}</span> '

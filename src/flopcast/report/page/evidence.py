@@ -1,7 +1,7 @@
-"""What a prediction rests on: measured curves, assumptions, prices; and the job that repeats it.
+"""The evidence of a prediction: measured curves, assumptions and prices; and the job that repeats it.
 
-Answers: why should a reader believe the numbers, and how does he get them again?
-Elsewhere: how curves came to be (calibration/), the text of the job (spec/job_text.py).
+Answers: which measurements support the numbers, and how can a reader reproduce them?
+Elsewhere: how curves are fitted (calibration/), the text of the job (spec/job_text.py).
 """
 
 from base64 import b64encode
@@ -15,25 +15,25 @@ from flopcast.spec.job_text import job_text
 
 
 def costs(report: Report) -> Section:
-    """Money, its price, energy and power: a row each, in the words of the text."""
+    """Return the section about cost, price, energy and power, with the lines of the text report."""
     pairs = [line.split(maxsplit=1) for line in cost_lines(report.cost, report.watts)[1:]]
     rows = [(name, told) for name, told in pairs]
     return Section(
         key="costs",
         heading="What it costs",
-        html=table("One step, and 1e12 tokens.", ("of", "takes"), rows),
+        html=table("Cost and energy of one step and of 1e12 tokens.", ("quantity", "value"), rows),
     )
 
 
 def evidence(report: Report) -> Section:
-    """The curves that were asked, what was assumed."""
+    """Return the section that lists the curves behind the times, and the assumptions."""
     rows: list[tuple[Cell, ...]] = [
         (each.curve, share(each.relative_error), "outside" if each.extrapolated else "inside", each.source)
         for each in report.evidence
     ]
     told = (
-        "Every curve behind the times: its mean error on measurements that its fit did not see, and whether"
-        " this job's shapes lie inside of the measured range."
+        "Every curve behind the times: its mean error on measurements that it was not fitted to, and"
+        " whether the shapes of this job lie inside its measured range."
     )
     assumed = "".join(f"<li>{escape(text)}</li>" for text in report.assumptions)
     return Section(
@@ -41,20 +41,20 @@ def evidence(report: Report) -> Section:
         heading="Evidence and assumptions",
         html=table(told, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
-        + (f"<ul>{assumed}</ul>" if assumed else "<p>Nothing: the job says everything.</p>"),
+        + (f"<ul>{assumed}</ul>" if assumed else "<p>Nothing: the job states every setting.</p>"),
     )
 
 
 def repeat(report: Report) -> Section:
-    """The job as a file that holds all of it: no name in it has to be looked up."""
+    """Return the section with the complete job file, which needs no catalogue."""
     text = job_text(report.job)
     data = b64encode(text.encode()).decode()
     return Section(
         key="job",
-        heading="The job, to repeat it",
+        heading="The job file that repeats this prediction",
         html=(
-            "<p>Saved as job.yaml, <code>flopcast predict job.yaml</code> gives this report again. It is"
-            " complete: device, links, stack and sources are in it."
+            "<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
+            " again. The file is complete: it contains the device, the links, the stack and all sources."
             f' <a download="job.yaml" href="data:application/yaml;base64,{data}">Save job.yaml</a></p>'
             f'<details><summary>Show the file</summary><pre tabindex="0">{escape(text)}</pre></details>'
         ),

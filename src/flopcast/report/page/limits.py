@@ -1,7 +1,7 @@
-"""What limits the step: by kind of limit, by factor, and what a faster part would save.
+"""The limits of the step: by kind of limit, by factor, and how much time a faster part would save.
 
-Answers: is it products, memory, messages, waiting or the host that the step hangs on, and how wide is the
-interval for each unknown?
+Answers: do products, memory, messages, waiting or the host limit the step, and how much does each uncertain
+factor widen the interval?
 Elsewhere: factors and their shares (timeline/uncertainty.py), single kernels (roofline.py).
 """
 
@@ -20,7 +20,7 @@ from flopcast.units import Number, show_seconds
 
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
-LEAST_TOLD = 0.0005  # of the step, what a factor moves it by: the rest of many is folded
+LEAST_TOLD = 0.0005  # share of the step; factors that move it by less are folded
 HOST = "launches and the host"
 LIMITS = (
     "the matrix engine",
@@ -33,10 +33,10 @@ LIMITS = (
 
 
 def by_limit(report: Report) -> dict[str, float]:
-    """Seconds of the step by what they are bound by, in the order of LIMITS; they sum to the step.
+    """Return the seconds of the step by limit, in the order of LIMITS; they sum to the step.
 
-    A kernel is bound by the engine where its FLOP at the peak take longer than its bytes at the memory's
-    bandwidth, however far it stays below both. Messages are those that no compute hides.
+    A kernel is limited by the matrix engine if its FLOP at the peak rate take longer than its bytes at the
+    memory bandwidth, and else by memory. Messages count as far as no compute hides them.
     """
     found = dict.fromkeys(LIMITS, 0.0)
     for each in report.timeline.bottleneck_shares:
@@ -47,7 +47,7 @@ def by_limit(report: Report) -> dict[str, float]:
 
 
 def _limit(report: Report, item: Item | None) -> str:
-    """What an item is bound by."""
+    """Return the limit of an item."""
     if item is not None and isinstance(item.work, AbstractMessage):
         return LIMITS[2]
     if item is None or not isinstance(item.work, AbstractOperator):
@@ -58,7 +58,7 @@ def _limit(report: Report, item: Item | None) -> str:
 
 
 def limits(report: Report) -> Section:
-    """Two tables, and the interval as bars."""
+    """Return the section with two tables, and a drawing of the interval."""
     kinds = [
         (
             name,
@@ -81,18 +81,17 @@ def limits(report: Report) -> Section:
     told_apart = sum(one.share * one.log_sigma_factor >= LEAST_TOLD for one in report.factors)
     headings = ("factor", "share of the step", "sigma", "share × sigma", "10 % faster saves")
     told = (
-        "What the interval hangs on, widest first. A share is how much of the step's critical path a factor"
-        " scales; shares overlap, as one kernel has several factors. What nobody can buy saves nothing."
+        "The factors behind the interval, widest first. The share of a factor is the part of the critical"
+        " path that it scales. Shares overlap, because several factors scale one kernel. The last column"
+        " shows – for factors that better hardware does not change."
     )
     return Section(
         key="limits",
         heading="What limits it",
         html=table(
-            "One step of the busiest stage, by what it is bound by.",
-            ("bound by", "time", "share", ""),
-            kinds,
+            "One step of the busiest stage, by what limits it.", ("limited by", "time", "share", ""), kinds
         )
-        + "<h3>What the uncertainty hangs on</h3>"
+        + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")
         + table(told, headings, rows[:told_apart])
         + _folded(headings, rows[told_apart:]),
@@ -100,7 +99,7 @@ def limits(report: Report) -> Section:
 
 
 def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
-    """Factors that move nothing: there for who looks for them."""
+    """Return a folded table of the factors that barely move the step."""
     if not rows:
         return ""
     caption = f"Each moves the step by less than {LEAST_TOLD:.2%}."
@@ -108,13 +107,13 @@ def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
 
 
 def axis(report: Report) -> Axis:
-    """Logarithms of the step over what is predicted, as far as the widest factor reaches."""
+    """Return the axis of log(step / predicted step), which is as wide as the widest factor."""
     reach = max(NINETY_PERCENT * abs(one.share) * one.log_sigma_factor for one in report.factors) or 1.0
     return Axis(low=-reach, high=reach, start=LEFT, end=RIGHT)
 
 
 def _drawing(report: Report) -> str:
-    """The step between the bounds of each factor alone, the widest first."""
+    """Return a drawing of the step's interval from each factor alone, the widest first."""
     drawn_factors, across = report.factors[:MOST_DRAWN], axis(report)
     base = len(drawn_factors) * ROW_HEIGHT + 6
     lines = [
@@ -133,13 +132,13 @@ def _drawing(report: Report) -> str:
             ' height="14"/>'
         )
     described = (
-        f"The step of {show_seconds(report.step_time_s)} if one factor alone were at either end of its 90 %"
+        f"The step of {show_seconds(report.step_time_s)} if a single factor were at either end of its 90 %"
         " interval."
     )
-    title = "What each unknown is worth"
+    title = "How much each uncertain factor changes the step"
     return figure("limits-drawing", title, described, base + 28, "".join(lines), escape(described))
 
 
 def moved(report: Report, tick: Number) -> str:
-    """The step so much longer; `tick` is the logarithm of a ratio."""
+    """Return the step time scaled by a ratio, as text; `tick` is the logarithm of the ratio."""
     return show_seconds(report.step_time_s * math.exp(tick), like=report.step_time_s)

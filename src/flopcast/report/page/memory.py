@@ -1,12 +1,12 @@
-"""Memory of every stage: over the step, and by category at its fullest moment.
+"""Memory of every stage: over the step, and by category at its peak.
 
 Answers: what fills a device, when, on which stage?
 Elsewhere: the levels (report/events.py, memory/curve.py), the time axis that the pipeline shares
 (drawing.py).
 
-Rows are on one scale: the device's memory, or the fullest stage where that needs more. Where moments are
-too many to draw, the step is cut into equal columns and each shows its fullest moment; of many stages
-those of the pipeline's drawing are shown.
+All rows have one scale, up to the device's memory, or to the fullest stage if that needs more. If there are
+too many moments to draw, the step is cut into equal columns, and each column shows its highest level. If
+there are many stages, the same ones as in the drawing of the pipeline are shown.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ def memory(report: Report) -> Section:
         drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
     title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
     described = (
-        f"A row a stage, on one scale; the line is the device's {show(report.memory.capacity_bytes, 'B')}."
-        " Of moments too close to tell apart the fullest is drawn."
+        f"One row per stage, on one scale; the line marks the {show(report.memory.capacity_bytes, 'B')} of"
+        " the device. Of moments too close to distinguish, the fullest is drawn."
     )
     figure = over_time(
         "memory-drawing",
@@ -88,7 +88,7 @@ def _named(curves: Sequence[dict[str, Floats]]) -> list[str]:
 
 
 def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
-    """The levels of named categories, and the sum of all others."""
+    """Return the levels of the named categories, and the sum of all others."""
     found = {name: levels[name] for name in names if name in levels}
     rest = [level for name, level in levels.items() if name not in names]
     return found | ({OTHERS: np.sum(rest, axis=0)} if rest else {})
@@ -97,12 +97,12 @@ def _by_name(levels: dict[str, Floats], names: list[str]) -> dict[str, Floats]:
 def thinned(
     moments_s: Floats, levels: dict[str, Floats], end_s: float, columns: int
 ) -> tuple[Floats, dict[str, Floats]]:
-    """At most one moment in each column of the step: the fullest that begins in it, at its beginning.
+    """Keep at most one moment per column of the step: the fullest, placed at the start of the column.
 
     Returns
     -------
     array of shape (moments,), and one for each category
-        As given, where there are no more moments than columns.
+        Unchanged if there are at most as many moments as columns.
     """
     if len(moments_s) <= columns:
         return moments_s, levels
@@ -114,7 +114,7 @@ def thinned(
 
 
 def _categories(report: Report) -> str:
-    """What every stage holds at its fullest moment; a row adds up to its last number."""
+    """Return a table of each stage's memory by category at its peak; a row sums to its last number."""
     names = list(dict.fromkeys(name for stage in report.memory.per_stage for name in stage.by_category))
     rows = []
     for stage in report.memory.per_stage:
@@ -123,11 +123,11 @@ def _categories(report: Report) -> str:
         ]
         rows.append((f"{stage.stage}", *held, size(stage.allocated_bytes)))
     headings = ("stage", *(name.replace("_", " ") for name in names), "allocated")
-    return table("What a rank of each stage holds when it is fullest.", headings, rows)
+    return table("Memory of one rank of each stage at its peak.", headings, rows)
 
 
 def _stages(report: Report) -> str:
-    """When every stage is fullest, and how full a tool shows it."""
+    """Return a table of when each stage is fullest, and of the sizes that tools show."""
     rows = [
         (
             f"{stage.stage}",
@@ -140,14 +140,14 @@ def _stages(report: Report) -> str:
     ]
     headings = ("stage", "fullest at", "allocated", "reserved", "device")
     told = (
-        "Allocated: what the framework has handed out; reserved: what its allocator holds; device: what the"
-        f" driver shows, of {show(report.memory.capacity_bytes, 'B')}."
+        "Allocated: bytes of all tensors; reserved: bytes that the allocator holds; device: bytes that the"
+        f" driver shows as used, of {show(report.memory.capacity_bytes, 'B')}."
     )
     return table(told, headings, rows)
 
 
 def _of_task(stage: StageMemory) -> str:
-    """Which micro-batch's pass it is, and of which chunk if not the first; nothing at the update."""
+    """Return the micro-batch and chunk of the peak as text; "" at the update."""
     if stage.micro_batch < 0:
         return ""
     return f" of micro-batch {stage.micro_batch}" + (f", chunk {stage.chunk}" if stage.chunk else "")

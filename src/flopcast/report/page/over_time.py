@@ -1,8 +1,8 @@
-"""Drawings whose x is the time of one step: rows above each other, an axis, buttons and keys to zoom.
+"""Drawings over the time of one step: rows, a time axis, and buttons and keys to zoom.
 
-Answers: how do pipeline and memory share one axis, and which parts of it may the script move?
+Answers: how do the pipeline and the memory share one axis, and which parts can the script zoom?
 Elsewhere: other drawings (drawing.py), what keys and buttons do (script.py).
-All of it is drawn as a whole without the script.
+Without the script, the whole step is shown.
 """
 
 import math
@@ -16,18 +16,18 @@ from flopcast.dtypes import Integers
 from flopcast.report.page.drawing import Axis, described_svg, label
 from flopcast.units import Number, show_seconds
 
-LEFT, RIGHT = 84, 990  # dots: names of rows stand on the left
-TIME_UNITS = 100_000  # how finely moments of a step are written: its hundred-thousandth
-LEAST_LINE = 13  # dots between names of rows
-HINT = "Point at a moment to read it. Ctrl and wheel zoom, or on the drawing the keys + − ← → 0."
+LEFT, RIGHT = 84, 990  # the names of the rows are left of LEFT
+TIME_UNITS = 100_000  # times are drawn in units of 1 / TIME_UNITS of the step
+LEAST_LINE = 13  # smallest distance between the names of rows
+HINT = "Point at the drawing to read a moment. Zoom with Ctrl and the wheel, or with the keys + − ← → 0."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """What lies inside of a drawing over time.
+    """The content of a drawing over time.
 
-    `drawn` is SVG, x from 0 to TIME_UNITS, y from 0 to `height`; `rows` are names, first above; `kind` says
-    what the script finds in it: "tasks", or nothing.
+    `drawn` is SVG, with x from 0 to TIME_UNITS and y from 0 to `height`. `rows` are the names of the rows,
+    from top to bottom. `kind` is "tasks" if the script can name the tasks in it, else "".
     """
 
     drawn: str
@@ -38,9 +38,9 @@ class Plot:
 
 
 def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> str:
-    """The drawing with its buttons, which wait for the script; `below` is HTML under it.
+    """Return a drawing with its buttons, which only the script enables; `below` is the HTML under it.
 
-    The line above it is what the script fills with what is under the pointer.
+    In the line above the drawing, the script shows what is under the pointer.
     """
     buttons = "".join(
         f'<button type="button" data-key="{pressed}" aria-label="{name}: {escape(title)}" disabled>{name}'
@@ -59,16 +59,16 @@ def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> s
 
 
 def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues: Sequence[int]) -> str:
-    """Amounts that hold until the next moment, as areas above each other on the base of a row.
+    """Return stacked areas as SVG; each amount stays constant until the next moment.
 
-    The highest is painted first, each lower one over it, so that an area needs no lower edge; equal
-    neighbours are one.
+    The highest area is painted first and the lower ones over it, so that an area needs no lower edge. Equal
+    consecutive amounts are merged.
 
     Parameters
     ----------
-    across : rising moments, as whole units
-    heights : dots of each amount from each moment on, the lowest area first
-    hues : of the areas
+    across : increasing moments, in whole units
+    heights : height of each amount from each moment on, the lowest area first
+    hues : hues of the areas
     """
     drawn, level = [], np.zeros(len(across))
     for hue, height in zip(hues, heights, strict=True):
@@ -82,7 +82,7 @@ def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues:
 
 
 def _inside(plot: Plot) -> str:
-    """Names of rows, the plot, and the axis below it."""
+    """Return the names of the rows, the plot, and the axis below it as SVG."""
     axis = Axis(low=0.0, high=plot.end_s, start=LEFT, end=RIGHT)
     each = plot.height / len(plot.rows)
     every = max(1, math.ceil(LEAST_LINE / each))

@@ -1,11 +1,11 @@
 """The pipeline over one step: which task runs on which stage, from when to when.
 
-Answers: how does a page draw a pipeline of four tasks, and how one of a million?
+Answers: how does a page draw a pipeline with few tasks, and how one with a million?
 Elsewhere: when tasks run (timeline/), every operator inside them (perfetto.py).
 
-Up to MOST_TASKS tasks are drawn one by one. Of more, the step is cut into COLUMNS equal columns, and each
-shows what share of it a stage spends in which pass; of more than MOST_STAGES stages, as many are drawn,
-evenly chosen, the first and the last among them. The table has all stages in any case.
+Up to MOST_TASKS tasks are drawn one by one. If there are more, the step is cut into COLUMNS equal columns,
+and each column shows the share of its time that a stage spends in each pass; and at most MOST_STAGES stages
+are drawn, evenly spaced, including the first and the last. The table always has all stages.
 """
 
 import math
@@ -27,7 +27,7 @@ END_HUE = 7  # update and reduction
 
 
 def pipeline(report: Report) -> Section:
-    """The drawing, and a row for every stage."""
+    """Return the section with the drawing, and a table with one row per stage."""
     timeline = report.timeline
     stages = len(timeline.update_s)
     drawn_stages = chosen(stages) if _is_large(report) else np.arange(stages)
@@ -52,53 +52,53 @@ def pipeline(report: Report) -> Section:
     figure = over_time(
         "pipeline-drawing",
         title,
-        f"Time runs to the right, stages from top to bottom; what is empty is waiting. {rule(report)}",
+        f"Time runs to the right, stages from top to bottom; empty space is waiting. {rule(report)}",
         plot,
         legend(hues),
     )
-    told = f"<p>Without jitter, from one synchronisation of all stages to the next. {rule(report)}</p>"
+    told = f"<p>One step without jitter, between two synchronisations of all stages. {rule(report)}</p>"
     return Section(
         key="pipeline", heading="The pipeline over one step", html=told + figure + _table(report)
     )
 
 
 def rule(report: Report) -> str:
-    """What is drawn, where it is not everything."""
+    """Return a sentence that says which tasks are drawn."""
     if not _is_large(report):
         return "Every task is a box."
     stages = len(report.timeline.update_s)
-    some = f"{MOST_STAGES} of {stages} stages, evenly chosen; " if stages > MOST_STAGES else ""
+    some = f"{MOST_STAGES} of {stages} stages, evenly spaced; " if stages > MOST_STAGES else ""
     return (
         f"{len(report.timeline.stage)} tasks are too many to draw one by one: {some}the step is cut into"
-        f" {COLUMNS} columns, and the height of a colour is the share of its column that the stage spends"
-        " so. The trace file (--trace) holds every task."
+        f" {COLUMNS} columns, and the height of a colour is the share of the column that the stage spends"
+        " in that pass. The trace file (--trace) holds every task."
     )
 
 
 def _is_large(report: Report) -> bool:
-    """Whether there are too many tasks to draw each."""
+    """Return whether there are too many tasks to draw each one."""
     return len(report.timeline.stage) > MOST_TASKS
 
 
 def chosen(stages: int) -> Integers:
-    """The stages that a drawing of many shows: evenly spread, the first and the last among them."""
+    """Return the stages to draw: evenly spaced, including the first and the last."""
     return np.unique(np.linspace(0, stages - 1, min(stages, MOST_STAGES)).round().astype(np.intp))
 
 
 def end_of(report: Report) -> float:
-    """Seconds that a drawing over time spans: the step, or the last reduction where that is later."""
+    """Return the seconds that the drawing spans: the step, or up to the last reduction if that is later."""
     timeline = report.timeline
     return max(report.clean_step_time_s, float((timeline.reduce_start_s + timeline.reduce_s).max()))
 
 
 def units(moment_s: Floats, end_s: float) -> Integers:
-    """Moments of a step as whole units of a drawing."""
+    """Return moments of a step in whole units of a drawing."""
     found: Integers = np.rint(moment_s / end_s * TIME_UNITS).astype(np.intp)
     return found
 
 
 def _tasks(report: Report, stage: int, row: int, height: int) -> str:
-    """One path for each kind of task of a stage, and one for the ends of its step."""
+    """Return one path for each kind of task of a stage, and one for its update and reduction."""
     timeline = report.timeline
     mine = timeline.stage == stage
     kind, end_s = timeline.kind[mine], end_of(report)
@@ -115,19 +115,19 @@ def _tasks(report: Report, stage: int, row: int, height: int) -> str:
 
 
 def _boxes(start: Integers, stop: Integers, top: int, height: int, hue: int) -> str:
-    """Boxes of one colour as one path: much shorter than an element each. At least one unit wide."""
+    """Return boxes of one colour as a single path, to keep pages small; each is at least 1 unit wide."""
     wide = zip(start.tolist(), np.maximum(stop - start, 1).tolist(), strict=True)
     drawn = "".join(f"M{left},{top + 1}h{width}v{height - 2}h-{width}z" for left, width in wide)
     return f'<path class="hue-{hue} box" d="{drawn}"/>'
 
 
 def busy_by_column(report: Report, stage: int, columns: int = COLUMNS) -> Floats:
-    """Seconds that a stage spends in each pass, and at the ends of its step, in equal parts of the step.
+    """Return the seconds that a stage spends in each pass, and in update and reduction, per column.
 
     Returns
     -------
     array of shape (passes + 1, columns)
-        Forward, backward, weight gradients where they are apart; last update and reduction.
+        Forward, backward, weight gradients if they are separate; the last row is update and reduction.
     """
     timeline = report.timeline
     edges = np.linspace(0.0, end_of(report), columns + 1)

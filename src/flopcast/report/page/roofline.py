@@ -1,12 +1,12 @@
-"""The roofline: how close every kernel of the job comes to what its device can do.
+"""The roofline: how close every kernel of the job comes to the limits of its device.
 
-Answers: which kernels are bound by memory, which by the matrix engine, and how much of either they get?
-Elsewhere: what a kernel needs (operators/), what it takes (cost/price.py).
+Answers: which kernels are limited by memory, which by the matrix engine, and how close to it do they come?
+Elsewhere: the work of a kernel (operators/), its time (cost/price.py).
 
-A kernel stands at the FLOP that it does for each byte it moves, and at the FLOP/s that it attains; where
-its size differs between stages or micro-batches, at its longest execution. Kernels that do no product
-count no FLOP and have no place in the drawing: their table says what share of the memory's bandwidth they
-attain. Bytes are a lower bound (each tensor once), so no kernel stands left of where it is.
+A kernel is drawn at its FLOP per byte moved and at its attained FLOP/s; if its size varies between stages
+or micro-batches, its longest execution counts. Kernels without products count no FLOP and are not drawn;
+the table shows the share of the memory bandwidth that they attain. Bytes are a lower bound, since each
+tensor counts once, so the true FLOP per byte may be lower.
 
 References
 ----------
@@ -27,13 +27,13 @@ from flopcast.report.report import Report
 from flopcast.units import Number, show
 
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 112, 985, 16, 390
-CLOSE = (22, 12)  # dots across and up: a mark nearer than that to one that has its number has none
-SLOPE_RATIO = 8.0  # how far below its bend a roof is drawn at least
+CLOSE = (22, 12)  # a mark closer than this (x, y) to a numbered mark gets no number
+SLOPE_RATIO = 8.0  # a roof is drawn at least down to 1 / SLOPE_RATIO of its bend
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
-    """One execution of a kernel alone; `path_s` is what the step spends in all of them."""
+    """One execution of a kernel alone; `path_s` is the time of all its executions on the critical path."""
 
     name: str
     phase: str
@@ -48,29 +48,29 @@ class Kernel:
 
     @property
     def intensity_flop_per_byte(self) -> float:
-        """FLOP for each byte moved."""
+        """Return the FLOP per byte moved."""
         return self.flop / self.moved_bytes
 
     @property
     def attained_flop_per_s(self) -> float:
-        """FLOP over the seconds of one execution."""
+        """Return the FLOP/s of one execution."""
         return self.flop / self.alone_s
 
     @property
     def bound_s(self) -> float:
-        """Seconds at the device's peaks."""
+        """Return the seconds of one execution at the device's peak rates."""
         return max(self.compute_s, self.memory_s)
 
     @property
     def bound_share(self) -> float:
-        """How much of the roof above it the kernel attains; 1 at the roof."""
+        """Return the attained share of the roof; 1 at the roof."""
         return self.bound_s / self.alone_s
 
 
 def kernels(report: Report) -> tuple[Kernel, ...]:
-    """Every kernel of the job that takes time, those that the step spends most in first.
+    """Return every kernel of the job that takes time, the one with the most time in the step first.
 
-    Items of one name and pass, in layers of several kinds, are one kernel: the longest.
+    Items with the same name and pass in several kinds of layers count as one kernel, the longest.
     """
     spent_s: dict[tuple[str, str], float] = {}
     for each in report.timeline.bottleneck_shares:
@@ -90,7 +90,7 @@ def kernels(report: Report) -> tuple[Kernel, ...]:
 def _kernel(
     report: Report, work: AbstractOperator, alone: np.ndarray, key: tuple[str, str], path_s: float
 ) -> Kernel:
-    """The longest execution of an operator."""
+    """Return the longest execution of an operator."""
     device, need = report.job.cluster.node.device, work.work()
     flop, moved_bytes, alone_s = np.broadcast_arrays(need.flop, need.moved_bytes, alone)
     at = np.unravel_index(int(alone_s.argmax()), alone_s.shape)
@@ -109,16 +109,16 @@ def _kernel(
 
 
 def roofline(report: Report) -> Section:
-    """The drawing, and a row for every kernel."""
+    """Return the section with the drawing, and a table with one row per kernel."""
     found = kernels(report)
     device = report.job.cluster.node.device
     products = [one for one in found if one.flop > 0]
     drawn = _drawing(report, products) if products else ""
     told = (
-        f"<p>One device ({escape(device.name)}): {show(device.memory_bytes_per_s, 'B/s')}; the matrix"
-        " engine does "
+        f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')}; matrix"
+        " engine "
         + escape(", ".join(f"{show(device.peak(unit), 'FLOP/s')} in {unit}" for unit in _units(products)))
-        + ". FLOP are those of products; bytes count each tensor once.</p>"
+        + ". Only matrix products count FLOP; bytes count each tensor once.</p>"
         if products
         else ""
     )
@@ -126,12 +126,12 @@ def roofline(report: Report) -> Section:
 
 
 def _units(products: list[Kernel]) -> list[str]:
-    """Precisions of the job's products, each once."""
+    """Return the precisions of the products, each once."""
     return list(dict.fromkeys(one.unit for one in products))
 
 
 def axes(report: Report, products: list[Kernel]) -> tuple[Axis, Axis]:
-    """Where intensities and rates stand: every mark and every bend of a roof lies inside."""
+    """Return the axes of intensity and rate, which contain every mark and every bend of a roof."""
     device = report.job.cluster.node.device
     peaks = [device.peak(unit) for unit in _units(products)]
     bends = [peak / device.memory_bytes_per_s for peak in peaks]
@@ -143,7 +143,7 @@ def axes(report: Report, products: list[Kernel]) -> tuple[Axis, Axis]:
 
 
 def _drawing(report: Report, products: list[Kernel]) -> str:
-    """Roofs as lines, kernels as marks; the largest by number, as the table counts them."""
+    """Return the drawing: roofs as lines, kernels as marks with the numbers of the table."""
     across, up = axes(report, products)
     device = report.job.cluster.node.device
     lines = [*grid(across, up, lambda value: f"{value:g}", lambda value: show(value, "FLOP/s"))]
@@ -165,22 +165,22 @@ def _drawing(report: Report, products: list[Kernel]) -> str:
             _mark(one, x, y, number) + (label(x + 8, y + 4.5, f"{number}", "start") if free else "")
         )
     described = (
-        "Attained FLOP/s against FLOP for each byte, both by logarithms. The line is the roof: the memory's"
-        f" bandwidth, then the engine's peak. The {len(products)} kernels that do products are marks,"
-        " numbered as in the table."
+        "Attained FLOP/s against FLOP per byte, on logarithmic axes. The line is the roof: the memory"
+        f" bandwidth, then the peak of the matrix engine. Each of the {len(products)} kernels with products"
+        " is a mark, numbered as in the table."
     )
     drawn = "".join(lines) + "".join(reversed(marks))
-    drawn += names(across, up, "FLOP for each byte moved", "attained FLOP/s")
+    drawn += names(across, up, "FLOP per byte moved", "attained FLOP/s")
     return figure("roofline-drawing", "Roofline of one device", described, HEIGHT, drawn, escape(described))
 
 
 def _line(points: Sequence[tuple[float, float]]) -> str:
-    """A roof through its corners."""
+    """Return a roof through its corners as SVG."""
     return f'<path class="rule" d="M{"L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
 
 def _mark(one: Kernel, x: Number, y: Number, number: int) -> str:
-    """A kernel: forward, backward and others differ in colour and shape."""
+    """Return the mark of a kernel, whose colour and shape depend on the pass."""
     hue, shape = {
         "forward": (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"),
         "backward": (1, "M-4.5,-4.5H4.5V4.5H-4.5z"),
@@ -197,7 +197,7 @@ def _mark(one: Kernel, x: Number, y: Number, number: int) -> str:
 
 
 def _table(found: tuple[Kernel, ...]) -> str:
-    """Every kernel: what it needs, what it takes, and how much of its roof that is."""
+    """Return the table of all kernels: work, time, and the share of the roof."""
     rows: list[tuple[Cell, ...]] = []
     number = 0
     for one in found:
@@ -217,10 +217,12 @@ def _table(found: tuple[Kernel, ...]) -> str:
             )
         )
     headings = (
-        "kernel", "mark", "pass", "class", "FLOP", "bytes", "one takes", "bound by", "of its roof",
-        "in the step",
+        "kernel", "mark", "pass", "class", "FLOP", "bytes", "time", "limited by", "share of roof",
+        "time in the step",
     )  # fmt: skip
     told = table(
-        "Each on its longest shape, alone; the last column is of the busiest stage.", headings, rows
+        "Each kernel alone, with its longest shape; the last column is for the busiest stage.",
+        headings,
+        rows,
     )
     return f"<details><summary>All {len(found)} kernels</summary>{told}</details>"

@@ -1,7 +1,7 @@
-"""The same plan on fewer and on more devices: tokens per second, and what they cost.
+"""The same plan on fewer and on more devices: tokens per second and cost.
 
-Answers: what does a page say of other numbers of devices?
-Elsewhere: the predictions themselves, which whoever asks for a page makes (search/scaled.py).
+Answers: how does a page show predictions for other numbers of devices?
+Elsewhere: these predictions (search/scaled.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ SHAPES = {KEPT: (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"), GROWN: (1, "M-4.5,
 class ScaledStep:
     """The step of a plan on some number of devices.
 
-    `batch` is KEPT or GROWN; `fits` whether its fullest stage does; `many_usd` dollars for 1e12 tokens,
-    None where no price is known.
+    `batch` is KEPT or GROWN; `fits` is whether the fullest stage fits; `many_usd` is the cost of 1e12
+    tokens in dollars, or None if no price is known.
     """
 
     batch: str
@@ -38,7 +38,7 @@ class ScaledStep:
 
 
 def scaling(steps: Sequence[ScaledStep]) -> Section:
-    """The curves, and their numbers; `steps` are not empty."""
+    """Return the section with the curves and their numbers; `steps` must not be empty."""
     rows: list[tuple[Cell, ...]] = [
         (
             Quantity(one.num_devices, f"{one.num_devices}"),
@@ -54,7 +54,7 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
         for one in sorted(steps, key=lambda one: (one.num_devices, one.batch != KEPT))
     ]
     headings = (
-        "devices", "batch", "sequences", "step", "rate", "rate a device", "MFU", "1e12 tokens", "fits",
+        "devices", "batch", "sequences", "step", "rate", "rate per device", "MFU", "1e12 tokens", "fits",
     )  # fmt: skip
     told = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
     several = len({one.num_devices for one in steps}) > 1
@@ -67,7 +67,7 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """One quantity against devices: how it is called, read off a step, and shown."""
+    """One quantity that is drawn against the number of devices."""
 
     key: str
     name: str
@@ -83,20 +83,20 @@ RATE = Curve(
     of=lambda one: one.tokens_per_s,
     show=lambda value: show(value, "tokens/s"),
     logarithmic=True,
-    told="Tokens per second against devices, both by logarithms: a straight diagonal is perfect scaling.",
+    told="Tokens per second against devices, on logarithmic axes: a straight diagonal is perfect scaling.",
 )
 MONEY = Curve(
     key="money",
-    name="for 1e12 tokens",
+    name="cost of 1e12 tokens",
     of=lambda one: one.many_usd or 0.0,
     show=show_usd,
     logarithmic=False,
-    told="Dollars for 1e12 tokens against devices.",
+    told="Cost of 1e12 tokens against devices.",
 )
 
 
 def axes(steps: Sequence[ScaledStep], curve: Curve) -> tuple[Axis, Axis]:
-    """Devices to the right, by logarithms, and the curve's quantity upwards."""
+    """Return the logarithmic axis of devices, and the axis of the curve's quantity."""
     devices, values = [one.num_devices for one in steps], [curve.of(one) for one in steps]
     across = Axis(
         low=min(devices) / 1.15,
@@ -111,7 +111,7 @@ def axes(steps: Sequence[ScaledStep], curve: Curve) -> tuple[Axis, Axis]:
 
 
 def drawing(steps: Sequence[ScaledStep], curve: Curve) -> str:
-    """A line for each way to scale; hollow marks do not fit."""
+    """Return the drawing of a curve: a line for each way to scale; hollow marks do not fit."""
     across, up = axes(steps, curve)
     lines = [*grid(across, up, lambda value: f"{value:g}", curve.show)]
     for batch, (hue, shape) in SHAPES.items():

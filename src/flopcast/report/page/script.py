@@ -1,8 +1,8 @@
-"""The script of a report's page: zoom of drawings over time, what lies under the pointer, sorted tables.
+"""The script of a report's page: it zooms drawings, names what is under the pointer, and sorts tables.
 
-Answers: what does a page do that a browser does not do by itself? Everything is there without it.
-Elsewhere: what it reads (`pipeline.tasks_as_data`, the viewBox of svg.plot), the frame that allows it
-(shell.py).
+Answers: what does the page do beyond a static document? Without the script, nothing is missing.
+Elsewhere: the data that it reads (`pipeline.tasks_as_data`, the viewBox of svg.plot), the frame that allows
+it (shell.py).
 
 Keys on a drawing over time: + and - zoom around the middle, arrows move, 0 shows all. All drawings over
 time show the same part of the step. A wheel zooms with Ctrl held, so that the page can be scrolled.
@@ -42,7 +42,7 @@ SCRIPT = r"""'use strict';
   function line(group) { return group.parentElement.querySelector('.told'); }
   function resting(group) {
     const end = Number(group.dataset.end);
-    return to - from === 1 ? HINT : 'Shows ' + seconds(from * end) + ' to ' + seconds(to * end) + '.';
+    return to - from === 1 ? HINT : 'Showing ' + seconds(from * end) + ' to ' + seconds(to * end) + '.';
   }
   function drawTicks(group, plot, end) {
     const ticks = group.querySelector('.ticks');

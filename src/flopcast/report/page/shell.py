@@ -1,11 +1,11 @@
-"""The frame of every page: one file that loads nothing, its title, its contents, its one script.
+"""The frame of every page: a single file with a title, a list of contents and at most one script.
 
-Answers: what stands around the sections of a page, and what may it do?
+Answers: what surrounds the sections of a page, and what may the page load or run?
 Elsewhere: the sections (the other files of this folder, validation/published_html.py,
 search/found_drawing.py), how they look (style.py), what the script does (script.py).
 
-The page forbids itself every source but its own style and script, which it names by their hashes, so that
-a text that slipped through unescaped could neither load nor run anything.
+The content security policy of a page allows only its own style and script, which it lists by their hashes.
+A text that was not escaped by mistake could therefore neither load nor run anything.
 """
 
 import json
@@ -20,7 +20,7 @@ from flopcast.report.page.style import STYLE, UNSCRIPTED
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of a page: `key` names it in links, `html` is what follows its heading."""
+    """A part of a page: links refer to it by `key`; `html` follows its heading."""
 
     key: str
     heading: str
@@ -35,25 +35,25 @@ def document(
     script: str = "",
     data: Mapping[str, object] | None = None,
 ) -> str:
-    """A whole page.
+    """Return a whole page.
 
     Parameters
     ----------
     title : str
         Plain text: the name of the page and its first heading.
     sections : sequence of Section
-        In order; where there are several, links to them stand on top.
+        The sections in order; if there are several, the page begins with links to them.
     top : str
-        HTML between the heading and the links: the answer.
+        HTML of the answer, between the heading and the links.
     script : str
-        The only program that may run; none where it is empty.
+        The only program that may run; "" for none.
     data : mapping
-        What the page shows, for the script and for programs that read pages: JSON with the id "data".
+        The numbers of the page as JSON with the id "data", for the script and for other programs.
 
     Returns
     -------
     str
-        HTML, UTF-8, without a reference to anything outside.
+        HTML in UTF-8 that refers to no other file.
     """
     body = "".join(map(_section, sections))
     block = f'<script type="application/json" id="data">{_json(data)}</script>' if data is not None else ""
@@ -70,7 +70,7 @@ def document(
 
 
 def _section(section: Section) -> str:
-    """A heading and what follows it, as a region that is named by the heading."""
+    """Return a section as HTML: a region with the heading as its name."""
     key = section.key
     return (
         f'<section id="{key}" aria-labelledby="{key}-name"><h2 id="{key}-name">'
@@ -79,7 +79,7 @@ def _section(section: Section) -> str:
 
 
 def _contents(sections: Sequence[Section]) -> str:
-    """Links to the sections; a page of one section needs none."""
+    """Return links to the sections, or "" if there is only one section."""
     if len(sections) < 2:
         return ""
     links = "".join(f'<li><a href="#{each.key}">{escape(each.heading)}</a></li>' for each in sections)
@@ -87,24 +87,24 @@ def _contents(sections: Sequence[Section]) -> str:
 
 
 def _policy(script: str) -> str:
-    """The page's content security policy: its own style and script, and nothing else at all."""
+    """Return the content security policy of a page, which allows only its own style and script."""
     allowed = f"script-src '{_hash(script)}'; " if script else ""
     styles = f"style-src '{_hash(STYLE)}' '{_hash(UNSCRIPTED)}'"
     return f"default-src 'none'; {allowed}{styles}; base-uri 'none'; form-action 'none'"
 
 
 def _without_script(script: str) -> str:
-    """What a page with a script hides where none runs."""
+    """Return the style that hides buttons if scripts are disabled; "" for a page without a script."""
     return f"<noscript><style>{UNSCRIPTED}</style></noscript>" if script else ""
 
 
 def _hash(text: str) -> str:
-    """How a policy names a style or a script (Content Security Policy Level 3, section 2.3.1)."""
+    """Return the hash of a style or a script (Content Security Policy Level 3, section 2.3.1)."""
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
 def _json(data: Mapping[str, object]) -> str:
-    """JSON that ends no element: "<" is written as an escape."""
+    """Return data as JSON in which "<" is escaped, so that it cannot end an HTML element."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
         "<", "\\u003c"
     )

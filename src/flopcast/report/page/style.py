@@ -1,9 +1,9 @@
-"""How pages look: one style for reports, for tables of published runs, and for drawings of a search.
+"""The style of pages: reports, tables of published runs, and drawings of a search.
 
-Answers: which colours, sizes and rules of print does every page have?
+Answers: which colours, sizes and rules for print does every page have?
 Elsewhere: the frame of a page (shell.py), drawings (drawing.py).
-Colours are variables, so that a reader's dark scheme changes them in one place; paper is always light.
-Text has a contrast of 4.5 to its ground at least, marks have 3 (WCAG 2.2, 1.4.3 and 1.4.11).
+Colours are variables, so that the dark scheme changes them in one place; printed pages are always light.
+Text has a contrast of at least 4.5 to its background, marks of at least 3 (WCAG 2.2, 1.4.3 and 1.4.11).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ HUES = sum(name.startswith("hue-") for name in LIGHT)
 
 
 def _variables(colours: Mapping[str, str]) -> str:
-    """A palette as CSS variables of the document, or of a drawing that stands alone."""
+    """Return a palette as CSS variables of the root element."""
     return ":root{" + "".join(f"--{name}:{colour};" for name, colour in colours.items()) + "}\n"
 
 

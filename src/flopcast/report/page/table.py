@@ -1,8 +1,8 @@
 """Tables, bars and numbers of a page, with every text escaped.
 
-Answers: how does a page write a number that is read by eye and by programs, and the table around it?
+Answers: how does a page write numbers for readers and for programs, and the tables around them?
 Elsewhere: the frame (shell.py), the style (style.py).
-A number is a `<data>` element: its text is for people, its value has the nine digits of the JSON.
+A number is a `<data>` element: its text is for readers, and its value has nine digits, as in the JSON.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ LEAST_SORTED = 4  # rows that are worth a button to sort them
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Text that is HTML already: whoever makes one has escaped what is in it."""
+    """Text that is already HTML; its maker must have escaped it."""
 
     html: str
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number and the text that stands for it."""
+    """A number and the text that shows it."""
 
     value: Number
     shown: str
@@ -33,27 +33,27 @@ Cell = str | Markup | Quantity
 
 
 def seconds(value: Number, like: Number | None = None) -> Quantity:
-    """Seconds, as a reader wants them; bounds in the unit of what they bound."""
+    """Return seconds as a quantity; with a second value, in the unit of that value."""
     return Quantity(value, show_seconds(value, like))
 
 
 def share(value: Number) -> Quantity:
-    """A ratio in percent."""
+    """Return a ratio as a percentage."""
     return Quantity(value, f"{value:.1%}")
 
 
 def size(value: Number) -> Quantity:
-    """Bytes."""
+    """Return bytes as a quantity."""
     return Quantity(value, show(value, "B"))
 
 
 def rate(value: Number, unit: str) -> Quantity:
-    """Anything else with a unit that takes prefixes."""
+    """Return a value in a unit that takes prefixes as a quantity."""
     return Quantity(value, show(value, unit))
 
 
 def markup(cell: Cell) -> str:
-    """The HTML of a cell's content.
+    """Return the content of a cell as HTML.
 
     >>> markup("a < b"), markup(seconds(0.25))
     ('a &lt; b', '<data value="0.25">250 ms</data>')
@@ -66,7 +66,7 @@ def markup(cell: Cell) -> str:
 
 
 def bar(fraction: Number, hue: int = 0) -> Markup:
-    """A bar as long as a share of one; what it says stands beside it in figures."""
+    """Return a bar whose length is a share of 1; the cell next to it has the number."""
     width = 100 * min(max(0.0, fraction), 1.0)  # 0.0 before -0.0, which SVG would show with its sign
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
@@ -80,10 +80,10 @@ def table(
     rows: Iterable[Sequence[Cell]],
     numeric: Sequence[bool] | None = None,
 ) -> str:
-    """A table whose first column names its rows.
+    """Return a table whose first column names its rows.
 
-    `numeric` columns stand to the right: without it those that hold quantities and no text. A table of
-    several rows can be sorted where the reader's browser runs the script.
+    `numeric` columns are right-aligned; by default, the columns that hold only quantities. A reader can
+    sort a table with several rows if the browser runs the script.
     """
     lines = list(rows)
     if numeric is None:
@@ -103,14 +103,14 @@ def table(
 
 
 def _is_numeric(cells: Sequence[Cell]) -> bool:
-    """Whether a column is one of numbers, gaps aside."""
+    """Return whether all cells of a column are numbers or empty."""
     return any(isinstance(cell, Quantity) for cell in cells) and all(
         isinstance(cell, Quantity) or cell in ("", "–") for cell in cells
     )
 
 
 def _line(cells: Sequence[Cell], kinds: Sequence[str]) -> str:
-    """One row: its name, then its cells."""
+    """Return one row as HTML: its name, then its cells."""
     rest = "".join(
         f"<td{kind}>{markup(cell)}</td>" for kind, cell in zip(kinds[1:], cells[1:], strict=True)
     )

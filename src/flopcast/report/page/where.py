@@ -3,8 +3,8 @@
 Answers: which operators make a component of the breakdown, in which pass, for how long?
 Elsewhere: the components themselves (report/report.py), how close each kernel comes to its bound
 (roofline.py).
-Seconds are those of the busiest stage over a whole step; what compute hides is not in them. The operators
-of a component sum to it, the components to the step.
+Seconds are those of the busiest stage over a whole step; work that compute hides is not included. The
+operators of a component sum to the component, and the components to the step.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ BAR_HEIGHT, LEAST_NAMED = 34, 0.06  # dots; of the step, for a component that is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One operator of a component: in one pass, what runs it, and its seconds of a step."""
+    """One operator of a component in one pass, with its kernel or collective and its seconds per step."""
 
     operator: str
     phase: str
@@ -34,7 +34,7 @@ class Part:
 
 
 def parts(report: Report) -> dict[str, tuple[Part, ...]]:
-    """What every component is made of, the longest first; nothing in bubble and jitter."""
+    """Return the operators of every component, longest first; bubble and jitter have none."""
     path_s: dict[tuple[str, str, str, str], float] = defaultdict(float)
     for each in report.timeline.bottleneck_shares:
         path_s[_place(each.item)] += each.path_s
@@ -48,7 +48,7 @@ def parts(report: Report) -> dict[str, tuple[Part, ...]]:
 
 
 def _place(item: Item | None) -> tuple[str, str, str, str]:
-    """Component, operator, pass, and what runs it; launches belong to the host."""
+    """Return component, operator, pass and kernel of an item; launches belong to the host."""
     if item is None:
         return LAUNCH, "launches", "every", "host"
     work = item.work
@@ -61,7 +61,7 @@ def _place(item: Item | None) -> tuple[str, str, str, str]:
 
 
 def where(report: Report) -> Section:
-    """The step as one bar, then a line for each component, which opens to its operators."""
+    """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
     inside = parts(report)
     rows = [
         (
@@ -87,12 +87,12 @@ def where(report: Report) -> Section:
 
 
 def _hue(number: int) -> int:
-    """Hues in turn: names and tables say what neighbours of one hue are."""
+    """Return the hue of a component; hues repeat, and the names distinguish components of equal hue."""
     return number % HUES
 
 
 def _drawing(report: Report) -> str:
-    """The step as a bar, its components side by side."""
+    """Return the step as a bar with its components side by side."""
     left, drawn = 0.0, []
     for number, (name, spent_s) in enumerate(report.breakdown.items()):
         width = spent_s / report.step_time_s * WIDTH
@@ -117,7 +117,7 @@ def _drawing(report: Report) -> str:
 
 
 def _component(report: Report, component: str, inside: tuple[Part, ...]) -> str:
-    """One component, closed: its name and time; opened: its operators."""
+    """Return one component as HTML: its name and time, and its operators when unfolded."""
     spent_s = report.breakdown[component]
     rows = [
         (
