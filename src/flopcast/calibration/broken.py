@@ -80,7 +80,7 @@ REPLACEMENTS: dict[str, tuple[Replacement, ...]] = {
 def replacements(
     system: str, device: Device, own: Mapping[str, Curve], relative: Mapping[str, Curve]
 ) -> dict[str, Curve]:
-    """Derived curves of a system's broken classes.
+    """Return derived curves for a system's broken classes.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def replacements(
 
 
 def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mapping[str, Curve]) -> Curve:
-    """Own forward × the relative's backward/forward, shifted to the trace.
+    """Return own forward × the fallback device's backward/forward, shifted to the trace.
 
     The axes are the forward's; the evidence counts one row, the traced one, and is at most as good as
     the relative's.

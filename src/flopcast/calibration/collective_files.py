@@ -42,7 +42,7 @@ class FabricFile:
 
 
 def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: str) -> FabricFile:
-    """A file of data/collectives: an all-gather's elements are what each rank gives.
+    """Return a file of data/collectives; the elements of an all-gather are what each rank contributes.
 
     The same file holds rows inside a node and between nodes; the tier picks them. A transfer goes from
     the first rank to the last: between nodes, from one rank of a node to one of another.
@@ -66,7 +66,7 @@ def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: s
 
 
 def vtrain_file(fabric: str, cluster: str, gpu: str) -> FabricFile:
-    """All-reduces over 2 to 8 devices of one node, 1 MiB to 1 GiB; the table holds A100 and V100."""
+    """Return all-reduces over 2 to 8 devices of one node, 1 MiB to 1 GiB; the table has A100 and V100."""
     return FabricFile(
         fabric=fabric,
         cluster=cluster,

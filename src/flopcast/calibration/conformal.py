@@ -25,7 +25,7 @@ REACH = 1.6449  # sigmas to either side of a normal distribution that hold 90 %
 
 
 def log_sigma(log_errors: Logs) -> float:
-    """The sigma whose 90 % interval would have held these errors, (rows,), and one more like them.
+    """Return the sigma whose 90 % interval would contain these errors, (rows,), and one more like them.
 
     With n rows that is the ceil(0.9 (n + 1))-th smallest |error|, at most the largest, over 1.645.
 
@@ -38,7 +38,7 @@ def log_sigma(log_errors: Logs) -> float:
 
 
 def covered(log_errors: Logs, log_sigma_factor: float) -> float:
-    """The share of errors inside the nominal 90 % interval of a sigma.
+    """Return the share of errors inside the nominal 90 % interval of a sigma.
 
     >>> covered(np.array([-0.3, 0.0, 0.1, 0.2]), 0.15)
     0.75
@@ -55,7 +55,7 @@ class Judged:
 
 
 def added_log_sigma(groups: Sequence[Judged]) -> float:
-    """The sigma that, in quadrature with each group's own, makes 90 % of the errors of all groups fit.
+    """Return the sigma that, added to each group's own, makes 90 % of the errors of all groups fit.
 
     Groups count alike, however many rows they have; 0 where their own sigmas suffice, or without groups.
     """
@@ -70,7 +70,7 @@ def added_log_sigma(groups: Sequence[Judged]) -> float:
 
 
 def noise(coordinates: Counts, measured_s: Floats) -> tuple[int, float]:
-    """How many rows share all coordinates, (axes, rows), with another, and how far they lie apart.
+    """Return how many rows share all coordinates, (axes, rows), with another, and how far they lie apart.
 
     Returns
     -------

@@ -135,7 +135,7 @@ class _Design:
 
 
 def _design(observed: Sequence[Observed], priors: Mapping[str, Prior], at: Mapping[str, Level]) -> _Design:
-    """The linear model of the observations."""
+    """Return the linear model of the observations."""
     names = tuple(sorted({name for one in observed for name in one.shares if name in priors}))
     place = {name: column for column, name in enumerate(names)}
     told = np.zeros((len(observed), len(names)))
@@ -312,7 +312,7 @@ def _carried(design: _Design, observed: Sequence[Observed], noise: Mapping[str, 
 
 
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
-    """The sigma that, beside `own`, lets 90 % of the gaps lie inside: by halving, to a ten-thousandth."""
+    """Return the sigma that, added to `own`, makes 90 % of the gaps fit; by bisection, to 1e-4."""
     low, high = 0.0, 2.0
     while high - low > 1e-4:
         middle = (low + high) / 2.0
@@ -330,7 +330,7 @@ def _constant(
     observed: Sequence[Observed],
     rows: Iterable[bool],
 ) -> Constant:
-    """A constant and the runs that support it."""
+    """Return a constant and the runs that support it."""
     behind = [one for one, holds in zip(observed, rows, strict=True) if holds]
     seen = {
         distance: tuple(sorted({one.context[distance] for one in behind if distance in one.context}))
@@ -349,5 +349,5 @@ def _constant(
 
 
 def _three_digits(any_factor: float) -> float:
-    """Rounded to thousandths: constants are not known any better."""
+    """Return a number rounded to thousandths, the precision of constants."""
     return round(any_factor, 3)

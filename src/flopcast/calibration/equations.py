@@ -43,7 +43,9 @@ class Equations:
     far: Counts
 
     def solution(self, trust: Counts) -> Logs:
-        """Values of the nodes, then coefficients of the terms; `trust` has the weight of each row."""
+        """Return values of the nodes, then coefficients of the terms; `trust` has the weight of each
+        row.
+        """
         places, stride = self.far.shape
         size, terms = places * stride, self.terms.shape[1]
         sums = np.bincount(self.keys.ravel(), (self.shares * trust).ravel(), 2 * size * stride)
@@ -68,7 +70,7 @@ class Equations:
 def equations(
     index: Integers, weight: Counts, nodes: tuple[int, int], terms: Logs, target: Logs, penalty: Counts
 ) -> Equations:
-    """The equations of rows with `target` and the penalties, (nodes, nodes), of the nodes.
+    """Return the equations of rows with `target` and the penalties, (nodes, nodes), of the nodes.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ def equations(
 
 
 def _eliminated(own: Counts, later: Counts, far: Counts, sides: Counts) -> Counts:
-    """Solutions of a symmetric system of blocks, one a column of `sides`, (places, stride, columns).
+    """Return solutions of a symmetric block system, one per column of `sides`, (places, stride, columns).
 
     `own` are the blocks of each place, `later` those of it and the next place, both (places, stride,
     stride); `far` are the diagonals of it and the place after the next, (places, stride). All are changed.

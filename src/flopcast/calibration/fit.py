@@ -39,7 +39,7 @@ FitTable = Callable[[Rows, tuple[int, ...]], Table]
 
 
 def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
-    """Curves of every kernel class that the files of one system measure.
+    """Return curves of every kernel class that the files of one system measure.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
 
 
 def samples_by_class(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Samples]:
-    """Samples of every kernel class that the files of one system measure, file after file."""
+    """Return samples of every kernel class that the files of one system measure, file after file."""
     parts: dict[str, list[Samples]] = defaultdict(list)
     for name, columns in files.items():
         for samples in file_samples(system, name, columns, device):
@@ -90,7 +90,7 @@ def file_samples(system: str, name: str, columns: Columns, device: Device) -> It
 
 
 def as_plans(columns: Columns) -> dict[str, Floats]:
-    """Each measured row in the place of a plan: arrays of shape (rows, 1).
+    """Return measured rows in the axis of plans: arrays of shape (rows, 1).
 
     Operators are written for plans; a file's rows are priced by the very same code.
     """
@@ -98,7 +98,7 @@ def as_plans(columns: Columns) -> dict[str, Floats]:
 
 
 def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Curve:
-    """The curve of one class; the launch is taken off small times, but never more than half.
+    """Return the curve of one class; up to half of each time is attributed to the launch.
 
     A time below two launches would leave next to nothing for the work, and noise would decide. `fit` is
     `table.fit_once` where nobody asks for the curve's own error: it saves the five fits that give it.
@@ -108,7 +108,7 @@ def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Cu
 
 
 def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[str, ...]) -> Curve:
-    """The curve that a fitted table makes: coefficients bounded, so that its time never falls with work.
+    """Return the curve of a fitted table; bounded coefficients keep its time from falling with work.
 
     `names` are those of the terms that the table's coefficients belong to.
     """
@@ -126,7 +126,7 @@ def curve_of_table(samples: Samples, device: Device, table: Table, names: tuple[
 
 
 def _evidence(samples: Samples, table: Table) -> Evidence:
-    """What a curve rests on, and the error that its table found by itself, if it did."""
+    """Return the evidence of a curve, with the error that its table estimated, if any."""
     return Evidence(
         source=samples.source,
         rows=len(samples.measured_s),
@@ -137,12 +137,12 @@ def _evidence(samples: Samples, table: Table) -> Evidence:
 
 
 def predicted_s(curve: Curve, samples: Samples, multiprocessors: int) -> Floats:
-    """Seconds that a curve, the device's own or a relative's, gives for samples of a device, (rows,)."""
+    """Return the seconds that a curve of the device or a fallback gives for samples, (rows,)."""
     return kernel_seconds(samples.bound_s, tuple(samples.coordinates), curve, multiprocessors)
 
 
 def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
-    """Coefficients without the smallest, those of one kind adding up to 1 at most.
+    """Return coefficients without the smallest; those of one kind add up to at most 1.
 
     All waves are one kind, and all tiles of one size: were their sum above 1, a larger shape could take
     less time than a smaller one.
@@ -155,7 +155,7 @@ def _bounded(terms: Mapping[str, float]) -> dict[str, float]:
 
 
 def _kind(name: str) -> str:
-    """What a term shares its whole with: all waves; the paddings of one size; an uneven size, nothing.
+    """Return what a term shares its total with: all waves; the paddings of one size; or nothing.
 
     >>> [_kind(name) for name in ("wave_128x256", "padding_n_64", "uneven_n_8")]
     ['wave', 'padding_n', 'uneven_n_8']
@@ -166,7 +166,7 @@ def _kind(name: str) -> str:
 
 
 def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
-    """Samples as the rows of a fit, and the names of their terms."""
+    """Return samples as the rows of a fit, and the names of their terms."""
     view = view_of(samples.name)
     shape = tuple(samples.coordinates)
     terms = {name: term(shape, device.multiprocessors) for name, term in view.terms.items()}
@@ -184,14 +184,14 @@ def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _most(name: str) -> float:
-    """The largest coefficient that a term may have."""
+    """Return the largest coefficient that a term may have."""
     if name.startswith("wave"):
         return MOST_WAVES
     return MOST_PADDED_ROWS if name.startswith("padding_m") else np.inf
 
 
 def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) -> Curve:
-    """One ratio of gradient products to forward ones, the median: only their sum was measured."""
+    """Return one ratio of gradient products to forward ones, the median: only their sum was measured."""
     ratios = [
         _gradient_ratio(curve, FILES[name], columns, device)
         for name, columns in files.items()
@@ -204,7 +204,7 @@ def _with_layouts(curve: Curve, device: Device, files: Mapping[str, Columns]) ->
 
 
 def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: Device) -> Floats:
-    """Measured over predicted seconds of both gradients together, as if they were forwards; (rows,)."""
+    """Return measured / predicted seconds of both gradients, priced as forwards; (rows,)."""
     both_s: Floats = np.zeros(len(columns["bwd_us"]))
     for _, gradient in file.forward(as_plans(columns)).gradients():
         bound_s = bound_seconds(gradient.work(), device).ravel()
@@ -216,7 +216,7 @@ def _gradient_ratio(curve: Curve, file: MeasuredFile, columns: Columns, device: 
 def fit_fabric(
     files: Iterable[tuple[FabricFile, Columns]], tier: Tier, own_latency: bool = False
 ) -> dict[str, Curve]:
-    """Curves of the collectives of one fabric, against the bandwidth and latency of its tier.
+    """Return curves of the collectives of one fabric, relative to bandwidth and latency of its tier.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def fit_fabric(
 
 
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
-    """The rows of one file as samples; those faster than their links are rejected and counted.
+    """Return the rows of one file as samples; rows faster than their links are rejected and counted.
 
     The bound is that of cost/collectives/network.py on one tier; the latency of the hops is taken off, but
     never more than half.
@@ -263,7 +263,9 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
 
 
 def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable = fit_table) -> Curve:
-    """The curve of one collective: over sizes, ranks inside a node, nodes; `fit` as in `fit_curve`."""
+    """Return the curve of one collective over sizes, ranks inside a node, nodes; `fit` as in
+    `fit_curve`.
+    """
     launch_s = _latency_of(samples) if own_latency else 0.0
     table = fit(_message_rows(samples, launch_s), _message_nodes(samples))
     return Curve(
@@ -277,13 +279,13 @@ def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable 
 
 
 def _message_nodes(samples: Samples) -> tuple[int, int, int]:
-    """Nodes of sizes, ranks inside a node, nodes; more sizes for pairs, whose protocols change often."""
+    """Return nodes of sizes, ranks inside a node, nodes; pairs have more, since protocols change often."""
     _, inside, nodes = samples.coordinates
     return (PAIR_SIZES, 1, 1) if (inside * nodes).max() <= 2 else MESSAGE_NODES
 
 
 def _latency_of(samples: Samples) -> float:
-    """The latency of messages that were measured small: most of the shortest time, four digits.
+    """Return the latency of measured small messages: most of the shortest time, four digits.
 
     It is taken off every row; the rest, and what more ranks add, stands in the table, where the efficiency
     of small messages falls with their size. Of 31 tables, rows kept aside are 3.6 % off (median) with this
@@ -293,7 +295,7 @@ def _latency_of(samples: Samples) -> float:
 
 
 def _message_rows(samples: Samples, launch_s: float) -> Rows:
-    """Messages as the rows of a fit: no terms, a latency taken off."""
+    """Return messages as the rows of a fit: no terms, a latency subtracted."""
     return Rows(
         log2=np.log2(samples.coordinates),
         log_efficiency=np.log(samples.bound_s / (samples.measured_s - launch_s)),

@@ -50,15 +50,15 @@ class Sensitive(Protocol):
 
     @property
     def name(self) -> str:
-        """As in a site file."""
+        """Return the name as in a site file."""
 
     @property
     def log_sigma_factor(self) -> float:
-        """Sigma of its logarithm."""
+        """Return the sigma of the logarithm."""
 
     @property
     def share(self) -> float:
-        """d log(step) / d log(factor)."""
+        """Return d log(step) / d log(factor)."""
 
 
 class Shared(Protocol):
@@ -66,15 +66,15 @@ class Shared(Protocol):
 
     @property
     def item(self) -> Item | None:
-        """None: launches that the device waits for."""
+        """Return the item, or None for launches that the device waits for."""
 
     @property
     def path_s(self) -> float:
-        """Seconds in a step."""
+        """Return the seconds in a step."""
 
     @property
     def scaled_s(self) -> float:
-        """The seconds that the item's factors scale."""
+        """Return the seconds that the item's factors scale."""
 
     def factors(self, priced: Priced) -> tuple[str, ...]:
         """Return the names of the factors that scale these seconds."""
@@ -85,7 +85,7 @@ class Played(Protocol):
 
     @property
     def bottleneck_shares(self) -> Sequence[Shared]:
-        """With its waiting, the step without jitter."""
+        """Return the shares of each item with its waiting, for the step without jitter."""
 
 
 class Predicted(Protocol):
@@ -93,7 +93,7 @@ class Predicted(Protocol):
 
     @property
     def step_time_s(self) -> float:
-        """With jitter."""
+        """Return the step time with jitter."""
 
     @property
     def factors(self) -> Sequence[Sensitive]:
@@ -178,7 +178,7 @@ class Posterior:
 
 
 def update(report: Predicted, observed: Observed) -> Posterior:
-    """The factors of a report, given what was measured.
+    """Return the factors of a report, given what was measured.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _posterior(
     found: tuple[Logs, Logs],
     checks: tuple[Check, ...],
 ) -> Posterior:
-    """What is told of the mean and covariance of the factors' logarithms."""
+    """Return the result for a mean and covariance of the factors' logarithms."""
     mean, covariance = found
     change = float(step_row @ mean)
     steps = [math.log(check.observed_s / check.predicted_s) for check in checks if check.name == STEP]
@@ -260,7 +260,7 @@ def _posterior(
 
 
 def components(report: Predicted) -> dict[str, float]:
-    """Predicted seconds of a step by component, on the busiest stage, largest first.
+    """Return predicted seconds of a step by component, on the busiest stage, largest first.
 
     Returns
     -------
@@ -275,7 +275,7 @@ def components(report: Predicted) -> dict[str, float]:
 
 
 def component_of(item: Item | None) -> str:
-    """The component of an item; launches that the device waits for are the host's."""
+    """Return the component of an item; launches that the device waits for belong to the host."""
     if item is None:
         return HOST
     if isinstance(item.work, AbstractOperator):
@@ -284,7 +284,7 @@ def component_of(item: Item | None) -> str:
 
 
 def _priors(report: Predicted) -> tuple[tuple[str, ...], Logs]:
-    """Names and sigmas: those of the step, then those that only hidden parts of it hang on."""
+    """Return names and sigmas: those of the step, then those that scale only hidden parts of it."""
     sigmas = {factor.name: factor.log_sigma_factor for factor in report.factors}
     others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
     joined = sigmas | {name: sigma for name, sigma in others.items() if name not in sigmas}
@@ -292,13 +292,13 @@ def _priors(report: Predicted) -> tuple[tuple[str, ...], Logs]:
 
 
 def _step_row(report: Predicted, names: Sequence[str]) -> Counts:
-    """Shares of the step, (factors,)."""
+    """Return shares of the step, (factors,)."""
     shares: Mapping[str, float] = {factor.name: factor.share for factor in report.factors}
     return np.array([shares.get(name, 0.0) for name in names])
 
 
 def _row(report: Predicted, component: str, names: Sequence[str]) -> Counts:
-    """Shares of a component, (factors,): the part of its seconds that each factor scales."""
+    """Return shares of a component, (factors,): the part of its seconds that each factor scales."""
     place = {name: at for at, name in enumerate(names)}
     row, total_s = np.zeros(len(names)), 0.0
     for share in report.timeline.bottleneck_shares:
@@ -330,7 +330,7 @@ def _refuse(observed: Observed, known: set[str]) -> None:
 
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
-    """A fault of one observation."""
+    """Return a fault of one observation."""
     fix = "observe another part of the run, or leave it out"
     return Problem(field=f"observed.{field}", value=value, allowed=allowed, because=because, fix=fix)
 
@@ -345,7 +345,7 @@ def _surprised(check: Check) -> str:
 
 
 def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
-    """The site with every factor that moved by more than 0.1 %, on top of what it said before.
+    """Return the site with every factor that moved by more than 0.1 %, combined with its previous values.
 
     Parameters
     ----------
@@ -380,5 +380,5 @@ def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
 
 
 def _six_digits(ratio: float) -> float:
-    """Rounded: more digits than a measurement has would only make files differ."""
+    """Return a number rounded to six digits; more would exceed the measurement's precision."""
     return float(f"{ratio:.6g}")

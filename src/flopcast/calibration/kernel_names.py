@@ -88,7 +88,7 @@ _GENERIC = re.compile(r"nccl|rccl|cross_device_reduce|nvshmem|deep_?ep")
 
 @cache
 def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str:
-    """The class of a kernel that an operator launched; "" where neither name is known.
+    """Return the class of a kernel that an operator launched; "" if neither name is known.
 
     `backward` says that it ran in the backward pass: kernels of normalisations and activations that have
     the same name in both passes get the class of that pass. A product is a "gemm" in both: the operator
@@ -114,7 +114,7 @@ def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str
 
 
 def collective_class(name: str) -> str:
-    """The collective that an NCCL kernel, or a name of torch.distributed, stands for; "" for any other.
+    """Return the collective of an NCCL kernel or a name of torch.distributed; "" for any other.
 
     A library's kernel of a kind that is not known is "communication".
 
@@ -133,7 +133,7 @@ def collective_class(name: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Which part of the cost a class is: gemm, attention, memory_bound, communication, copy; "" unknown.
+    """Return the kind of a class: gemm, attention, memory_bound, communication, copy; "" if unknown.
 
     As in the names of factors (cost/price.py): batched products are those of attention.
 

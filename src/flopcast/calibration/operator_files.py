@@ -54,7 +54,7 @@ def _tokens(row: Columns) -> Counts:
 
 
 def _rows_of_table(row: Columns) -> Counts:
-    """Rows of the vocabulary on one rank; a multiple of 128, as Megatron pads it.
+    """Return rows of the vocabulary on one rank; a multiple of 128, as Megatron pads it.
 
     >>> _rows_of_table({"tp": np.array([1.0, 4.0])}).tolist()
     [50304.0, 12672.0]
@@ -74,7 +74,7 @@ def _streaming(
     width: Callable[[Columns], Counts] = lambda r: r["hidden"],
 ) -> Callable[[Columns], AbstractOperator]:
     def make(row: Columns) -> AbstractOperator:
-        """Width matters to kinds that reduce rows; the others ignore it."""
+        """Return an operator; the width matters to kinds that reduce rows, the others ignore it."""
         return MemoryBound(kind=kind, elements=elements(row), width=width(row), dtype=DTYPE)
 
     return make
@@ -85,13 +85,13 @@ def _activation(row: Columns) -> Counts:
 
 
 def _score_elements(row: Columns) -> Counts:
-    """Elements of the score matrices of one rank: sequences · heads · s · s."""
+    """Return elements of the score matrices of one rank: sequences · heads · s · s."""
     return row["micro_batch"] * np.floor(row["heads"] / row["tp"]) * row["seq_len"] ** 2
 
 
 def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
     def make(row: Columns) -> AbstractOperator:
-        """Queries and keys are as many: self-attention over whole sequences, on whole heads."""
+        """Return self-attention over whole sequences and heads, with as many queries as keys."""
         batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
         return BatchedMatmul(
             role=role,
@@ -107,7 +107,7 @@ def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
 
 
 def _flash(row: Columns) -> AbstractOperator:
-    """Without causal mask, as it was measured; training with one takes about half."""
+    """Return attention without causal mask, as it was measured; training with a mask takes about half."""
     batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
     return FlashAttention(
         batch=batch,
@@ -126,7 +126,7 @@ def _embedding(row: Columns) -> AbstractOperator:
 
 
 def _adam(row: Columns) -> AbstractOperator:
-    """The first stage: embedding and transformer layers of 12 h² weights, 16 bytes a parameter.
+    """Return the optimizer of the first stage: embedding and layers, 16 bytes per parameter.
 
     A layer's weights lie in four tensors; biases and norms are too small to count.
     """
@@ -141,7 +141,7 @@ def _adam(row: Columns) -> AbstractOperator:
 
 
 def _rope_elements(row: Columns) -> Counts:
-    """Queries and keys are both turned."""
+    """Return elements of queries and keys, both of which are rotated."""
     return 2 * _tokens(row) * row["hidden"] / row["tp"]
 
 
@@ -189,12 +189,12 @@ def _none(row: Columns) -> np.ndarray:
 
 
 def _passes_differ(row: Columns) -> np.ndarray:
-    """False where one pass repeats the time of the other to 1 %: it was not measured."""
+    """Return False if one pass repeats the time of the other to 1 %, so that it was not measured."""
     return np.abs(row["fwd_us"] / row["bwd_us"] - 1) > 0.01
 
 
 def _one_launch(row: Columns) -> np.ndarray:
-    """Beyond 2^30 elements the framework launches several kernels; one was recorded."""
+    """Return the rows of one launch: beyond 2^30 elements there are several, and one was recorded."""
     return _score_elements(row) <= 2.0**30
 
 
@@ -218,7 +218,7 @@ BROKEN: dict[tuple[str, str, str], tuple[Keep, str]] = {
 
 
 def kept_rows(system: str, file: str, which: str, row: Columns) -> np.ndarray:
-    """Rows that are not known to be broken, (rows,); `which` is forward or backward.
+    """Return rows that are not known to be broken, (rows,); `which` is forward or backward.
 
     Impossible rows that no one has listed, faster than the peaks, are found in samples.py.
     """

@@ -29,7 +29,7 @@ LEAST_ROWS = 8  # of a class: fewer give no curve
 
 
 def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
-    """Curves of every class that a pack has enough rows of.
+    """Return curves of every class that a pack has enough rows of.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def fit_pack(found: Mapping[str, Samples], device: Device) -> dict[str, Curve]:
 
 
 def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict[str, Samples]:
-    """Rows of a pack by class; gradient layouts of products are classes of their own here.
+    """Return rows of a pack by class; gradient layouts of products are separate classes here.
 
     Rows whose operator or condition a curve does not describe are not in it; rows faster than the
     device's peaks are rejected and counted.
@@ -83,6 +83,6 @@ def pack_samples(samples: Iterable[Sample], device: Device, source: str) -> dict
 
 
 def _ratio(forward: Curve, gradient: Samples, device: Device) -> float:
-    """Median of measured over predicted seconds, had the gradient been a forward of its shape."""
+    """Return the median of measured / predicted seconds, with gradients priced as forwards."""
     ratios = gradient.measured_s / predicted_s(forward, gradient, device.multiprocessors)
     return round(float(np.median(ratios)), 4)

@@ -33,11 +33,11 @@ LATENT_SIZES = (192.0, 128.0)  # of queries and keys, of values: DeepSeek-V3, ar
 
 
 def _latent(sequences: str, heads: str, is_gradient: bool = False) -> Callable[[Columns], FlashAttention]:
-    """Causal attention with DeepSeek's heads from the names of its columns; keys for every head."""
+    """Return causal attention with DeepSeek's heads from the names of its columns; every head has keys."""
     wide, narrow = LATENT_SIZES
 
     def make(r: Columns) -> FlashAttention:
-        """Heads over all sequences, each with keys and values of its own."""
+        """Return attention over heads of all sequences, each with its own keys and values."""
         batch = column(r[sequences] * r[heads])
         return FlashAttention(
             batch=batch,
@@ -57,7 +57,7 @@ ATTENTION_PASSES = {"sdp_fwd": "", "sdp_bwd": ".backward"}
 
 
 def _simumax_attention(which: str) -> PeerFile:
-    """Causal attention whose efficiency counts the whole square; heads of one size.
+    """Return causal attention whose efficiency counts the whole square; heads of one size.
 
     Values above 1 at half of the square's work show that the square is counted.
     """
@@ -77,7 +77,7 @@ def _simumax_attention(which: str) -> PeerFile:
 
 
 def _simumax_latent(which: str) -> PeerFile:
-    """Heads of 192 and 128: the whole square again, with both sizes in every product of the backward.
+    """Return heads of 192 and 128: the whole square, with both sizes in every backward product.
 
     It counts 5 · (192 + 128) elements a pair where five products have 3 · 192 + 2 · 128 (its benchmark,
     simu_tools/efficency_test/test_fa_efficiency.py of MooreThreads/SimuMax).
@@ -99,21 +99,21 @@ def _simumax_latent(which: str) -> PeerFile:
 
 
 def _part_of_shape(r: Columns, number: int) -> Counts:
-    """One number of a word such as "32-8-128": heads, key/value heads, head size."""
+    """Return one number of a word such as "32-8-128": heads, key/value heads, head size."""
     words = [name for name in r if name.startswith("shape=")]
     numbers = [float(name.removeprefix("shape=").split("-")[number]) for name in words]
     return np.asarray(sum(r[name] * value for name, value in zip(words, numbers, strict=True)))
 
 
 def _infersim_attention(r: Columns) -> AbstractOperator:
-    """One causal sequence: the table's fractions of peak count half of the square."""
+    """Return one causal sequence: the table's fractions of peak count half of the square."""
     heads, kv_heads, head_size = (_part_of_shape(r, number) for number in range(3))
     shape = {"one": np.ones_like(heads), "heads": heads, "kv": kv_heads, "size": head_size}
     return attention("one", "seq_len", "heads", "kv", "size")({**r, **shape})
 
 
 def _infersim_latent(r: Columns) -> AbstractOperator:
-    """One causal sequence with the heads that "128-128-64" begins with; then sizes, plain and rotated."""
+    """Return one causal sequence from "128-128-64": the number of heads, then sizes, plain and rotated."""
     return _latent("one", "heads")({**r, "one": np.ones_like(r["seq_len"]), "heads": _part_of_shape(r, 0)})
 
 

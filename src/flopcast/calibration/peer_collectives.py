@@ -38,7 +38,7 @@ COLLECTIVES = {  # of operators/messages.py → the table's
 
 
 def rows_of_table(system: str, version: str, operation: str) -> Callable[[Columns], np.ndarray]:
-    """A mask of the rows of one system, version of NCCL and operation, in 16 bits; columns by word."""
+    """Return a mask of the rows of one system, NCCL version and operation, in 16 bits."""
     words = (f"system={system}", f"nccl_version={version}", f"op={operation}", "dtype=half")
     return lambda r: np.asarray(np.all([r[word] == 1 for word in words], axis=0))
 
@@ -46,7 +46,7 @@ def rows_of_table(system: str, version: str, operation: str) -> Callable[[Column
 def nccl_file(
     fabric: str, cluster: str, tier: str, system: str, collective: str, version: str = "2.29.2"
 ) -> FabricFile:
-    """The rows of one collective on one system, as messages inside a node."""
+    """Return the rows of one collective on one system, as messages inside a node."""
     return FabricFile(
         fabric=fabric,
         cluster=cluster,
@@ -84,15 +84,17 @@ TOKEN_BYTES: dict[str, Callable[[Columns], Floats]] = {
 def exchange_file(
     fabric: str, cluster: str, tier: str, system: str, collective: str, ranks: int
 ) -> FabricFile:
-    """The rows of a dispatch or a combine over all `ranks` of one node of a system."""
+    """Return the rows of a dispatch or a combine over all `ranks` of one node of a system."""
 
     def copied_bytes(r: Columns) -> Floats:
-        """Of all copies of one rank's tokens, its own included."""
+        """Return the bytes of all copies of one rank's tokens, including those that stay."""
         copies = expected_copies(r["num_experts"], r["num_topk"], np.full_like(r["num_topk"], ranks))
         return np.asarray(r["num_token"] * TOKEN_BYTES[collective](r) * copies)
 
     def belongs(r: Columns) -> np.ndarray:
-        """Rows of one system and version inside a node, at the multiprocessors of a training run."""
+        """Return rows of one system and version inside a node, with the multiprocessors of a training
+        run.
+        """
         here = (r[f"system={system}"] == 1) & (r[DEEPEP_VERSION] == 1) & (r["node_num"] == 1)
         here &= r["num_token"] >= FEWEST_TOKENS
         return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))

@@ -70,7 +70,7 @@ class Disagreement:
         return self.shared > 0 and self.median_error <= AGREEMENT
 
     def told(self) -> str:
-        """One line of a report."""
+        """Return one line of a report."""
         if not self.shared:
             return "no shape shared"
         return (
@@ -116,12 +116,12 @@ class PeerFit:
 
 
 def tables_of(device: str) -> tuple[PeerFile, ...]:
-    """The entries that hold rows of a device, the most trusted first."""
+    """Return the entries that have rows of a device, the most trusted first."""
     return tuple(file for file in PEER_FILES if device in file.devices.values())
 
 
 def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str] = frozenset()) -> PeerFit:
-    """Curves of every class that the tables measure on a device.
+    """Return curves of every class that the tables measure on a device.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def fit_peers(device: Device, tables: Mapping[str, Columns], own: frozenset[str]
 
 
 def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str, PeerFile, str]]:
-    """Class, entry and column of every entry whose table is there and holds rows of a device."""
+    """Yield class, entry and column of every available entry with rows of a device."""
     for file in tables_of(device):
         name = file.name if file.layout == "forward" else f"{file.name}.{file.layout}"
         for mark, owner in file.devices.items():
@@ -156,7 +156,7 @@ def entries_of(device: str, tables: Mapping[str, Columns]) -> Iterator[tuple[str
 
 
 def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, dict[str, Samples]]:
-    """Samples by class and source; those of gradient products under "gemm." and their layout."""
+    """Return samples by class and source; those of gradient products under "gemm." and their layout."""
     parts: dict[str, dict[str, list[Samples]]] = defaultdict(lambda: defaultdict(list))
     for name, file, mark in entries_of(device.name, tables):
         parts[name][file.source].append(samples_of(file, tables[file.path], mark, device))
@@ -167,7 +167,7 @@ def device_samples(device: Device, tables: Mapping[str, Columns]) -> dict[str, d
 
 
 def beyond_the_host(samples: Samples) -> Samples:
-    """A sweep without the rows that say how long the host takes; other tables as they are.
+    """Return a sweep without the rows that are limited by the host; other tables are unchanged.
 
     Below some work every row of a sweep takes the same time: its kernels wait for their launches, up to 0.4
     ms of them for the blocks of an fp8 product (scales, transposes, the product itself) against 0.01 of
@@ -190,7 +190,7 @@ def beyond_the_host(samples: Samples) -> Samples:
 
 
 def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
-    """The rows that make a curve, and a line for every source beside the first."""
+    """Return the rows that make a curve, and a line for every further source."""
     (_, first), *others = by_source.items()
     joined, lines = [first], []
     for source, samples in others:
@@ -203,7 +203,7 @@ def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
 
 
 def fit_peer_curve(samples: Samples, device: Device) -> Curve:
-    """The curve of one class, and its error.
+    """Return the curve of one class, and its error.
 
     The error is that of every fifth row, kept aside; the sigma that of those rows or of every fifth size
     (`sizes_of`), kept aside whole, the wider. Both are guesses where so few rows are left.
@@ -220,7 +220,7 @@ def fit_peer_curve(samples: Samples, device: Device) -> Curve:
 
 
 def sizes_of(samples: Samples) -> Counts:
-    """What models differ in: the length of a product's sum, the queries of attention; (rows,)."""
+    """Return the sizes by which models differ: a product's k, attention's queries; (rows,)."""
     is_product = class_of(samples.name).kind.family == "gemm_level"
     return np.asarray(samples.coordinates[2 if is_product else 0])
 
@@ -230,14 +230,14 @@ def _is_enough(aside: np.ndarray) -> bool:
 
 
 def _errors_aside(samples: Samples, device: Device, aside: np.ndarray) -> Logs:
-    """log(predicted / measured) of rows by the curve of the others, (rows,)."""
+    """Return log(predicted / measured) of rows by the curve of the others, (rows,)."""
     left = samples.part(aside)
     curve = fit_quickly(samples.part(~aside), device)
     return np.asarray(np.log(predicted_s(curve, left, device.multiprocessors) / left.measured_s))
 
 
 def fit_quickly(samples: Samples, device: Device) -> Curve:
-    """The curve of one class without its error.
+    """Return the curve of one class without its error.
 
     Terms that a coarse table does not show are left out at once, as no finer one would show them. Where
     all measured groups are equally full, the coefficient of the skew is that of other devices.
@@ -253,7 +253,7 @@ def fit_quickly(samples: Samples, device: Device) -> Curve:
 
 
 def _not_above(rows: Rows, table: Table) -> Logs:
-    """The table, no node above what some row of about as much work reached: it would go on rising.
+    """Return the table with nodes limited to efficiencies that rows with similar work reached.
 
     What a row reached is the table's share of its efficiency, its losses by waves and paddings added back:
     they are the terms'. Below one wave that share exceeds 1, so a node is held by rows that lie on its
@@ -268,7 +268,7 @@ def _not_above(rows: Rows, table: Table) -> Logs:
 
 
 def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ...]]:
-    """Rows with those terms alone whose coefficient is positive beside a coarse table."""
+    """Return rows with only the terms whose coefficient is positive beside a coarse table."""
     if not names:
         return rows, names
     axes = tuple(np.linspace(logs.min(), logs.max() + 1e-9, COARSE_NODES) for logs in rows.log2)
@@ -280,7 +280,7 @@ def shown_terms(rows: Rows, names: tuple[str, ...]) -> tuple[Rows, tuple[str, ..
 
 
 def axes_of(rows: Rows, most_nodes: tuple[int, ...] = MOST_NODES) -> tuple[Counts, ...]:
-    """Nodes at the measured values where they are few, else evenly spaced between the outermost."""
+    """Return nodes at the measured values if they are few, else evenly spaced between the outermost."""
     most = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else FEW_NODES
     axes = []
     for logs, count in zip(rows.log2, most, strict=False):
@@ -318,14 +318,14 @@ def borrowed_layouts(curve: Curve, relatives: Iterable[Curve]) -> Curve:
 
 
 def _slowness(curve: Curve, samples: Samples, device: Device) -> float:
-    """Median of measured over predicted seconds."""
+    """Return the median of measured over predicted seconds."""
     return float(np.median(samples.measured_s / predicted_s(curve, samples, device.multiprocessors)))
 
 
 def compared_with_own(
     own: Mapping[str, Samples], device: Device, tables: Mapping[str, Columns]
 ) -> list[str]:
-    """Lines that lay the tables beside a device's own measurements, class by class; nothing is fitted."""
+    """Return lines that compare the tables with a device's own measurements, class by class."""
     return [
         f"{device.name} {name}: {source} kept aside: {disagreement(own[name], samples).told()}"
         for name, by_source in device_samples(device, tables).items()
@@ -335,6 +335,6 @@ def compared_with_own(
 
 
 def peer_devices(paths: Iterable[str]) -> tuple[str, ...]:
-    """Devices that these tables have rows of, sorted."""
+    """Return the devices that these tables have rows of, sorted."""
     known = set(paths)
     return tuple(sorted({name for f in PEER_FILES if f.path in known for name in f.devices.values()}))

@@ -50,7 +50,7 @@ def grouped(
     dtype: str = "bf16",
     layout: str = "forward",
 ) -> GroupedMatmul:
-    """The operator of columns (rows,); `shape` is n and k. Narrow products count one byte an element."""
+    """Return the operator of columns (rows,); `shape` is n and k. 8-bit elements count one byte."""
     n, k = shape
     return GroupedMatmul(
         groups=column(groups),
@@ -64,7 +64,7 @@ def grouped(
 
 
 def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_of_law: Counts) -> Counts:
-    """Rows of the fullest group over the mean, as the power law of the tables lets expect; all (rows,).
+    """Return the expected ratio of the fullest group to the mean, by the power law of the tables; (rows,).
 
     Loads are drawn with a density x^-a on [1, LARGEST_DRAW · tokens]. The fullest of E draws is taken at
     its median, where the distribution function is 0.5^(1/E), and divided by the mean of the law. A token
@@ -85,7 +85,7 @@ def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_
 
 
 def _sum_of(names: Mapping[str, float], r: Columns) -> Counts:
-    """The number that a column of words stands for, row by row."""
+    """Return the number that a column of words stands for, row by row."""
     return np.asarray(sum((r[name] * value for name, value in names.items() if name in r), start=0.0))
 
 
@@ -94,7 +94,7 @@ def _is_law(r: Columns) -> np.ndarray:
 
 
 def _rows_of_layer(r: Columns) -> Counts:
-    """Rows of all experts of a rank, where every rank has as many."""
+    """Return the rows of all experts of a rank, where every rank has equally many."""
     return r["num_tokens"] * r["topk"] / r["moe_ep_size"]
 
 
@@ -103,7 +103,7 @@ def _experts(r: Columns) -> Counts:
 
 
 def _layer(r: Columns, dtype: str) -> GroupedMatmul:
-    """Gate, up and down products as one of three times the width: all FLOP, all weights, most rows.
+    """Return gate, up and down products as one of three times the width: all FLOP, all weights, most rows.
 
     It moves hidden · rows elements fewer than the two kernels that run, which is less than half of
     what their rows move: the bound stays a bound.
@@ -133,7 +133,7 @@ LAYER_FAULTS: dict[str, Mask] = {
 
 
 def _layers(word: str) -> PeerFile:
-    """Whole expert layers of vLLM in one precision: routing, activation and sum are in the time."""
+    """Return whole expert layers of vLLM in one precision, including routing, activation and sum."""
     narrow = "" if word == "bfloat16" else f".{word}"
     devices, peak = PRECISIONS[word]
     return PeerFile(
@@ -151,10 +151,10 @@ def _layers(word: str) -> PeerFile:
 
 
 def _of_training(layout: str) -> PeerFile:
-    """simumax prints the shape of the forward product for all three layouts; groups are equally full."""
+    """Return products of training: the forward shape is printed for all layouts; groups are equal."""
 
     def make(r: Columns) -> GroupedMatmul:
-        """M counts the rows of one group."""
+        """Return an operator; M counts the rows of one group."""
         shape = (r["K"], r["N"]) if layout == "input_gradient" else (r["N"], r["K"])
         return grouped(r["ng"], r["ng"] * r["M"], shape, np.ones_like(r["M"]), layout=layout)
 
@@ -172,14 +172,14 @@ def _of_training(layout: str) -> PeerFile:
 
 
 def _of_serving(phase: str, product: str) -> PeerFile:
-    """infersim draws each group's rows; their sum follows from the printed fraction of the fp8 peak.
+    """Return products of serving: infersim draws group sizes; their sum follows from the fp8 peak fraction.
 
     The fractions agree with tokens_per_expert to a few percent at the fp8 peak of the device, and to half
     at the 16-bit one. How uneven the drawn groups are is not printed: they count as equal.
     """
 
     def make(r: Columns) -> GroupedMatmul:
-        """Gate and up are one product of twice the width."""
+        """Return an operator; gate and up are one product of twice the width."""
         inner, hidden = r["intermediate_size"], r["hidden_size"]
         n, k = (2 * inner, hidden) if product == "up" else (hidden, inner)
         flop = r[f"{product}_mfu"] * _sum_of(FP8_FLOP_PER_S, r) * r[f"{product}_proj_us"] * 1e-6

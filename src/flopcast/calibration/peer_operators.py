@@ -53,7 +53,7 @@ SERVING = "of serving kernels: slower than training sustains"
 
 
 def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
-    """A table of narrow products; an element counts one byte: inputs have fewer, results more."""
+    """Return a table of 8-bit products; an element counts one byte: inputs have fewer, results more."""
     return PeerFile(
         source="aiconfigurator",
         path="aiconfigurator/gemm_low_precision.csv.gz",
@@ -95,7 +95,7 @@ LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
 
 
 def _simumax_gemm(layout: str) -> PeerFile:
-    """Products of one layout; a weight gradient is added to fp32 in place."""
+    """Return products of one layout; a weight gradient is added to fp32 in place."""
     make = matmul("bf16", layout)
     return PeerFile(
         source="simumax",
@@ -111,7 +111,7 @@ def _simumax_gemm(layout: str) -> PeerFile:
 
 
 def of_simumax_node(file: PeerFile) -> PeerFile:
-    """An entry of simumax for its B200 machine alone, whose steps were published too: as it runs loaded."""
+    """Return an entry of simumax for its B200 machine, which ran loaded as in its published steps."""
     sustained_from_s = SUSTAINED_FROM_S if file.name == "gemm" else np.inf
     return replace(file, devices=SIMUMAX_NODE, sustained_from_s=sustained_from_s)
 
@@ -128,7 +128,7 @@ LLAMA_8B = {  # outputs, inputs of each linear layer: arXiv:2407.21783, table 3
 
 
 def _llama_layer(layer: str) -> PeerFile:
-    """One linear layer of Llama 3.1 8B on one device, by tokens."""
+    """Return one linear layer of Llama 3.1 8B on one device, by tokens."""
     n, k = LLAMA_8B[layer]
     return PeerFile(
         source="llmservingsim",
@@ -158,11 +158,11 @@ VIDUR: dict[
 
 
 def _vidur_layer(name: str) -> PeerFile:
-    """One linear layer of several models and degrees, fp16; fused inputs (queries, gates) are left out."""
+    """Return one linear layer of several models and degrees, fp16, without fused inputs."""
     shape = VIDUR[name]
 
     def make(r: Columns) -> AbstractOperator:
-        """Tokens by what the layer gives and takes."""
+        """Return an operator with tokens as rows and the layer's input and output widths."""
         n, k = shape(r)
         return matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
 

@@ -53,7 +53,7 @@ class PeerFile:
 
 
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
-    """The rows of one class and device in a table; what is broken or impossible is counted as rejected.
+    """Return the rows of one class and device in a table; broken or impossible rows count as rejected.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
 
 
 def under_load(samples: Samples, sustained_from_s: float) -> Samples:
-    """Samples, none more efficient than the long ones, in the median; as they are where none is so long.
+    """Return samples with efficiencies limited to the median of long ones; unchanged if there are none.
 
     A device at the limit of its power holds its first clock for less than a millisecond. A step keeps it
     busy for seconds: there, products that were measured short run at the clock of the long ones.
@@ -108,18 +108,18 @@ def faults_of(file: PeerFile, columns: Columns, mark: str) -> dict[str, int]:
 
 
 def _rows_of(file: PeerFile, columns: Columns, mark: str) -> Columns:
-    """The rows of one class and device."""
+    """Return the rows of one class and device."""
     mine = (columns[mark] == 1) & file.belongs(columns)
     return {name: values[mine] for name, values in columns.items()}
 
 
 def column(values: Counts) -> Counts:
-    """Rows in the place of plans: (rows,) → (rows, 1)."""
+    """Return rows in the axis of plans: (rows,) → (rows, 1)."""
     return values[:, None]
 
 
 def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractOperator]:
-    """Products of columns m, n, k."""
+    """Return products of columns m, n, k."""
     return lambda r: Matmul(
         m=column(r["m"]), n=column(r["n"]), k=column(r["k"]), dtype=dtype, layout=layout
     )
@@ -128,7 +128,7 @@ def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractO
 def attention(
     sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
 ) -> Callable[[Columns], AbstractOperator]:
-    """Causal self-attention from the names of its columns: half of the square's FLOP."""
+    """Return causal self-attention from the names of its columns: half of the square's FLOP."""
     return lambda r: FlashAttention(
         batch=column(r[sequences] * r[heads]),
         kv_batch=column(r[sequences] * r[kv_heads]),
@@ -141,17 +141,17 @@ def attention(
 
 
 def all_of(*masks: Mask) -> Mask:
-    """Rows that every mask keeps."""
+    """Return rows that every mask keeps."""
     return lambda r: np.asarray(np.all([mask(r) for mask in masks], axis=0))
 
 
 def is_word(name: str) -> Mask:
-    """Rows of one word; none where the table does not hold it."""
+    """Return rows of one word; none if the table does not have it."""
     return lambda r: r[name] == 1 if name in r else np.zeros(len(next(iter(r.values()))), dtype=bool)
 
 
 def not_small(*names: str) -> Mask:
-    """Rows with SMALLEST or more in every column named."""
+    """Return rows with SMALLEST or more in every named column."""
     return lambda r: np.asarray(np.all([r[name] >= SMALLEST for name in names], axis=0))
 
 
@@ -166,6 +166,6 @@ def microseconds(r: Columns) -> Floats:
 
 
 def of_efficiency(r: Columns, operator: AbstractOperator, counted_ratio: float = 1.0) -> Floats:
-    """Seconds from a fraction of a stated peak; `counted_ratio`: the table's FLOP over the operator's."""
+    """Return seconds from a fraction of a peak; `counted_ratio`: the table's FLOP over the operator's."""
     flop: Counts = operator.work().flop.ravel()
     return flop * counted_ratio / (r["efficiency"] * r["peak_tflops"] * 1e12)

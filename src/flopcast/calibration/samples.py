@@ -48,7 +48,7 @@ class Samples:
 def operator_samples(
     operator: AbstractOperator, measured_s: Floats, keep: np.ndarray, device: Device, source: str
 ) -> Samples:
-    """Samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
+    """Return samples of an operator whose arrays, shape (rows, 1), hold one measured shape each.
 
     `keep` marks rows that are not known to be broken; rows faster than the device's peaks are
     rejected besides (memory-bound ones may be served by a cache: up to 1.5 times the bandwidth).
@@ -80,12 +80,12 @@ def operator_samples(
 
 
 def _column(values: Counts, rows: int) -> Counts:
-    """One value per row, (rows,), of an array that may hold one value for all."""
+    """Return one value per row, (rows,), of an array that may hold one value for all."""
     return np.broadcast_to(values, (rows, 1)).ravel()
 
 
 def join(parts: list[Samples]) -> Samples:
-    """Samples of one name from several files, under the source of the first.
+    """Return samples of one name from several files, under the source of the first.
 
     Sizes are kept where some file has them; rows of the others are of no known size.
     """
@@ -102,5 +102,5 @@ def join(parts: list[Samples]) -> Samples:
 
 
 def _sizes(part: Samples) -> Counts:
-    """One size per row, (rows,), NaN where none is known."""
+    """Return one size per row, (rows,), NaN if none is known."""
     return np.full(part.measured_s.shape, np.nan) if part.size is None else part.size

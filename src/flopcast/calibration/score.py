@@ -101,7 +101,7 @@ class _Errors:
 
     @property
     def log_errors(self) -> Logs:
-        """Of all parts, (rows,)."""
+        """Return the log errors of all parts, (rows,)."""
         return np.concatenate(self.parts)
 
 
@@ -132,17 +132,17 @@ def score(subjects: Sequence[Subject], rejected: Sequence[Rejected], say: Say) -
 
 
 def _added(errors: Sequence[_Errors], split: str, kind: str) -> float:
-    """The step of one split, from all classes of a kind."""
+    """Return the sigma that one split adds, from all classes of a kind."""
     return added_log_sigma([_judged(e) for e in errors if (e.split, e.subject.kind) == (split, kind)])
 
 
 def _order(result: Result) -> Key:
-    """Results by owner and class; the splits of a class stay in their order."""
+    """Return results by owner and class; the splits of a class stay in order."""
     return result.device, result.kernel_class
 
 
 def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
-    """Errors of a subject under each kind of split that its own rows allow; curves are kept.
+    """Yield errors of a subject for each kind of split that its own rows allow; curves are kept.
 
     All left-out sizes are one result. The sigma is that of random rows or of unseen sizes, the wider.
     """
@@ -160,7 +160,7 @@ def _own_errors(subject: Subject, curves: Curves) -> Iterator[_Errors]:
 
 
 def _curve_of(subject: Subject, samples: Samples, split: Split, curves: Curves) -> Curve | None:
-    """The curve without the rows kept aside; for gradients, the products' curve of the same split.
+    """Return the curve without the rows kept aside; for gradients, the products' curve of the same split.
 
     None where the products were not split in this manner.
     """
@@ -172,14 +172,14 @@ def _curve_of(subject: Subject, samples: Samples, split: Split, curves: Curves) 
 
 
 def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
-    """A curve of products with the one ratio of gradients to forwards that these samples show."""
+    """Return a curve of products with the ratio of gradients to forwards that these samples show."""
     plain = replace(products, layout_ratio={})
     ratio = float(np.exp(-np.median(log_errors(subject, samples, plain))))
     return replace(products, layout_ratio=dict.fromkeys(FP16_GRADIENTS, ratio))
 
 
 def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
-    """log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
+    """Return log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
     multiprocessors = subject.device.multiprocessors if subject.device else 1
     if subject.name == GRADIENTS and subject.device is not None:
         total_s: Floats = np.zeros(samples.measured_s.shape)
@@ -196,7 +196,7 @@ def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
 def _source_errors(
     subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
 ) -> Iterator[_Errors]:
-    """Errors of what other sources measured on a device, by the curve of the first source."""
+    """Yield errors of what other sources measured on a device, by the curve of the first source."""
     sigmas = {(e.subject.owner, e.subject.name): e.log_sigma_factor for e in own if e.split == RANDOM}
     for subject in subjects:
         curve = curves.get((subject.owner, subject.name), {}).get(FIRST)
@@ -213,7 +213,7 @@ def _source_errors(
 def _foreign_errors(
     subjects: Sequence[Subject], curves: Curves, own: Sequence[_Errors]
 ) -> Iterator[_Errors]:
-    """Errors of every device's rows by the curve of its nearest measured relative.
+    """Yield errors of every device's rows by the curve of its nearest measured fallback device.
 
     Where no relative has the class, the first other device that has it lends its curve. The lender's
     sigma is that of its own random rows.
@@ -237,7 +237,7 @@ def _judged(errors: _Errors) -> Judged:
 
 
 def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
-    """Sizes of the errors, and coverage by a sigma from other rows."""
+    """Return sizes of the errors, and the coverage by a sigma from other rows."""
     subject, relative = judged.subject, np.abs(np.expm1(judged.log_errors))
     coverage, sigma = _coverage(judged, errors)
     return Result(
@@ -256,7 +256,7 @@ def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
 
 
 def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]:
-    """The share inside, and the sigma: see the head of this file."""
+    """Return the share inside, and the sigma (see the module docstring)."""
     own = judged.log_sigma_factor
     if judged.split == RANDOM:
         halves = judged.log_errors[::2], judged.log_errors[1::2]
@@ -270,7 +270,7 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]
 
 
 def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
-    """The share inside, each size by the sigma of the other sizes or of the random rows, the wider."""
+    """Return the share inside, with each size by the wider sigma of the other sizes or of random rows."""
     random = [log_sigma(e.log_errors) for e in errors if e.subject is judged.subject and e.split == RANDOM]
     found = []
     for number, part in enumerate(judged.parts):
@@ -280,7 +280,7 @@ def _coverage_of_sizes(judged: _Errors, errors: Sequence[_Errors]) -> float:
 
 
 def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
-    """Errors of the same split and kind that say nothing of the judged rows: of other owners, if any.
+    """Return errors of the same split and kind that are independent of the judged rows: other owners first.
 
     Where one owner alone has the kind, of its other classes; of other kinds where it has one class.
     """
@@ -291,7 +291,7 @@ def _others(judged: _Errors, errors: Sequence[_Errors]) -> list[_Errors]:
 
 
 def _noises(subject: Subject) -> Iterator[Noise]:
-    """Among the rows of a class, and to each source that was not fitted with them."""
+    """Yield the noise among the rows of a class, and against each source that was not fitted with them."""
     samples = subject.samples
     found = {"rows": noise(samples.coordinates, samples.measured_s)}
     for source, others in subject.aside.items():

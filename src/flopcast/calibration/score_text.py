@@ -79,7 +79,7 @@ The numbers of defects are those of the data's own README."""
 
 
 def as_json(score: Score) -> dict[str, object]:
-    """Plain data: results, noise and rejected rows, one object each; the steps that sigmas gain."""
+    """Return JSON data: results, noise and rejected rows, one object each; the added sigmas."""
     return {
         "format_version": FORMAT_VERSION,
         "results": [_named(asdict(result)) for result in score.results],
@@ -90,12 +90,12 @@ def as_json(score: Score) -> dict[str, object]:
 
 
 def _named(entry: Mapping[str, object]) -> dict[str, object]:
-    """An entry under the names that readers know: mape for the mean, coverage."""
+    """Return an entry under common names: mape for the mean, coverage."""
     return {KEYS.get(name, name): value for name, value in entry.items()}
 
 
 def mean_by_split(results: Iterable[Result]) -> dict[str, dict[str, float]]:
-    """Over the classes of data/operators and their devices, each counting alike: errors and coverage.
+    """Return errors and coverage over the classes of data/operators and their devices, weighted equally.
 
     Collectives, and what peers measured, are left out: others' models were not trained on them.
     """
@@ -114,7 +114,7 @@ def mean_by_split(results: Iterable[Result]) -> dict[str, dict[str, float]]:
 
 
 def as_text(score: Score) -> str:
-    """Two tables for a terminal: means by split, then every class."""
+    """Return two tables as text: means by split, then every class."""
     lines = [f"{'split':16} {'classes':>7} {'error':>6} {'median':>6} {'inside':>6}"]
     for split, mean in mean_by_split(score.results).items():
         lines.append(
@@ -131,14 +131,14 @@ def as_text(score: Score) -> str:
 
 
 def as_markdown(score: Score) -> str:
-    """The page docs/accuracy/kernels.md."""
+    """Return the page docs/accuracy/kernels.md."""
     tables = [_classes(score, measured) for measured in CLASSES]
     sections = (_summary(score), *tables, _sources(score), _steps(score), _left_out(score))
     return "\n".join(line for section in sections for line in section) + "\n"
 
 
 def _summary(score: Score) -> Iterator[str]:
-    """What the page is, and the mean over classes beside what others reach."""
+    """Yield the introduction of the page, and the mean over classes compared with published results."""
     yield HEAD
     yield ""
     yield "| rows kept aside | classes | flopcast | median | inside 90 % | " + " | ".join(OTHERS) + " |"
@@ -153,7 +153,7 @@ def _summary(score: Score) -> Iterator[str]:
 
 
 def _classes(score: Score, measured: str) -> Iterator[str]:
-    """One line for a class on a device: its error in every split, coverage, and the noise floor."""
+    """Yield one line per class and device: its error in every split, coverage, and the noise floor."""
     noise = {(n.device, n.kernel_class): n.mean_error for n in score.noise if n.among == "rows"}
     results = [result for result in score.results if result.measured == measured]
     splits = [split for split in SPLITS if any(result.split == split for result in results)]
@@ -176,7 +176,7 @@ def _cell(result: Result, measured: str) -> str:
 
 
 def _sources(score: Score) -> Iterator[str]:
-    """What two sources of one device say of the same shapes: the noise between machines and stacks."""
+    """Yield how two sources of one device differ on equal shapes: the noise between machines."""
     apart = [n for n in score.noise if n.among != "rows"]
     if not apart:
         return
@@ -186,7 +186,7 @@ def _sources(score: Score) -> Iterator[str]:
 
 
 def _steps(score: Score) -> Iterator[str]:
-    """The sigmas that are added where a curve is used outside of what it measured."""
+    """Yield the sigmas that are added where a curve is used outside its measurements."""
     yield SIGMAS
     yield "| step | log-sigma |"
     yield "|---|--:|"
@@ -194,7 +194,7 @@ def _steps(score: Score) -> Iterator[str]:
 
 
 def _left_out(score: Score) -> Iterator[str]:
-    """Broken rows with their reasons."""
+    """Yield broken rows with their reasons."""
     yield LEFT_OUT
     yield from ("", "| device | class | rows | because |", "|---|---|--:|---|")
     yield from (f"| {r.device} | {r.kernel_class} | {r.rows} | {r.because} |" for r in score.rejected)

@@ -38,7 +38,7 @@ class Split:
 
 
 def splits_of(samples: Samples, most_sizes: int) -> Iterator[Split]:
-    """Every split of these rows that leaves enough of them on both sides, random first.
+    """Yield every split of these rows that leaves enough of them on both sides, random first.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def splits_of(samples: Samples, most_sizes: int) -> Iterator[Split]:
 
 
 def random_rows(rows: int, fold: int = 0, seed: int = SEED) -> np.ndarray:
-    """A fifth of the rows, (rows,), boolean; the five folds of one seed share no row."""
+    """Return a mask of a fifth of the rows, (rows,); the five folds of one seed share no row."""
     place = np.random.default_rng(seed).permutation(rows)
     share = int(RANDOM_SHARE * rows)
     test = np.zeros(rows, dtype=bool)
@@ -72,7 +72,7 @@ def random_rows(rows: int, fold: int = 0, seed: int = SEED) -> np.ndarray:
 
 
 def left_out_sizes(size: Counts, most: int) -> list[float]:
-    """At most so many of the sizes, evenly spread, never the smallest or largest: those extrapolate.
+    """Return at most this many sizes, evenly spread, without the smallest and the largest.
 
     >>> left_out_sizes(np.array([2.0, 4.0, 4.0, 6.0, 8.0, 10.0]), most=2)
     [4.0, 8.0]
@@ -83,7 +83,7 @@ def left_out_sizes(size: Counts, most: int) -> list[float]:
 
 
 def largest_rows(bound_s: Floats) -> np.ndarray:
-    """The 30 % of rows with the most work, by their physical bound; equal ones stay together.
+    """Return the 30 % of rows with the most work, by their physical bound; equal ones stay together.
 
     >>> largest_rows(np.array([1.0, 5.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0])).nonzero()[0].tolist()
     [7, 8, 9]

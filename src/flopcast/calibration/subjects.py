@@ -76,17 +76,17 @@ class Subject:
 
     @property
     def samples(self) -> Samples:
-        """All rows, file after file."""
+        """Return all rows, file after file."""
         return join(list(self.parts))
 
     @property
     def kind(self) -> str:
-        """Those that a step away from the measurements costs alike."""
+        """Return the kind of classes with the same added sigmas."""
         return class_of(self.name).kind.name if self.device else "messages"
 
     @property
     def precision(self) -> str:
-        """The precision that the class' name ends in; curves without one serve fp16 and bf16."""
+        """Return the precision at the end of the class name; curves without one apply to fp16 and bf16."""
         last = self.name.rpartition(".")[2]
         low = last.startswith(("fp", "nvfp", "mxfp", "int")) or last in ELEMENT_BYTES
         return last if low else "16-bit" if self.device else "any"
@@ -95,7 +95,7 @@ class Subject:
 def operator_subjects(
     system: str, device: Device, files: Mapping[str, Columns]
 ) -> tuple[list[Subject], list[Rejected]]:
-    """The classes that one system's files measure, and what was left out of them.
+    """Return the classes that one system's files measure, and what was rejected.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def operator_subjects(
 def _rejected(
     samples: Samples, system: str, file: str, columns: Columns, device: Device
 ) -> Iterator[Rejected]:
-    """Listed as broken, with the reason; then those that no one has listed."""
+    """Yield rows listed as broken, with the reason; then those that are not listed."""
     which = "backward" if samples.name.endswith((".backward", GRADIENTS)) else "forward"
     listed = int((~kept_rows(system, file, which, columns)).sum())
     _, why = BROKEN.get((system, file, which), (None, ""))
@@ -142,7 +142,7 @@ def _rejected(
 
 
 def sized_samples(system: str, name: str, columns: Columns, device: Device) -> Iterator[Samples]:
-    """The samples of one file, each row with its size; of a linear layer, its gradients too.
+    """Yield the samples of one file, each row with its size; for a linear layer, also its gradients.
 
     Rows of one size are read together, so they come in the order of their sizes.
     """
@@ -161,7 +161,7 @@ def sized_samples(system: str, name: str, columns: Columns, device: Device) -> I
 
 
 def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterator[Samples]:
-    """Both gradients of a linear layer, as their sum was measured; none of other files."""
+    """Yield both gradients of a linear layer, measured as a sum; none for other files."""
     file = FILES[name]
     if not file.backward_is_sum:
         return
@@ -181,7 +181,7 @@ def _gradients(system: str, name: str, rows: Columns, device: Device) -> Iterato
 
 
 def gradients_of(samples: Samples) -> Sequence[AbstractOperator]:
-    """The two products behind samples of `gemm.gradients`, input gradient first; arrays (rows, 1)."""
+    """Return the two products behind samples of `gemm.gradients`, input gradient first; (rows, 1)."""
     m, n, k = (axis[:, None] for axis in samples.coordinates)
     return [part for _, part in Matmul(m=m, n=n, k=k, dtype="fp16").gradients()]
 
@@ -189,7 +189,7 @@ def gradients_of(samples: Samples) -> Sequence[AbstractOperator]:
 def peer_subjects(
     device: Device, tables: Mapping[str, Columns], own: frozenset[str]
 ) -> tuple[list[Subject], list[Rejected]]:
-    """The classes that other projects measured on a device, but for those that it measured itself.
+    """Return the classes that only other projects measured on a device.
 
     A class with too few rows for a curve is passed over.
     """
@@ -220,7 +220,7 @@ def peer_subjects(
 def _rejected_peers(
     device: Device, tables: Mapping[str, Columns], name: str, by_source: Mapping[str, Samples]
 ) -> Iterator[Rejected]:
-    """Rows of one class that an entry leaves out, by its reasons; then those that its times give away."""
+    """Yield rows of one class that an entry rejects, by reason; then those with impossible times."""
     counts: dict[str, int] = defaultdict(int)
     for class_name, file, mark in entries_of(device.name, tables):
         if class_name == name:
@@ -233,7 +233,7 @@ def _rejected_peers(
 
 
 def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str, Columns]) -> list[Subject]:
-    """A device's own classes, and what other projects measured of them as sources aside."""
+    """Return a device's own classes, with the samples of other projects as separate sources."""
     found = device_samples(device, tables)
     return [replace(subject, aside=found.get(subject.name, {})) for subject in subjects]
 
@@ -241,7 +241,7 @@ def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str,
 def fabric_subjects(
     files: Iterable[tuple[FabricFile, Columns]], tier: Tier, own_latency: bool = False
 ) -> tuple[list[Subject], list[Rejected]]:
-    """The collectives of one fabric; a row faster than its links is rejected."""
+    """Return the collectives of one fabric; a row faster than its links is rejected."""
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
         parts[file.collective].append(fabric_samples(file, columns, tier, own_latency))

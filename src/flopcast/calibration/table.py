@@ -84,7 +84,7 @@ class Table:
 
 
 def nodes(logs: Logs, most: int) -> Counts:
-    """Log2 positions of the nodes of an axis, rising.
+    """Return log2 positions of the nodes of an axis, increasing.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> Table:
 
 
 def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> Table:
-    """A table without its error; on given axes, or on its own.
+    """Return a table without its error; on given axes, or on its own.
 
     Terms whose coefficient comes out negative, a reward for being uneven, are left out, and the rest is
     fitted again; those above their bound are held there, those that add up to too much are held in
@@ -185,7 +185,7 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
 def monotone(
     table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...], support: Counts | None = None
 ) -> Logs:
-    """The nearest table, line by line, whose time does not fall along the axes that have a power.
+    """Return the nearest table, line by line, whose time does not fall along the axes that have a power.
 
     Efficiency may rise by a factor of 2^p an octave at most on an axis of power p; None leaves it free.
     Isotonic regression of log(time) along each axis in turn; a few rounds, as one axis disturbs another.
@@ -207,7 +207,7 @@ def monotone(
 
 
 def _rising(values: Logs, weights: Counts) -> Logs:
-    """Weighted isotonic regression: the nearest values that never fall (pool adjacent violators).
+    """Return the nearest values that never fall: weighted isotonic regression (pool adjacent violators).
 
     >>> _rising(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 3.0, 1.0, 1.0])).tolist()
     [1.0, 2.75, 2.75, 4.0]
@@ -250,7 +250,7 @@ def corners(axes: tuple[Counts, ...], logs: Logs) -> tuple[Integers, Counts, int
 
 
 def _penalty(axes: tuple[Counts, ...]) -> Counts:
-    """Quadratic form of first and second differences along every axis.
+    """Return the quadratic form of first and second differences along every axis.
 
     Second differences let the table rise steadily and punish kinks; they are divided differences, scaled to
     the nodes' own spacing. First differences, much weaker, make the solution unique where no row reaches.
@@ -285,7 +285,7 @@ def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
 
 
 def _robust_solve(system: Equations, trust: Counts, rounds: int) -> tuple[Logs, Counts]:
-    """Values of the nodes, flat, then coefficients; and how far each row is trusted, (rows,).
+    """Return values of the nodes, flat, then coefficients; and the weight of each row, (rows,).
 
     Iteratively re-weighted least squares, from the `trust` given. Huber's weights: 1 within HUBER_ERROR,
     falling as 1 / distance beyond it. A fixed number of rounds makes the result a function of the rows

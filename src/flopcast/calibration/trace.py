@@ -29,11 +29,11 @@ class Words:
         self.numbers: dict[str, int] = {"": 0}
 
     def number(self, word: str) -> int:
-        """The number of a word, given on first use."""
+        """Return the number of a word, assigned on first use."""
         return self.numbers.setdefault(word, len(self.numbers))
 
     def all(self) -> tuple[str, ...]:
-        """Every word, at the place of its number."""
+        """Return every word, at the index of its number."""
         return tuple(self.numbers)
 
 
@@ -70,23 +70,23 @@ class Trace:
 
     @property
     def step_time_s(self) -> float | None:
-        """Median of the annotated steps without the first, which warms up; None where there is none."""
+        """Return the median of the annotated steps without the first, a warm-up; None if there is none."""
         used = self.step_times_s[1:] if self.step_times_s.size > 1 else self.step_times_s
         return float(np.median(used)) if used.size else None
 
     @property
     def span_s(self) -> float:
-        """All steps, or the whole trace where no step is annotated: what shares refer to."""
+        """Return the seconds of all steps, or of the whole trace if no step is annotated."""
         whole_s = float(self.end_s.max() - self.start_s.min()) if self.start_s.size else 0.0
         return float(self.step_times_s.sum()) or whole_s
 
     @property
     def used(self) -> np.ndarray:
-        """Kernels that count: those of annotated steps, or all where no step is annotated. Booleans."""
+        """Return a mask of kernels that count: those of annotated steps, or all if no step is annotated."""
         return self.step != NO_STEP if self.step_times_s.size else np.ones(len(self.step), dtype=bool)
 
     def told(self, column: Integers) -> list[str]:
-        """The words of a column."""
+        """Return the words of a column."""
         return [self.words[number] for number in column.tolist()]
 
 
@@ -105,17 +105,17 @@ class ClassTotal:
 
 
 def class_totals(trace: Trace) -> tuple[ClassTotal, ...]:
-    """Totals by class over the steps, the longest first; kernels of no class are one line named ""."""
+    """Return totals by class over the steps, longest first; kernels without a class are in ""."""
     return _totals(trace, trace.kernel_class, trace.used)
 
 
 def unrecognised(trace: Trace) -> tuple[ClassTotal, ...]:
-    """Totals by kernel name of what no class knows, the longest first."""
+    """Return totals by kernel name of kernels without a class, longest first."""
     return _totals(trace, trace.kernel, trace.used & (trace.kernel_class == trace.words.index(UNKNOWN)))
 
 
 def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTotal, ...]:
-    """Totals of the chosen kernels by the words of a column."""
+    """Return totals of the chosen kernels by the words of a column."""
     seconds = np.bincount(column[chosen], (trace.end_s - trace.start_s)[chosen], len(trace.words))
     counts = np.bincount(column[chosen], minlength=len(trace.words))
     found = [
@@ -131,7 +131,7 @@ def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTo
 
 
 def seconds_per_step(trace: Trace) -> dict[str, float]:
-    """Kernel seconds of a mean step by kind: gemm, attention, memory_bound, and exposed communication.
+    """Return kernel seconds of a mean step by kind: gemm, attention, memory_bound, exposed communication.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def seconds_per_step(trace: Trace) -> dict[str, float]:
 
 
 def exposed_communication_s(trace: Trace) -> float:
-    """Seconds of the steps in which collectives run and nothing else does.
+    """Return seconds of the steps in which collectives run and nothing else does.
 
     Collectives wait inside their kernels for the slowest rank, and receives for the neighbour's data: with
     a pipeline, or stragglers, this holds their waiting too.
@@ -165,7 +165,7 @@ def exposed_communication_s(trace: Trace) -> float:
 
 
 def _covered_s(start_s: Floats, end_s: Floats) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     if not start_s.size:
         return 0.0
     order = np.argsort(start_s, kind="stable")
@@ -175,7 +175,7 @@ def _covered_s(start_s: Floats, end_s: Floats) -> float:
 
 
 def inside(moments_s: Floats, start_s: Floats, end_s: Floats) -> Integers:
-    """Which interval holds each moment: positions (moments,), -1 for none; intervals do not overlap.
+    """Return the index of the interval of each moment, (moments,), -1 for none; intervals do not overlap.
 
     >>> inside(np.array([0.5, 1.5, 2.5]), np.array([0.0, 2.0]), np.array([1.0, 3.0])).tolist()
     [0, -1, 1]
@@ -189,7 +189,7 @@ def inside(moments_s: Floats, start_s: Floats, end_s: Floats) -> Integers:
 
 
 def stream_of(kind: str, group: str) -> str:
-    """The stream of a kernel of a kind, by the description of its process group.
+    """Return the stream of a kernel of a kind, by the description of its process group.
 
     >>> stream_of("communication", "TENSOR_MODEL_PARALLEL_GROUP"), stream_of("gemm", "")
     ('tp', 'compute')

@@ -51,7 +51,7 @@ class TraceSample:
 
 
 def samples(trace: Trace) -> tuple[TraceSample, ...]:
-    """Every shape and message size of the trace's steps whose sizes are known, sorted by class and time.
+    """Return every shape and message size of known size in the trace's steps, sorted by class and time.
 
     Returns
     -------
@@ -87,7 +87,7 @@ class _Call:
 
 
 def _call(trace: Trace, at: int) -> _Call:
-    """The call that a kernel belongs to."""
+    """Return the call that a kernel belongs to."""
     words = trace.words
     sends = kind_of(words[trace.kernel_class[at]]) == COMMUNICATION and not math.isnan(
         trace.message_bytes[at]
@@ -104,7 +104,7 @@ def _call(trace: Trace, at: int) -> _Call:
 
 
 def _sample(call: _Call, times_s: Floats) -> TraceSample | None:
-    """The sample of repeated calls; None where neither sizes nor a message are known."""
+    """Return the sample of repeated calls; None if neither sizes nor a message are known."""
     sizes = sizes_of(call.operator, call.kernel_class, shapes_from(call.shapes))
     if not sizes and not call.message_bytes:
         return None
@@ -122,7 +122,7 @@ def _sample(call: _Call, times_s: Floats) -> TraceSample | None:
 
 
 def shapes_from(text: str) -> Shapes:
-    """Shapes as a profiler prints them; empty where they are no list of lists of whole numbers.
+    """Return shapes as a profiler prints them; empty if they are not lists of whole numbers.
 
     >>> shapes_from("[[4, 8], [], [8]]"), shapes_from("[[4, 8")
     ([[4, 8], [], [8]], [])
@@ -140,7 +140,7 @@ def shapes_from(text: str) -> Shapes:
 
 
 def sizes_of(operator: str, kernel_class: str, shapes: Shapes) -> Sizes:
-    """Sizes of an operator's work, from the shapes of its inputs; empty where they do not say.
+    """Return sizes of an operator's work, from the shapes of its inputs; empty if they do not determine it.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def sizes_of(operator: str, kernel_class: str, shapes: Shapes) -> Sizes:
 
 
 def _product(operator: str, shapes: Shapes) -> Sizes:
-    """Of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and of their batched forms."""
+    """Return sizes of mm(x, w), addmm(bias, x, w), linear(x, w transposed), and their batched forms."""
     given = [shape for shape in (shapes[1:] if operator in ("addmm", "baddbmm") else shapes) if shape]
     if len(given) < 2 or len(given[1]) < 2:
         return {}
@@ -173,7 +173,7 @@ def _product(operator: str, shapes: Shapes) -> Sizes:
 
 
 def _attention(operator: str, shapes: Shapes) -> Sizes:
-    """Of (queries, keys, values), a gradient before them in a backward.
+    """Return sizes for (queries, keys, values), preceded by a gradient in a backward.
 
     PyTorch's `_flash_attention_*` and `_efficient_attention_*`, and the package flash-attn, hold (batch,
     length, heads, head size); `_scaled_dot_product_*` holds (batch, heads, length, head size).
@@ -195,7 +195,7 @@ def _attention(operator: str, shapes: Shapes) -> Sizes:
 
 
 def _rows(_operator: str, shapes: Shapes) -> Sizes:
-    """Of whatever reads one large tensor: its elements, and the last of its sizes."""
+    """Return sizes of a kernel that reads one large tensor: its elements, and the last dimension."""
     largest = max(shapes, key=math.prod, default=[])
     return {"elements": math.prod(largest), "width": largest[-1]} if largest and min(largest) > 0 else {}
 
@@ -224,7 +224,7 @@ WIDTHS = ELEMENT_BYTES | {"fp64": 8.0, "int32": 4.0, "uint8": 1.0}
 
 
 def dtype_of(name: str) -> str:
-    """A profiler's name of a dtype as ours; "unknown" for any other.
+    """Return our name of a profiler's dtype; "unknown" for any other.
 
     >>> dtype_of("c10::BFloat16"), dtype_of("Half"), dtype_of("")
     ('bf16', 'fp16', 'unknown')
@@ -233,7 +233,7 @@ def dtype_of(name: str) -> str:
 
 
 def message_bytes(collective: str, in_elements: Number, out_elements: Number, dtype: str) -> float:
-    """A message's size by the convention of operators/messages.py; NaN where the dtype is not known.
+    """Return a message's size by the convention of operators/messages.py; NaN for an unknown dtype.
 
     Profilers tell elements of one rank's input and output. What every rank holds (all-reduce, broadcast)
     and the full input (reduce-scatter, all-to-all) are its input; the gathered result is its output. A

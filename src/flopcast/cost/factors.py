@@ -26,12 +26,12 @@ NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
 def unexplained(family: str) -> str:
-    """By how much whole steps of a family of models differ that no other factor tells apart, anywhere."""
+    """Return the name of the factor for deviations of a family's steps that no other factor explains."""
     return f"unexplained[{family}]"
 
 
 def unexplained_on(family: str, stack: Stack, cluster: Cluster) -> str:
-    """The same of one stack on one cluster: what is unexplained there says nothing of another machine."""
+    """Return the name of the same factor for one stack on one cluster, independent of other machines."""
     return f"unexplained[{family}: {stack.label}, {cluster.name}]"
 
 
@@ -72,7 +72,7 @@ class FactorBook:
     context: Context = field(default_factory=dict)
 
     def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
-        """The factor `name`, made on first use with this sigma and ratio.
+        """Return the factor `name`, which is created on first use with this sigma and ratio.
 
         `ratio` is the stack's or the device's word; the level's and the site's multiply it. Later calls get
         the same ratio; the largest sigma that anyone asks for holds for all of them, so that the order of
@@ -88,7 +88,9 @@ class FactorBook:
         return self.found[name]
 
     def _made(self, name: str, log_sigma_factor: float, ratio: float) -> Factor:
-        """The site's sigma replaces the given one, its ratio multiplies it: a site is measured on top."""
+        """Return a new factor: the site replaces the given sigma, and its ratio multiplies the given
+        one.
+        """
         for factor in self.site.factors:
             if factor.name == name:
                 known = factor.log_sigma_factor
@@ -101,7 +103,7 @@ class FactorBook:
         return grown_log_sigma(level, self.levels, self.context)
 
     def derate(self, stack: Stack) -> Factor:
-        """How much slower than alone matrix products are in this stack's training.
+        """Return the factor by which matrix products are slower in the training of this stack than alone.
 
         Of a stack that no run taught anything of, what stacks share is known, and its own doubt stays.
         """
@@ -130,5 +132,5 @@ class FactorBook:
             self.found[BETWEEN_PLANS] = Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)
 
     def all(self) -> Mapping[str, Factor]:
-        """Every factor that was used, in the order of first use; a copy."""
+        """Return all factors used so far, in the order of first use, as a copy."""
         return dict(self.found)

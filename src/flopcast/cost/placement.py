@@ -44,12 +44,12 @@ class Group:
 
     @property
     def ranks(self) -> Counts:
-        """All ranks of the group: whole numbers, though `inside` may be a mean."""
+        """Return the number of ranks in the group: a whole number, although `inside` may be a mean."""
         return np.rint(self.inside * self.nodes)
 
 
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
-    """The group of a rank along `axis`.
+    """Return the group of a rank along `axis`.
 
     "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together.
     "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
@@ -98,7 +98,7 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
 
 
 def ranks_per_domain(world: Counts, devices: int) -> Counts:
-    """Ranks that a job of `world` ranks has in each domain of so many devices.
+    """Return the number of ranks in each domain of this many devices, for a job of `world` ranks.
 
     The most that divide the job into equal domains, in steps of what divides a domain as well; but more
     than half of a domain. A job that has no such number, and one inside a domain, fill it.
@@ -136,7 +136,7 @@ class _Nodes:
 
 
 def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> list[Level]:
-    """The levels of an axis of experts or of shards, the closest ranks first.
+    """Return the levels of an axis of experts or of shards, the closest ranks first.
 
     Experts fold the ranks of a stage, which follow each other in the one rank order that is built for them:
     rank = etp + ETP · (ep + EP · expert_dp). Of those that hold the same, neighbours share one set of
@@ -160,7 +160,7 @@ def _ranks_that_share(axis: str, plans: Plans, before: Mapping[str, Counts]) -> 
 
 
 def _together(levels: Sequence[Level], nodes: _Nodes) -> Group:
-    """Every combination of the ranks of these levels, the closest first; neighbouring levels are one."""
+    """Return all combinations of ranks of these levels, the closest first; adjacent levels are merged."""
     groups = []
     size, stride = levels[0].size, levels[0].stride
     for level in levels[1:]:
@@ -175,12 +175,12 @@ def _together(levels: Sequence[Level], nodes: _Nodes) -> Group:
 
 
 def _at_one_distance(size: Counts, stride: Counts, nodes: _Nodes) -> Group:
-    """The groups of a level: they begin at any rank of the first stride, and so again behind a group."""
+    """Return the groups of a level, which begin at each rank of the first stride and then repeat."""
     return _on_nodes(Level(size, stride), nodes, stride, stride * size)
 
 
 def _on_nodes(level: Level, nodes: _Nodes, starts: Counts, period: Counts) -> Group:
-    """How the ranks of a level fall on nodes, of all its groups the one on most of them.
+    """Return how the ranks of a level are spread over nodes, for the group that touches the most nodes.
 
     Groups begin at a + b · `period`, for every a below `starts` and every b with a group in the world.
     Ranks that are closer than a node is wide touch every node between the first and the last of them, so
@@ -200,7 +200,7 @@ def _on_nodes(level: Level, nodes: _Nodes, starts: Counts, period: Counts) -> Gr
 
 
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:
-    """1 where the hop from stage s to s + 1 (from the last to the first) leaves a node, by any rank.
+    """Return 1 where a rank's transfer from stage s to s + 1 (or from last to first) leaves a node, else 0.
 
     Shape (stages,). The last stage's hop is that of interleaved schedules, whose chunks go round the
     stages. All ranks of a stage move on together, so the slowest of them decides.
@@ -214,7 +214,7 @@ def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> In
 
 
 def crossings_of_each(plans: Plans, devices_per_node: int) -> tuple[Alike, tuple[Integers, ...]]:
-    """Groups of plans whose stages lie alike, and the `crossings` of each group."""
+    """Return groups of plans with the same placement of stages, and the `crossings` of each group."""
     stride, blocks = _around_stages(plans)
     equal = alike([stride[:, 0], plans.pipeline_parallel[:, 0], blocks[:, 0]])
     shapes = np.concatenate([stride, plans.pipeline_parallel, blocks], axis=1)[equal.first].astype(int)
@@ -222,7 +222,7 @@ def crossings_of_each(plans: Plans, devices_per_node: int) -> tuple[Alike, tuple
 
 
 def _around_stages(plans: Plans) -> tuple[Counts, Counts]:
-    """How many ranks apart neighbouring stages are, and how many blocks of stages there are; (plans, 1)."""
+    """Return the distance between adjacent stages in ranks, and the number of blocks; (plans, 1)."""
     names = plans.structure.rank_order.split("-")
     order = {"tp": plans.tensor_parallel, "cp": plans.context_parallel, "dp": plans.data_parallel}
     axis, every = names.index("pp"), np.ones_like(plans.pipeline_parallel)
@@ -235,7 +235,7 @@ def _around_stages(plans: Plans) -> tuple[Counts, Counts]:
 
 @lru_cache(maxsize=65_536)
 def _crossings(stride: int, stages: int, blocks: int, devices_per_node: int) -> Integers:
-    """As `crossings`: neighbouring stages are `stride` ranks apart, and there are so many such blocks."""
+    """Return the crossings for stages that are `stride` ranks apart, in this many blocks."""
     devices = int(ranks_per_domain(constant(stride * stages * blocks), devices_per_node).item())
     distinct = devices // math.gcd(stride * stages, devices)
     first = np.arange(min(blocks, distinct)) * stride * stages
@@ -247,7 +247,7 @@ def _crossings(stride: int, stages: int, blocks: int, devices_per_node: int) -> 
 
 
 def _product(values: Iterable[Counts]) -> Counts:
-    """Product of degrees, 1 for none: an axis that comes first in the order has stride 1."""
+    """Return the product of degrees, 1 for none: an axis that comes first in the order has stride 1."""
     result = ONE
     for value in values:
         result = result * value

@@ -136,7 +136,7 @@ def price(programs: Programs, cluster: Cluster, book: CurveBook, factors: Factor
 
 
 def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], state: _Pricing) -> None:
-    """All operators of one class at once; layouts of a product share one curve."""
+    """Price all operators of one class together; the layouts of a product share one curve."""
     device = state.cluster.node.device
     priced = class_of(kernel)
     owner = device.curves or device.name
@@ -156,7 +156,7 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
 
 
 def _of_one_or_several(single: Single, prices: dict[int, Price]) -> Price:
-    """The price of a dense product in plans with one group, of the groups' products in all others."""
+    """Return the price of a dense product in plans with one group, of grouped products in the others."""
     dense, several = prices[id(single.dense)], prices.get(id(single.item))
     if several is None:
         return dense
@@ -233,7 +233,7 @@ def _flatten(
 
 
 def _alike(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
-    """The shape that arrays have together, and each of them in that shape, flat."""
+    """Return the broadcast shape of the arrays, and each array flattened in that shape."""
     shape = arrays[0].shape
     if all(array.shape == shape for array in arrays):
         return shape, [array.ravel() for array in arrays]
@@ -242,7 +242,7 @@ def _alike(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:
 
 
 def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
-    """The parts of a flat array, each in its shape: undoes `_flatten`."""
+    """Yield the parts of a flat array, each in its shape; this inverts `_flatten`."""
     start = 0
     for shape in shapes:
         end = start + math.prod(shape)
@@ -273,7 +273,7 @@ def kernel_seconds(
 def _price_messages(
     collective: str, group: Group, messages: list[tuple[Item, AbstractMessage]], state: _Pricing
 ) -> None:
-    """Messages of one collective over one axis; no collective (`Replicate`) costs nothing."""
+    """Price the messages of one collective over one axis; those without a collective are free."""
     if not collective:
         for item, _ in messages:
             state.prices[id(item)] = Price(alone_s=ZERO, host_s=ZERO, wholly=())
@@ -302,12 +302,12 @@ def _price_messages(
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
-    """Bytes of a message, those of one copy for each domain, and its ranks."""
+    """Return the bytes of a message, the bytes of one copy per domain, and the number of ranks."""
     return message.message_bytes, message.bytes_to_domains(group.nodes), group.inside, group.nodes
 
 
 def _fabrics(collective: str, cost: MessageCost, state: _Pricing) -> tuple[_Partly, ...]:
-    """The factors of the tiers that messages use: a plan's groups may be wider than its neighbour's."""
+    """Return the factors of the tiers that messages use, which may differ between plans."""
     found = []
     for index in np.unique(cost.tier[cost.alone_s > 0]).tolist():
         tier = state.cluster.tiers[index]
@@ -319,7 +319,7 @@ def _fabrics(collective: str, cost: MessageCost, state: _Pricing) -> tuple[_Part
 
 
 def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
-    """The framework's fixed work in a step is a factor of its own: it launches no kernels."""
+    """Price the framework's fixed work per step as a factor of its own; it launches no kernels."""
     stack = state.stack
     name, seconds = {
         "synchronise": (HOST, stack.host.synchronise_s),
@@ -332,7 +332,7 @@ def _price_host(item: Item, work: HostWork, state: _Pricing) -> None:
 
 
 def _launch_s(item: Item, alone_s: Floats, state: _Pricing) -> Floats:
-    """What the host of this cluster spends on one launch."""
+    """Return the seconds that the host of this cluster needs for one launch."""
     ratio = state.factors.get(HOST, HOST_LOG_SIGMA).ratio
     if launches_experts(item):
         ratio *= state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA).ratio

@@ -61,7 +61,7 @@ def priced_once(items: Sequence[Item], plans: Plans, devices_per_node: int) -> P
 def _is_alike(
     item: Item, rows: Alike, groups: dict[tuple[str, bool], Group], known: dict[int, bool]
 ) -> bool:
-    """Whether all plans of a split ask the same of an item."""
+    """Return whether an item is the same for all plans of a split."""
     work = item.work
     if isinstance(work, AbstractMessage) and (work.axis, True) not in groups:
         return False

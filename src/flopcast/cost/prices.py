@@ -69,7 +69,7 @@ class Price:
     moves: Counts = field(default_factory=lambda: ONE)
 
     def one_s(self, row: int) -> float:
-        """Seconds of one execution in a plan; items of layers do not depend on the stage."""
+        """Return the seconds of one execution in a plan; items of layers do not depend on the stage."""
         return float(self.alone_s[min(row, len(self.alone_s) - 1), 0])
 
     def moved(self, row: int, stage_class: int = 0) -> float:
@@ -90,7 +90,7 @@ class Price:
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """Every factor that scales the item in any plan."""
+        """Return every factor that scales the item in any plan."""
         return self.names()
 
     def names(self, plan: int | None = None) -> tuple[str, ...]:

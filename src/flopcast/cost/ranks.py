@@ -34,7 +34,7 @@ Place = dict[str, int]
 
 
 def degrees(plan: Plan) -> dict[str, int]:
-    """Ranks along each axis, in the plan's rank order, the fastest first."""
+    """Return the number of ranks along each axis, in the plan's rank order, the fastest first."""
     sizes = {
         "tp": plan.tensor_parallel,
         "cp": plan.context_parallel,
@@ -45,7 +45,7 @@ def degrees(plan: Plan) -> dict[str, int]:
 
 
 def place_of(plan: Plan, rank: int) -> Place:
-    """Where a rank stands on each axis.
+    """Return the coordinate of a rank on each axis.
 
     >>> place_of(Plan(tp=4, dp=2, pp=2, gbs=2), 13)
     {'tp': 1, 'cp': 0, 'dp': 1, 'pp': 1}
@@ -55,7 +55,7 @@ def place_of(plan: Plan, rank: int) -> Place:
 
 
 def rank_at(plan: Plan, place: Mapping[str, int]) -> int:
-    """The rank at a place: undoes `place_of`."""
+    """Return the rank at a coordinate; this inverts `place_of`."""
     rank, stride = 0, 1
     for name, size in degrees(plan).items():
         rank += place[name] * stride
@@ -64,7 +64,7 @@ def rank_at(plan: Plan, place: Mapping[str, int]) -> int:
 
 
 def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
-    """Ranks of the group of `rank` along an axis, in rising order, itself among them.
+    """Return the ranks of the group of `rank` along an axis in increasing order, including itself.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def members(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
 
 
 def _folded(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
-    """Members along an axis of experts, among the ranks of the stage."""
+    """Return the members along an axis of experts, among the ranks of the stage."""
     stage = members("stage", plan, rank)
     plans = one_plan(plan)
     shards = int(plans.expert_state_shards.item())
@@ -115,7 +115,7 @@ def _folded(axis: str, plan: Plan, rank: int) -> tuple[int, ...]:
 
 
 def _digits(number: int, sizes: Sequence[int]) -> list[int]:
-    """A number in mixed radix, the fastest digit first.
+    """Return the digits of a number in mixed radix, the fastest first.
 
     >>> _digits(13, (4, 2, 2))
     [1, 1, 1]

@@ -11,7 +11,7 @@ from flopcast.spec.cluster import Device
 
 
 def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]:
-    """Sentences about curves, each with whether it was measured at all.
+    """Return sentences about curves, each with whether the curve was measured at all.
 
     Curves of a relative carry its efficiency over; where there is none, times are data-sheet estimates.
     """
@@ -32,5 +32,5 @@ def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]
 
 
 def _few(names: list[str]) -> str:
-    """Three names, and how many more there are."""
+    """Return up to three names as text, and the number of the others."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

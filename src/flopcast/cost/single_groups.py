@@ -26,7 +26,7 @@ class Single:
 
 
 def single_groups(items: Iterable[Item]) -> tuple[Single, ...]:
-    """Items whose experts are alone on their rank in some plan of the batch."""
+    """Return the items whose experts are alone on their rank in some plan of the batch."""
     found = []
     for item in items:
         if isinstance(item.work, GroupedMatmul):
@@ -38,7 +38,7 @@ def single_groups(items: Iterable[Item]) -> tuple[Single, ...]:
 
 
 def to_price(items: Iterable[Item], singles: tuple[Single, ...]) -> tuple[Item, ...]:
-    """Items that need a price: dense products too, and no groups where no plan has several of them."""
+    """Return the items that need a price: adds dense products, and omits groups if no plan has several."""
     replaced = {id(single.item) for single in singles if single.where.all()}
     kept = (item for item in items if id(item) not in replaced)
     return (*kept, *(single.dense for single in singles))

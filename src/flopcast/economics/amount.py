@@ -43,7 +43,7 @@ class Amount:
 
     @property
     def by_factor(self) -> Mapping[str, Slope]:
-        """Slopes by factor; none of a number that is certain."""
+        """Return the slopes by factor; empty for a number that is certain."""
         return self.slopes or {}
 
     @property
@@ -58,12 +58,12 @@ class Amount:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The 90 % interval."""
+        """Return the 90 % interval."""
         return interval(self.value, self.factors)
 
     @property
     def inverse(self) -> "Amount":
-        """One over the amount: what makes it larger makes this smaller."""
+        """Return the inverse of the amount; factors that increase the amount decrease the inverse."""
         turned = {
             name: Slope(
                 log_sigma_factor=slope.log_sigma_factor, change=-slope.change / self.value / self.value
@@ -73,23 +73,23 @@ class Amount:
         return Amount(1 / self.value, turned)
 
     def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
-        """The amount as it hangs on one factor more: in proportion, unless `change` says otherwise."""
+        """Return the amount with one more factor, in proportion to it unless `change` says otherwise."""
         moved = self.value if change is None else change
         return self + Amount(0.0, {name: Slope(log_sigma_factor=log_sigma_factor, change=moved)})
 
     def __add__(self, other: "Amount") -> "Amount":
-        """The sum; factors that both hang on add up before anything is squared."""
+        """Return the sum; the changes of a shared factor are added before they are squared."""
         return total((self, other))
 
     def __mul__(self, other: "Amount | Number") -> "Amount":
-        """The product with another amount, or with a number that is certain."""
+        """Return the product with another amount, or with a number that is certain."""
         right = other if isinstance(other, Amount) else Amount(other)
         slopes = _merged([(right.value, self), (self.value, right)])
         return Amount(self.value * right.value, slopes)
 
 
 def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
-    """Weighted slopes added up; the largest sigma that anyone gives a factor holds."""
+    """Return the weighted sum of slopes; a factor keeps the largest of its sigmas."""
     sigmas: dict[str, float] = {}
     changes: dict[str, Number] = {}
     for weight, amount in parts:
@@ -100,12 +100,12 @@ def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
 
 
 def total(parts: Sequence[Amount]) -> Amount:
-    """The sum of any number of amounts, as if they were added one by one."""
+    """Return the sum of any number of amounts."""
     return Amount(sum(part.value for part in parts), _merged([(1.0, part) for part in parts]))
 
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
-    """A number whose factors are known by the share of it that each scales, such as a step."""
+    """Return a number whose factors are known by the share of it that each scales, such as a step."""
     return Amount(
         value, {f.name: Slope(log_sigma_factor=f.log_sigma_factor, change=f.share * value) for f in factors}
     )

@@ -32,22 +32,22 @@ class Lost:
 
     @property
     def stopped(self) -> Amount:
-        """Saving and restarting: no step runs."""
+        """Return the time for saving and restarting, per second of useful steps."""
         return self.saving + self.restarting
 
     @property
     def lost(self) -> Amount:
-        """Everything but the steps that count."""
+        """Return all lost time, per second of useful steps."""
         return self.stopped + self.redone
 
     @property
     def wall(self) -> Amount:
-        """Time on the clock over time of steps that count."""
+        """Return the wall-clock time per second of useful steps."""
         return Amount(1.0) + self.lost
 
 
 def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> float:
-    """Work between two checkpoints that loses the least time.
+    """Return the seconds of work between two checkpoints that lose the least time.
 
     Parameters
     ----------

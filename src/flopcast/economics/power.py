@@ -57,7 +57,7 @@ def drawn_w(kind: str, device: Device, site: Site) -> float:
 def device_energy(
     timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, whole: Mapping[str, Factor]
 ) -> tuple[Amount, dict[str, float]]:
-    """Joules of one device in one step, the mean of all stages, and what it does meanwhile.
+    """Return the joules of one device in one step, averaged over all stages, and how busy the device is.
 
     Parameters
     ----------

@@ -47,45 +47,45 @@ class TrainingRun:
 
     @property
     def useful_s(self) -> Amount:
-        """Seconds of steps that count."""
+        """Return the seconds of useful steps."""
         return reduce(add, (phase.useful_s for phase in self.phases))
 
     @property
     def wall_s(self) -> Amount:
-        """Seconds from the first step to the last."""
+        """Return the seconds from the first step to the last."""
         return reduce(add, (phase.wall_s for phase in self.phases))
 
     @property
     def goodput(self) -> tuple[float, float, float]:
-        """The share of the time that counts, and its 90 % interval."""
+        """Return the share of useful time, with its 90 % interval."""
         lost = self.wall_s * self.useful_s.inverse + Amount(-1.0)
         low, high = lost.bounds
         return 1 / (1 + lost.value), 1 / (1 + high), 1 / (1 + low)
 
     @property
     def num_failures(self) -> Number:
-        """Interruptions to be expected."""
+        """Return the expected number of interruptions."""
         return sum(phase.num_failures for phase in self.phases)
 
     @property
     def usd(self) -> Amount | None:
-        """Dollars, or None where a phase has no price."""
+        """Return the cost in dollars, or None if a phase has no price."""
         return _total([phase.usd for phase in self.phases])
 
     @property
     def joules(self) -> Amount | None:
-        """Energy of the building, or None where a phase has none."""
+        """Return the energy of the building in joules, or None if a phase has none."""
         return _total([phase.joules for phase in self.phases])
 
 
 def _total(parts: list[Amount | None]) -> Amount | None:
-    """The sum, where every part is known."""
+    """Return the sum, or None if a part is unknown."""
     known = [part for part in parts if part is not None]
     return reduce(add, known) if len(known) == len(parts) else None
 
 
 def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -> Phase:
-    """One phase of a run.
+    """Return one phase of a run.
 
     Parameters
     ----------

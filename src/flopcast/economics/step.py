@@ -60,19 +60,19 @@ class StepCost:
 
     @property
     def many_tokens_usd(self) -> Amount | None:
-        """Dollars of 1e12 tokens."""
+        """Return the dollars of 1e12 tokens."""
         return None if self.step_usd is None else self.per_many_tokens(self.step_usd)
 
     @property
     def many_tokens_kwh(self) -> Amount | None:
-        """Kilowatt-hours of 1e12 tokens, building included."""
+        """Return the kilowatt-hours of 1e12 tokens, building included."""
         return None if self.energy is None else self.per_many_tokens(self.energy.step_j) * (1 / KWH_J)
 
 
 def step_cost(
     job: Job, step_s: Amount, timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
 ) -> StepCost:
-    """Money and energy of one step.
+    """Return the cost and energy of one step.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def step_cost(
 
 
 def _hourly(price: Price, cluster: Cluster) -> Amount:
-    """Dollars of a device for an hour; a price of one's own is one's own for each cluster."""
+    """Return the dollars of a device per hour; a user's own price has its own factor for each cluster."""
     name = f"price[{cluster.name}]" if price.terms == "own" else f"price[{price.name}]"
     fixed = Amount(price.device_usd_per_hour)
     return fixed.hanging_on(name, price.log_sigma_factor) if price.log_sigma_factor else fixed

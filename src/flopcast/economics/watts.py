@@ -72,7 +72,7 @@ def watts(
 def _least_energy(
     timeline: Timeline, device: Device, site: Site, busy: Mapping[str, float], beside_w: float
 ) -> tuple[float, float, float]:
-    """The limit as a share of the board power, and time and joules over those without a limit."""
+    """Return the limit as a share of the board power, and time and joules relative to no limit."""
     shares = [(share.slope_s, power_class(share.item)) for share in timeline.shares]
     on_path = sum(seconds for seconds, kind in shares if kind in CORE_BOUND) / timeline.step_time_s
     now_ratio = limit_ratio(site, device)
@@ -91,7 +91,7 @@ def _least_energy(
 
 
 def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> float:
-    """The most watts in any window, of all stages."""
+    """Return the most watts in any window, of all stages."""
     kinds_w = watts_of_tasks(timeline, priced, device, site)
     wait_w = drawn_w(WAITING, device, site)
     return max(
@@ -123,7 +123,7 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
 
 
 def _stage_peak_w(timeline: Timeline, here: np.ndarray, kinds_w: Floats, wait_w: float) -> float:
-    """The most watts of one stage: its tasks draw their mean, and it waits between them."""
+    """Return the most watts of one stage, whose tasks draw their mean power."""
     begin, end = timeline.start_s[here], timeline.end_s[here]
     moments = np.concatenate([begin, end, [0.0, timeline.step_time_s]])
     slopes = np.concatenate([kinds_w[timeline.kind[here]] - wait_w, wait_w - kinds_w[timeline.kind[here]]])

@@ -47,7 +47,7 @@ Category = Callable[[Programs], Floats]
 
 
 def parameters(programs: Programs) -> Floats:
-    """Weights in the dtype that the model computes in, or in their own; whole below ZeRO-3."""
+    """Return the weights in the dtype of the computation, or in their own; unsharded below ZeRO-3."""
     if programs.plans.structure.zero == 3:
         return parameter_shards(programs)
     wide_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
@@ -59,7 +59,7 @@ def parameters(programs: Programs) -> Floats:
 
 
 def narrow_weights(programs: Programs) -> Floats:
-    """Copies of weights in 8 or 4 bits, in each layout that products read, beside those in 16 bits.
+    """Return copies of weights in 8 or 4 bits, in each layout that products read, in addition to 16 bits.
 
     Under ZeRO-3 those of one layer: they are cast when it has been gathered, and freed with it.
     """
@@ -73,24 +73,24 @@ def narrow_weights(programs: Programs) -> Floats:
 
 
 def gradients(programs: Programs) -> Floats:
-    """Gradients as they are summed over micro-batches, in the stack's dtype; whole below ZeRO-2."""
+    """Return gradients as summed over micro-batches, in the stack's dtype; unsharded below ZeRO-2."""
     if programs.plans.structure.zero >= 2:
         return gradient_shards(programs)
     return programs.trained_parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
 
 
 def optimizer_states(programs: Programs) -> Floats:
-    """Master weight and moments of the rank's shard; those of experts over the ranks that hold the same."""
+    """Return master weights and moments of the rank's shard; experts are sharded over their replicas."""
     return optimizer_state_bytes(programs)
 
 
 def workspace(programs: Programs) -> Floats:
-    """What libraries have allocated for good; nothing where a class only pads the batch."""
+    """Return what libraries allocate permanently; 0 where a class only pads the batch."""
     return programs.stack.memory.workspace_bytes * _holds_any(programs)
 
 
 def placeholder_gradients(programs: Programs) -> Floats:
-    """One tensor of each shape among the weights of a stage's linears, where the stack keeps such.
+    """Return one tensor per shape among a stage's linear weights, if the stack keeps placeholders.
 
     Autograd wants a gradient of every weight, also where the GEMM has added it to the sum already:
     Transformer Engine hands out one tensor a shape that nobody reads. Experts are handed out one by one.
@@ -110,7 +110,7 @@ def placeholder_gradients(programs: Programs) -> Floats:
 
 
 def buffers(programs: Programs) -> Floats:
-    """What a framework allocates once and uses over and over: attention scores, received activations.
+    """Return buffers that a framework allocates once and reuses: attention scores, received activations.
 
     Scores are those of the stage's largest materialised attention: sequences · heads · length².
     """
@@ -129,61 +129,61 @@ def buffers(programs: Programs) -> Floats:
 
 
 def activations(programs: Programs) -> Floats:
-    """What the layers of a chunk keep of one micro-batch."""
+    """Return what the layers of a chunk keep of one micro-batch."""
     return _over_layers(programs, [layer.kept_bytes for layer in programs.layers])
 
 
 def stage_outputs(programs: Programs) -> Floats:
-    """What a pipeline engine has sent on and keeps until the micro-batch's backward."""
+    """Return what a pipeline engine has sent and keeps until the backward of the micro-batch."""
     sent_bytes = programs.stack.memory.stage_outputs * _sent_bytes(programs)
     outputs_bytes: Floats = sent_bytes[:, :, None]
     return outputs_bytes
 
 
 def weight_gradients_waiting(programs: Programs) -> Floats:
-    """What a chunk keeps of one micro-batch for its weight gradients (workload/split.py)."""
+    """Return what a chunk keeps of one micro-batch for its weight gradients (workload/split.py)."""
     return _over_layers(programs, [layer.waiting_bytes for layer in programs.layers])
 
 
 def freed_activations(programs: Programs) -> Floats:
-    """Activations of the layers behind the one at work, which have had their backward: below 0."""
+    """Return minus the activations of layers whose backward is done, while a layer is at work; below 0."""
     return -_at_fullest(programs, freed_by_layer(programs))
 
 
 def layer_at_work(programs: Programs) -> Floats:
-    """What a layer's backward has besides: gradients, and tensors that are recomputed or gathered again."""
+    """Return what a layer's backward needs in addition: gradients, and recomputed or gathered tensors."""
     return _at_fullest(programs, _stacked([work for work, _ in _work_by_layer(programs)]))
 
 
 def logits(programs: Programs) -> Floats:
-    """Logits of one micro-batch: as the loss keeps them, or their gradient under the head's products."""
+    """Return the logits of one micro-batch: as the loss keeps them, or their gradient in the head."""
     return _at_fullest(programs, _stacked([size for _, size in _work_by_layer(programs)]))
 
 
 def gradient_buckets(programs: Programs) -> Floats:
-    """Buckets that are copied while they are reduced."""
+    """Return buckets that are copied while they are reduced."""
     stack = programs.stack
     bucket = np.minimum(programs.trained_parameters, bucket_elements(stack, programs.plans))
     return stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype]
 
 
 def update(programs: Programs) -> Floats:
-    """Temporaries of the optimizer: copies of the rank's shard."""
+    """Return temporaries of the optimizer: copies of the rank's shard."""
     return _updated(programs) * programs.stack.memory.update_bytes
 
 
 def main_gradients(programs: Programs) -> Floats:
-    """Copies in fp32 of the shard's 16-bit gradients; there until the next step begins."""
+    """Return fp32 copies of the shard's 16-bit gradients, which exist until the next step begins."""
     return main_gradient_bytes(programs)
 
 
 def context(programs: Programs) -> Floats:
-    """The driver's context: code and stacks of kernels, which no allocator of the framework sees."""
+    """Return the driver's context: code and stacks of kernels, outside the framework's allocator."""
     return programs.stack.memory.context_bytes + ZERO
 
 
 def communicators(programs: Programs) -> Floats:
-    """Buffers of every communicator that a rank has opened (communicators.py)."""
+    """Return the buffers of every communicator that a rank has opened (communicators.py)."""
     return programs.stack.memory.communicator_bytes * communicators_opened(programs)
 
 
@@ -214,7 +214,7 @@ DRIVER: dict[str, Category] = {"context": context, "communicators": communicator
 
 
 def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
-    """The categories of one dict, each with its bytes.
+    """Return the categories of one dict, each with its bytes.
 
     Where micro-batches differ, what stands is that of the largest of them, and what a chunk holds of one
     has a column for every kind: (1, stage classes, chunk classes · kinds), those of one class side by side.
@@ -224,7 +224,7 @@ def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floa
 
 
 def _over_kinds(size_bytes: Floats, programs: Programs) -> Floats:
-    """A size with a row for every kind of micro-batch, in the shape that `sizes` gives it."""
+    """Return a size with a row for every kind of micro-batch, in the shape that `sizes` gives it."""
     kinds = programs.workload.num_kinds
     if kinds == 1:
         return size_bytes
@@ -236,7 +236,7 @@ def _over_kinds(size_bytes: Floats, programs: Programs) -> Floats:
 
 
 def freed_by_layer(programs: Programs) -> Floats:
-    """What a chunk has freed of a micro-batch when each layer's backward begins.
+    """Return what a chunk has freed of a micro-batch when each layer's backward begins.
 
     Of a run of equal layers the last: the fullest, as none of the others has had its backward.
 
@@ -253,7 +253,7 @@ def freed_by_layer(programs: Programs) -> Floats:
 
 
 def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
-    """What each layer's backward needs, beside logits and in logits; (plans, 1, 1) each.
+    """Return what each layer's backward needs, without logits and in logits; (plans, 1, 1) each.
 
     The head is at work at two moments: in the loss, with logits as the stack keeps them, and in its
     products, with their gradient in the model's dtype. The one that needs more counts.
@@ -275,7 +275,7 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
 
 
 def _at_fullest(programs: Programs, by_layer_bytes: Floats) -> Floats:
-    """The values at the layer that makes a chunk's backward fullest, (plans, 1, chunk classes)."""
+    """Return the values at the layer where a chunk's backward is fullest, (plans, 1, chunk classes)."""
     held = programs.stages.chunk_counts[:, None]
     needed_bytes = _stacked([work + size for work, size in _work_by_layer(programs)])
     level = np.where(held > 0, needed_bytes - freed_by_layer(programs), -np.inf)
@@ -285,12 +285,12 @@ def _at_fullest(programs: Programs, by_layer_bytes: Floats) -> Floats:
 
 
 def _stacked(of_layers: list[Floats]) -> Floats:
-    """Sizes of layers side by side, on a last axis."""
+    """Return sizes of layers on a last axis."""
     return np.stack(np.broadcast_arrays(*of_layers), axis=-1)
 
 
 def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
-    """The sum over a chunk's layers of a size of each, (plans, 1, chunk classes)."""
+    """Return the sum over a chunk's layers of a size of each, (plans, 1, chunk classes)."""
     held = programs.stages.chunk_counts[:, None]
     return sum(
         (held[..., part] * size[:, :, None] for part, size in enumerate(of_layers)), ZERO[:, :, None]
@@ -298,17 +298,17 @@ def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
 
 
 def _updated(programs: Programs) -> Counts:
-    """Parameters that this rank's optimizer updates, (plans, stage classes)."""
+    """Return the parameters that this rank's optimizer updates, (plans, stage classes)."""
     return updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
 
 
 def _holds_any(programs: Programs) -> Counts:
-    """1 for a class of stages, 0 for one that pads the batch."""
+    """Return 1 for a class of stages, 0 for a class that pads the batch."""
     return (programs.stages.multiplicity > 0).astype(np.float64)
 
 
 def _logits(programs: Programs) -> Counts:
-    """Logits of one micro-batch on the head's rank: tokens × this rank's rows of the table.
+    """Return the logits of one micro-batch on the head's rank: tokens × this rank's rows of the table.
 
     All tokens, with sequence parallelism too: the head works on the gathered sequence. Further predictions
     have logits of their own, all of them there when the first backward begins.
@@ -319,18 +319,18 @@ def _logits(programs: Programs) -> Counts:
 
 
 def _sent_bytes(programs: Programs) -> Floats:
-    """What a rank sends to the next stage: all of the activation, or its share; (plans, stage classes)."""
+    """Return what a rank sends to the next stage: the activation or its share; (plans, stage classes)."""
     message = programs.hop_across.forward[0].work
     return message.message_bytes * _holds_any(programs) if isinstance(message, AbstractMessage) else ZERO
 
 
 def _linears(forward: tuple[Item, ...]) -> list[Matmul | GroupedMatmul]:
-    """The products of a layer that have a weight."""
+    """Return the products of a layer that have a weight."""
     return [item.work for item in forward if isinstance(item.work, (Matmul, GroupedMatmul))]
 
 
 def _scores_bytes(item: Item) -> list[Floats]:
-    """The square of scores that an item writes, if it is a product of queries and keys."""
+    """Return the bytes of the attention scores that an item writes, 0 for any other item."""
     work = item.work
     if not isinstance(work, BatchedMatmul) or work.role != "scores":
         return []

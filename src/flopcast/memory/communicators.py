@@ -17,7 +17,7 @@ from flopcast.workload.program import Programs
 
 
 def communicators_opened(programs: Programs) -> Counts:
-    """Groups of more than one rank that a rank sends in; (plans, stage classes), or (plans, 1).
+    """Return the number of groups in which a rank sends; (plans, stage classes), or (plans, 1).
 
     Per axis: "tp", "cp", "ep", "pp" and "stage"; "model" where both tensor parallelism and a pipeline cut
     it; "embedding" on stages that sum a tied table; "dp", or its shards and their replicas, and the same of
@@ -26,7 +26,7 @@ def communicators_opened(programs: Programs) -> Counts:
     plans, sends = programs.plans, _axes(programs)
 
     def on(axis: str, *conditions: np.ndarray) -> Counts:
-        """1 where messages travel along the axis, and all of the conditions hold."""
+        """Return 1 where messages travel along the axis and all conditions hold, else 0."""
         opened: Counts = sends.get(axis, ZERO) * np.prod(np.broadcast_arrays(*conditions), axis=0)
         return opened
 
@@ -50,7 +50,7 @@ def communicators_opened(programs: Programs) -> Counts:
 
 
 def _axes(programs: Programs) -> dict[str, Counts]:
-    """By axis, 1 where any message along it has bytes: (plans, 1), or (plans, stage classes)."""
+    """Return, for each axis, 1 if a message along it has bytes: (plans, 1), or (plans, stage classes)."""
     found: dict[str, Counts] = {}
     for item in programs.items():
         work = item.work
@@ -61,7 +61,7 @@ def _axes(programs: Programs) -> dict[str, Counts]:
 
 
 def _replicas(axis: str, replicas: Counts, shards: Counts, sends: dict[str, Counts]) -> Counts:
-    """Groups of the ranks that hold the same parameters: all of them, or sharers and holders of a shard.
+    """Return the groups of ranks with the same parameters: all of them, or sharers and holders of a shard.
 
     One set of shards is shared by all; shards of one rank are whole parameters, held by all.
     """

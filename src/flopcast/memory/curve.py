@@ -43,17 +43,17 @@ class Curve:
 
     @property
     def standing_bytes(self) -> float:
-        """The level while nothing is in flight."""
+        """Return the level while nothing is in flight."""
         return sum(self.standing.values())
 
     @property
     def update_bytes(self) -> float:
-        """The level while gradients are reduced and applied."""
+        """Return the level while gradients are reduced and applied."""
         return sum(self.updating.values())
 
     @property
     def level_bytes(self) -> Floats:
-        """Allocated bytes at every moment."""
+        """Return the allocated bytes at every moment."""
         total_bytes: Floats = np.sum(list(self.by_category.values()), axis=0)
         return total_bytes
 
@@ -74,7 +74,7 @@ class Peak:
 
 
 def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
-    """The course of the first plan's step on one stage.
+    """Return the memory over time of the first plan's step on one stage.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def memory_curve(programs: Programs, stage: int, rank_class: int = 0) -> Curve:
 
 
 def memory_curves(programs: Programs, stages: Iterable[int], rank_classes: Iterable[int]) -> list[Curve]:
-    """The courses of several stages, and of all these rank classes on each: as `memory_curve` gives them.
+    """Return the memory over time of several stages and rank classes, each as `memory_curve` returns it.
 
     What does not depend on the stage, the sizes of categories and the order of tasks, is worked out once.
     """
@@ -118,7 +118,7 @@ class _Sizes:
 
 
 def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kinds: _Sizes) -> Curve:
-    """The course of one stage."""
+    """Return the memory over time of one stage."""
     division, rows, kinds = programs.stages.of(0), programs.workload.rows, programs.workload.num_kinds
     at, classes = int(division.stage_class[stage]), len(division.chunk_counts)
     held, columns = tuple(division.stage_chunks[at].tolist()), classes * kinds
@@ -143,7 +143,7 @@ def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kin
 
 
 def peak_of(curve: Curve) -> Peak:
-    """The first of the fullest moments of a stage."""
+    """Return the first of the fullest moments of a stage."""
     level = curve.level_bytes
     best = int(level.argmax())
     if curve.update_bytes > level[best]:
@@ -163,13 +163,13 @@ def peak_of(curve: Curve) -> Peak:
 
 
 def _of_classes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
-    """Sizes of the first plan, (stage classes,)."""
+    """Return the sizes of the first plan, (stage classes,)."""
     shape = programs.stages.multiplicity.shape
     return {name: np.broadcast_to(size, shape)[0] for name, size in sizes(categories, programs).items()}
 
 
 def _by_column(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
-    """Sizes of the first plan, (stage classes, columns)."""
+    """Return the sizes of the first plan, (stage classes, columns)."""
     plans, classes, chunks = programs.stages.chunks_of_class.shape
     shape = (plans, classes, chunks * programs.workload.num_kinds)
     return {name: np.broadcast_to(size, shape)[0] for name, size in sizes(categories, programs).items()}

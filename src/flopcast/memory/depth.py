@@ -45,7 +45,7 @@ class Depths:
 def depths(
     order: Order, stage: int, held: tuple[int, ...], classes: int, rows: Rows = (), kinds: int = 1
 ) -> Depths:
-    """All moments of a stage: the start of each backward, and the end of every task.
+    """Return all moments of a stage: the start of each backward, and the end of every task.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Moments:
 
 
 def of_classes(found: Sequence[Depths]) -> Moments:
-    """The moments of stage classes, one class a row."""
+    """Return the moments of stage classes, one class per row."""
     most, columns = max(len(each.task) for each in found), found[0].in_flight.shape[1]
     rows = [np.minimum(np.arange(most), len(each.task) - 1) for each in found]
     at_work = np.eye(columns + 1)[:, :-1]  # NOTHING, the last row, is no column
@@ -117,7 +117,7 @@ def fullest(
     micro_batches: int,
     members: tuple[int, ...],
 ) -> Depths:
-    """The moments of some stages that no other dominates; `task` is that of the stage it was found on.
+    """Return the moments of some stages that no other dominates; `task` is that of the first such stage.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def fullest(
 
 
 def joined(found: list[Depths]) -> Depths:
-    """The moments of several stages, or of several orders of micro-batches, one after the other."""
+    """Return the concatenated moments of several stages or orders of micro-batches."""
     return Depths(
         in_flight=np.concatenate([each.in_flight for each in found]),
         waiting=np.concatenate([each.waiting for each in found]),
@@ -152,7 +152,7 @@ def joined(found: list[Depths]) -> Depths:
 
 
 def _undominated(rows: Integers) -> Integers:
-    """Places of rows that no other row reaches in every count; to be at work is more than not to be."""
+    """Return the rows that no other row dominates in every count; a layer at work counts more than none."""
     counts, at_work = rows[:, :-1], rows[:, -1]
     left = np.argsort(-counts.sum(axis=1) - 0.5 * (at_work != NOTHING), kind="stable")
     kept: list[int] = []

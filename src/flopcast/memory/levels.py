@@ -39,14 +39,14 @@ class Weights:
 
     @classmethod
     def of(cls, programs: Programs) -> "Weights":
-        """The weights of every plan."""
+        """Return the weights of every plan."""
         in_flight, waiting, at_work = (sizes(part, programs) for part in (IN_FLIGHT, WAITING, AT_WORK))
         plans, classes, chunks = programs.stages.chunks_of_class.shape
         shape = (plans, classes, chunks * programs.workload.num_kinds)
         return cls(in_flight=in_flight, waiting=waiting, at_work=at_work, shape=shape)
 
     def totals(self) -> tuple[Floats, Floats, Floats]:
-        """Sums over categories: in flight, waiting, at work."""
+        """Return sums over categories: in flight, waiting, at work."""
         flying, waits, work = (
             sum((np.broadcast_to(size, self.shape) for size in part.values()), ZERO[:, :, None])
             for part in (self.in_flight, self.waiting, self.at_work)
@@ -57,7 +57,7 @@ class Weights:
 def held_bytes(
     programs: Programs, weights: Weights, plan: Integers, micro_batches: Counts
 ) -> dict[str, Floats]:
-    """Bytes by category at the fullest moment; (pairs, stage classes), 0 where a class pads the batch."""
+    """Return the bytes by category at the peak; (pairs, stage classes), 0 where a class pads the batch."""
     shape = (len(plan), *weights.shape[1:])
     flying, waits, work = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for members, moments, level in _groups(programs, weights, plan, micro_batches):
@@ -79,7 +79,7 @@ def held_bytes(
 
 
 def fullest_bytes(programs: Programs, weights: Weights, plan: Integers, micro_batches: Counts) -> Floats:
-    """The sum of `held_bytes`, (pairs, stage classes)."""
+    """Return the sum of `held_bytes`, (pairs, stage classes)."""
     found = np.zeros((len(plan), weights.shape[1]))
     for members, _, level in _groups(programs, weights, plan, micro_batches):
         found[members, : level.shape[1]] = level.max(axis=2)
@@ -89,7 +89,7 @@ def fullest_bytes(programs: Programs, weights: Weights, plan: Integers, micro_ba
 def _groups(
     programs: Programs, weights: Weights, plan: Integers, micro_batches: Counts
 ) -> Iterator[tuple[Integers, Moments, Floats]]:
-    """Pairs of a plan and a number of micro-batches that share their moments: places, moments, levels.
+    """Yield pairs of a plan and a number of micro-batches that share their moments.
 
     Levels are (pairs, stage classes, moments), in bytes without what stands.
     """
@@ -114,7 +114,7 @@ def _groups(
 
 
 def _levels(moments: Moments, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:
-    """Bytes of every plan and stage class at its moments; sizes are (plans, stage classes, columns)."""
+    """Return the bytes of every plan and stage class at its moments; (plans, stage classes, columns)."""
     classes, most, columns = moments.in_flight.shape
     parts = [(flying_bytes, moments.in_flight), (work_bytes, moments.at_work)]
     parts += [(waiting_bytes, moments.waiting)] if moments.waiting.any() else []
@@ -127,7 +127,7 @@ def _levels(moments: Moments, flying_bytes: Floats, waiting_bytes: Floats, work_
 
 @lru_cache(maxsize=4096)
 def _moments(division: Division, schedule: str | OwnSchedule, micro: int) -> Moments:
-    """Moments of every stage class among which the fullest is."""
+    """Return the moments of every stage class that include the fullest one."""
     stages, _ = division.chunk_class.shape
     classes = len(division.chunk_counts)
     return of_classes(
@@ -139,7 +139,7 @@ def _moments(division: Division, schedule: str | OwnSchedule, micro: int) -> Mom
 
 
 def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedule, micro: int) -> Moments:
-    """All moments of a step whose micro-batches differ, of each class of ranks: the fullest may be late."""
+    """Return all moments of a step with different micro-batches, per rank class; the peak may be late."""
     stages, chunks = division.chunk_class.shape
     order = schedule_of(schedule).order(stages, chunks, micro)
     kinds, ranks = programs.workload.num_kinds, programs.workload.rows
@@ -158,5 +158,5 @@ def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedul
 
 
 def _members(division: Division, at: int) -> tuple[int, ...]:
-    """The stages of a class."""
+    """Return the stages of a class."""
     return tuple(np.flatnonzero(division.stage_class == at).tolist())

@@ -54,7 +54,7 @@ class Memory:
     at_update: np.ndarray  # whether the fullest moment is the update
 
     def worst(self) -> int:
-        """The first plan's stage class that needs most: an index into the second axis of the arrays."""
+        """Return the index of the first plan's stage class that needs most."""
         return int(np.argmax(self.device_used_bytes[0]))
 
 
@@ -70,7 +70,7 @@ class Peak:
 
 
 def peak_memory(programs: Programs) -> Memory:
-    """The memory of every stage class of every plan.
+    """Return the memory of every stage class of every plan.
 
     The larger of the fullest moment of the order and the update, chosen for each stage by itself. What the
     software keeps besides is the stack's (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
@@ -82,7 +82,7 @@ def peak_memory(programs: Programs) -> Memory:
 
 
 def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> Peak:
-    """The peaks of every stage class, of plans and of others that differ in their micro-batches alone.
+    """Return the peaks of every stage class, of plans and of others with different micro-batches.
 
     As `peak_memory` finds them, without categories.
 
@@ -104,7 +104,7 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> Peak:
 
 
 def memory_on(programs: Programs, stage: int) -> Memory:
-    """The memory of every stage class of one plan, if it stood on this stage of the plan's pipeline.
+    """Return the memory of every stage class of one plan, as if it were on this stage of the pipeline.
 
     Of programs realised with slices (workload/slices.py), whose stage classes form no pipeline.
 
@@ -140,7 +140,7 @@ def memory_on(programs: Programs, stage: int) -> Memory:
 
 
 def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
-    """The memory of every stage class, of what it holds at the fullest moment of forwards and backwards."""
+    """Return the memory of every stage class, with what it holds at its fullest moment."""
     standing = sizes(STANDING, programs)
     backward = standing | working
     update = standing | sizes(UPDATE, programs)
@@ -168,7 +168,7 @@ def _with_working(programs: Programs, working: dict[str, Floats]) -> Memory:
 
 
 def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Peak:
-    """What the driver sees of what some plans have allocated."""
+    """Return what the driver shows as used, given what some plans have allocated."""
     reserved = allocated_bytes * (1.0 + programs.stack.memory.fragmentation_fraction)
     driver = of_rows(sum(sizes(DRIVER, programs).values(), ZERO), plan)
     whole = of_rows(built_whole(programs), plan)
@@ -192,7 +192,7 @@ def fits(memory: Memory | Peak, cluster: Cluster) -> np.ndarray:
 
 
 def seen_bytes(memory: Memory | Peak, cluster: Cluster) -> Floats:
-    """What the driver shows, (plans, stage classes): no more than there is, where a stage fits."""
+    """Return what the driver shows, (plans, stage classes); at most the capacity if a stage fits."""
     capacity = cluster.node.device.memory_bytes
     shown_bytes: Floats = np.where(
         memory.needed_bytes <= capacity,
@@ -203,7 +203,7 @@ def seen_bytes(memory: Memory | Peak, cluster: Cluster) -> Floats:
 
 
 def level_bytes(moments: Depths, flying_bytes: Floats, waiting_bytes: Floats, work_bytes: Floats) -> Floats:
-    """Bytes at some moments, without what stands, (plans, moments).
+    """Return the bytes at some moments, without permanent allocations, (plans, moments).
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from flopcast.workload.sharded import gather_times, reduction_times, unit_elemen
 
 
 def parameter_shards(programs: Programs) -> Floats:
-    """ZeRO-3: the 16-bit shard, where one stays beside the fp32 one that counts as an optimizer state.
+    """Return the 16-bit shard of ZeRO-3, where it exists beside the fp32 shard in the optimizer states.
 
     Frozen weights have no such state, so that their 16-bit shard is the only one.
     """
@@ -34,7 +34,7 @@ def parameter_shards(programs: Programs) -> Floats:
 
 
 def gradient_shards(programs: Programs) -> Floats:
-    """Gradients that are summed over micro-batches: shards if every one's are reduced, or else all."""
+    """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
     stack, shard = programs.stack, _trained_shard(programs)
     whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
     return np.where(
@@ -43,7 +43,7 @@ def gradient_shards(programs: Programs) -> Floats:
 
 
 def gathered_parameters(programs: Programs) -> Floats:
-    """Parameters that are whole while a backward runs, in 16 bits.
+    """Return parameters that are gathered while a backward runs, in 16 bits.
 
     All that a stage holds where they are kept from the forward on; otherwise the unit at work, those that
     are gathered ahead of it, and the root unit. Nothing below ZeRO-3: parameters are whole there.
@@ -61,7 +61,7 @@ def gathered_parameters(programs: Programs) -> Floats:
 
 
 def unreduced_gradients(programs: Programs) -> Floats:
-    """One unit's gradients, in 16 bits as its backward writes them and in the dtype that travels."""
+    """Return one unit's gradients, in 16 bits as its backward writes them and in the dtype that is sent."""
     plans = programs.plans
     if plans.structure.zero < 2:
         return ZERO[:, :, None]
@@ -73,7 +73,7 @@ def unreduced_gradients(programs: Programs) -> Floats:
 
 
 def built_whole(programs: Programs) -> Floats:
-    """The whole model in 16 bits, if it stands on the device before its parameters are sharded."""
+    """Return the whole model in 16 bits, if it is on the device before its parameters are sharded."""
     plans, here = programs.plans, programs.stack.sharding.built_whole
     if plans.structure.zero < 3 or not here:
         return ZERO
@@ -81,19 +81,19 @@ def built_whole(programs: Programs) -> Floats:
 
 
 def _trained_shard(programs: Programs) -> Counts:
-    """Trained parameters of the rank's shard."""
+    """Return the trained parameters of the rank's shard."""
     return updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
 
 
 def _reduced_at_once(programs: Programs) -> Counts:
-    """1 for plans that reduce the gradients of every micro-batch before the next; (plans, 1)."""
+    """Return 1 for plans that reduce the gradients of every micro-batch before the next; (plans, 1)."""
     times = reduction_times(programs.stack, programs.plans)
     often = sum((mask for when, mask in times if when == "every"), ZERO)
     return np.where(programs.plans.num_micro_batches == 1, ONE, often)
 
 
 def _largest_unit(programs: Programs) -> Counts:
-    """Elements of the largest unit of a stage class; without those of a root unit."""
+    """Return the elements of the largest unit of a stage class; without those of a root unit."""
     root = programs.stack.sharding.ends == "root" and programs.plans.structure.zero == 3
     held = programs.stages.stage_counts
     sizes = [
@@ -105,7 +105,7 @@ def _largest_unit(programs: Programs) -> Counts:
 
 
 def _at_the_ends(programs: Programs) -> Counts:
-    """Elements of all layers of a stage class that are no blocks."""
+    """Return the elements of all layers of a stage class that are not blocks."""
     held = programs.stages.stage_counts
     sizes = [
         held[:, :, part] * _elements(layer, programs)
@@ -116,5 +116,5 @@ def _at_the_ends(programs: Programs) -> Counts:
 
 
 def _elements(layer: Layer, programs: Programs) -> Counts:
-    """Elements that are gathered for one layer, (plans, 1)."""
+    """Return the elements that are gathered for one layer, (plans, 1)."""
     return unit_elements(layer.weights, programs.stack, programs.plans)

@@ -27,12 +27,12 @@ SCHEDULES: dict[str, AbstractSchedule] = {
 
 
 def schedule_of(asked: str | OwnSchedule) -> AbstractSchedule:
-    """The schedule of a name of SCHEDULES, or a user's own."""
+    """Return the schedule with a name of SCHEDULES, or a user's own schedule."""
     return GivenOrder(asked) if isinstance(asked, OwnSchedule) else SCHEDULES[asked]
 
 
 def filled_after(plans: Plans) -> Counts:
-    """Micro-batches after which the stages of each plan hold the most that they ever do, (plans, 1)."""
+    """Return after how many micro-batches the stages of each plan hold the most, (plans, 1)."""
     stages, micro_batches = plans.pipeline_parallel, plans.num_micro_batches
     rule = schedule_of(plans.structure.pipeline_schedule)
     interleaved = SCHEDULES["interleaved_1f1b"]

@@ -37,12 +37,12 @@ class Order:
 
     @property
     def number(self) -> Integers:
-        """Where every chunk stands along the model, (stages, chunks)."""
+        """Return the position of every chunk along the model, (stages, chunks)."""
         return along_the_model(self.kind.shape[0], int(self.chunk.max()) + 1, self.folded)
 
     @property
     def turn(self) -> Integers:
-        """How many tasks of its kind and chunk the stage has run before each task.
+        """Return how many tasks of its kind and chunk the stage has run before each task.
 
         Gradients are set by the turn 0 of a chunk and complete with its last turn, whichever micro-batches
         these are: GPipe's backwards begin with the last one.
@@ -66,13 +66,13 @@ class AbstractSchedule(ABC):
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """The tasks of every stage, each exactly once; a forward before its backward, no deadlock."""
+        """Return the tasks of every stage, each once; a forward precedes its backward; no deadlock."""
 
     @abstractmethod
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast).
+        """Return the micro-batches of `chunk` that a stage keeps at its fullest moment (arrays broadcast).
 
         That moment is the start of the stage's first backward pass: from then on every forward follows a
         backward. Summed over chunks it is the most that the stage ever keeps; how they fall on chunks
@@ -85,7 +85,7 @@ class AbstractSchedule(ABC):
         """
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """A number of micro-batches, no more than there are, that shows all that a step ever holds.
+        """Return a number of micro-batches that suffices to show all that a step ever holds.
 
         Where a stage holds no more of a longer step than of a shorter one, memory is counted on the
         shorter. Here: all of them, which is always right.
@@ -93,7 +93,7 @@ class AbstractSchedule(ABC):
         return micro_batches
 
     def gaps(self, virtual: Counts) -> Counts:
-        """Between how many tasks of a micro-batch a stage waits for messages that are posted together.
+        """Return the number of tasks between which a stage waits for messages that are posted together.
 
         Two, one behind its forward and one behind its backward. Not asked of schedules whose messages hold
         up nobody.
@@ -101,7 +101,7 @@ class AbstractSchedule(ABC):
         return 2.0 * virtual
 
     def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Hops there and back on the longest path of a step, where messages hold up nobody.
+        """Return the transfers there and back on the longest path of a step, where messages delay nobody.
 
         One way along the model and back: every other micro-batch's messages travel under work. More where
         the order leaves less room, counted on steps of equal stages.
@@ -118,11 +118,11 @@ class AbstractSplitSchedule(AbstractSchedule):
 
     @abstractmethod
     def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
-        """Micro-batches between their B and their W while `in_flight` others are before their B."""
+        """Return the micro-batches between B and W while `in_flight` others are before their B."""
 
     @abstractmethod
     def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
-        """Seconds that the busiest stage waits besides, where micro-batches are too few to fill the order.
+        """Return the extra seconds that the busiest stage waits if there are too few micro-batches.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class AbstractSplitSchedule(AbstractSchedule):
 
     @abstractmethod
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """Seconds that every other stage adds to the busiest one's work; no less than nothing in all.
+        """Return the seconds that every other stage adds to the busiest one's work; at least 0 in total.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class AbstractSplitSchedule(AbstractSchedule):
 
 
 def alternate(warm_up: int, forward: Integers, backward: Integers) -> tuple[Integers, Integers]:
-    """Kinds and indices of: `warm_up` forwards, then forward and backward in turn, then the rest.
+    """Return kinds and indices of `warm_up` forwards, then forward and backward in turn, then the rest.
 
     `forward` and `backward` are the indices in their own order; returns arrays of both together.
 

@@ -14,7 +14,7 @@ class EagerOneForwardOneBackward(AbstractSchedule):
     """
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Stage s runs `2 (stages - 1 - s)` forwards before its first pair of forward and backward."""
+        """Return the order: stage s runs `2 (stages - 1 - s)` forwards before its first pair of F and B."""
         tasks = np.arange(micro_batches)
         rows = [alternate(min(2 * (stages - 1 - s), micro_batches), tasks, tasks) for s in range(stages)]
         kind = np.stack([kind for kind, _ in rows])
@@ -23,11 +23,11 @@ class EagerOneForwardOneBackward(AbstractSchedule):
         )
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """The first stage is full after all but one of twice the stages."""
+        """Return the smallest number that fills the first stage: all but one of twice the stages."""
         return np.minimum(micro_batches, 2 * stages - 1)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """`2 (stages - stage) - 1`, but no more than there are."""
+        """Return `2 (stages - stage) - 1`, but no more than there are."""
         return np.minimum(2.0 * (stages - stage) - 1.0, micro_batches) * (chunk == 0)

@@ -17,7 +17,7 @@ class GivenOrder(AbstractSchedule):
     given: OwnSchedule
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """The table's columns.
+        """Return the columns of the table.
 
         Raises
         ------
@@ -35,7 +35,7 @@ class GivenOrder(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Counted along the order, up to each stage's first backward."""
+        """Return the number counted along the order, up to each stage's first backward."""
         own = self.given
         order = self.order(own.stages, own.chunks, own.micro_batches)
         before = np.cumsum(order.kind == BACKWARD, axis=1) == 0

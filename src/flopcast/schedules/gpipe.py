@@ -14,7 +14,7 @@ class GPipe(AbstractSchedule):
     """Every micro-batch stays in flight until the stage's last forward is done."""
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """The same on every stage: a warm-up that holds all forwards."""
+        """Return the same order on every stage: all forwards first."""
         tasks = np.arange(micro_batches)
         kind, index = alternate(micro_batches, tasks, tasks[::-1])
         shape = (stages, len(kind))
@@ -27,5 +27,5 @@ class GPipe(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """All of them, on every stage."""
+        """Return all micro-batches, on every stage."""
         return (micro_batches + 0.0 * stage) * (chunk == 0)

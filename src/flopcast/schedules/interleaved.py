@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, Counts)
 
 
 def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
-    """Forwards of a stage before those that take turns with backwards; a step may have fewer in all.
+    """Return the forwards of a stage before those that alternate with backwards; a step may have fewer.
 
     Two for each stage that follows, and one group of `stages` for every chunk but the last.
 
@@ -32,7 +32,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
     """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor."""
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Every stage starts with the forwards of its `warm_up`, or all there are."""
+        """Return the order: every stage starts with the forwards of its `warm_up`, or all there are."""
         total = micro_batches * virtual
         tasks = np.arange(total)
         rows = [
@@ -48,13 +48,13 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         )
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """A warm-up takes less than two rounds of all stages, and counts repeat every round."""
+        """Return two rounds of all stages: a warm-up takes less, and counts repeat every round."""
         return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """The forwards of the warm-up and one more, as they fall on `chunk`.
+        """Return the forwards of the warm-up and one more, as they fall on `chunk`.
 
         On the first stage that is v p + p - 1 chunks: 1 + (p - 1) / (p v) times what 1F1B keeps
         (arXiv:2205.05198, section 4.2.3).
@@ -66,5 +66,7 @@ class InterleavedOneForwardOneBackward(AbstractSchedule):
         return (started // group * stages + rest) * (chunk < virtual)
 
     def gaps(self, virtual: Counts) -> Counts:
-        """One a chunk: a forward and the backward behind it have none between (arXiv:2104.04473, 2.2)."""
+        """Return one gap per chunk: none separates a forward and the next backward (arXiv:2104.04473,
+        2.2).
+        """
         return virtual

@@ -17,7 +17,7 @@ class OneForwardOneBackward(AbstractSchedule):
     meets_one_neighbour: ClassVar[bool] = True
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Stage s runs `stages - 1 - s` forwards before its first backward."""
+        """Return the order: stage s runs `stages - 1 - s` forwards before its first backward."""
         tasks = np.arange(micro_batches)
         rows = [alternate(min(stages - 1 - s, micro_batches), tasks, tasks) for s in range(stages)]
         kind = np.stack([kind for kind, _ in rows])
@@ -26,11 +26,11 @@ class OneForwardOneBackward(AbstractSchedule):
         )
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """The first stage is full after as many as there are stages."""
+        """Return the number of stages, after which the first stage is full."""
         return np.minimum(micro_batches, stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """`stages - stage`, but no more than there are."""
+        """Return `stages - stage`, but no more than there are."""
         return np.minimum(stages - stage, micro_batches) * (chunk == 0)

@@ -47,27 +47,29 @@ class ZeroBubble(AbstractSplitSchedule):
         return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch)
 
     def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
-        """The deepest warm-up and the longest delay are shorter than two rounds of all stages each."""
+        """Return four times the stages: the deepest warm-up and the longest delay take less than half
+        each.
+        """
         return np.minimum(micro_batches, 4 * stages)
 
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Those before their B: the warm-up and one more, but no more than there are."""
+        """Return those before their B: the warm-up and one more, but no more than there are."""
         return np.minimum(self.depth * (stages - 1 - stage) + 1, micro_batches) * (chunk == 0)
 
     def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
-        """The delay, `depth · stage`; fewer where forwards end before that many B have run."""
+        """Return the delay, `depth · stage`; less if forwards end before that many B have run."""
         behind = micro_batches - 1 - self.depth * (stages - 1 - stage)
         waiting: Counts = np.clip(behind, 0, self.depth * stage)
         return waiting
 
     def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """ZB-H1: twice the way, as its B come back no earlier than those of 1F1B; ZB-H2: once."""
+        """Return twice the way for ZB-H1, whose B return no earlier than those of 1F1B; once for ZB-H2."""
         return (3.0 - self.depth) * (stages - 1.0)
 
     def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
-        """What W fill of the way down and up, less what the micro-batches behind the first one have.
+        """Return the time that W fill on the way down and up, less that of the later micro-batches.
 
         Exact for equal stages: m micro-batches take p (F + B) + W + (m - 1) (B + max(F, W)) until all is
         filled.
@@ -77,19 +79,21 @@ class ZeroBubble(AbstractSplitSchedule):
         return waited_s
 
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """F + B, less one W for ZB-H1 and two for ZB-H2, none longer than F (arXiv:2401.10241, Table 2)."""
+        """Return F + B - depth · min(F, W): one W less for ZB-H1, two for ZB-H2 (arXiv:2401.10241, Table
+        2).
+        """
         each_s: Floats = forward_s + backward_s - self.depth * np.minimum(forward_s, weight_s)
         return each_s
 
 
 def _shorter(passes_s: Floats) -> Floats:
-    """W, none longer than F: (plans, 2) → (plans, 1)."""
+    """Return W, but at most F: (plans, 2) → (plans, 1)."""
     shorter_s: Floats = passes_s.min(axis=1, keepdims=True)
     return shorter_s
 
 
 def _row(warm_up: int, delay: int, micro_batches: int) -> tuple[Integers, Integers]:
-    """Kinds and micro-batches of one stage.
+    """Return the kinds and micro-batches of one stage.
 
     Behind its last forward a stage runs one W after every B, whatever the delay: it would wait otherwise.
     """

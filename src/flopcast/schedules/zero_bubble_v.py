@@ -30,7 +30,7 @@ class ZeroBubbleV(AbstractSplitSchedule):
     """Two chunks a stage, in the shape of a V; memory of 1F1B."""
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Runs of tasks, such as "F1 B1 W1", each so many times.
+        """Return the order from runs of tasks, such as "F1 B1 W1", each repeated.
 
         >>> order = ZeroBubbleV().order(stages=2, virtual=2, micro_batches=3)
         >>> rows = zip(order.kind, order.chunk, order.micro_batch)
@@ -49,20 +49,20 @@ class ZeroBubbleV(AbstractSplitSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """2 p chunks on every stage; the later the stage, the more of them come back up."""
+        """Return 2 p chunks on every stage; on later stages, more of them are on the way back."""
         of_chunk = (2 * stages - stage - 1) * (chunk == 0) + (stage + 1) * (chunk == 1)
         return np.minimum(of_chunk, micro_batches) * (chunk < virtual)
 
     def weights_waiting(self, stage: Counts, stages: Counts, micro_batches: Counts) -> Counts:
-        """None: until the last forward is done, each W follows its own B."""
+        """Return 0: until the last forward is done, each W follows its own B."""
         return 0.0 * (stage + stages + micro_batches)
 
     def hops_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Down and up the V and back, and once more but for its ends."""
+        """Return the transfers down and up the V and back, and once more without its ends."""
         return np.maximum(3.0 * stages - 4.0, 0.0)
 
     def unfilled_s(self, own_s: Floats, others_s: Floats, stages: Counts, micro_batches: Counts) -> Floats:
-        """F of the others' way, less those of the first p micro-batches; W, less those of p - 1 more.
+        """Return the time of F on other stages less that of the first p F, and of W less p - 1 more.
 
         Exact for equal stages with W ≤ F ≤ B: up to p micro-batches take B + W each besides the first,
         up to p - 1 more F + B.
@@ -72,7 +72,7 @@ class ZeroBubbleV(AbstractSplitSchedule):
         return waited_s
 
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
-        """max(F, B) less the shortest pass: 0 where all three are equal.
+        """Return max(F, B) less the shortest pass: 0 if all three are equal.
 
         Exact for W ≤ F ≤ B, from playing the order; no paper gives it. Otherwise an estimate.
         """
@@ -82,7 +82,7 @@ class ZeroBubbleV(AbstractSplitSchedule):
 
 
 def _row(stage: int, stages: int, micro_batches: int) -> tuple[Integers, Integers, Integers]:
-    """Kinds, chunks and micro-batches of one stage.
+    """Return the kinds, chunks and micro-batches of one stage.
 
     Each chunk's tasks of a kind go through the micro-batches in their order. The order is that of at least
     2 p - 1 micro-batches, of which a shorter step leaves those out that it does not have.

@@ -163,7 +163,7 @@ def _sifted(job: Job, spaces: Sequence[Space], book: CurveBook) -> tuple[Sieve, 
 def _level(
     job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: float | None
 ) -> tuple[Plan, Number]:
-    """The plan and its step; with unequal stages made level where that is worth a list of numbers."""
+    """Return the plan and its step, with more equal stages if a list of numbers is worth the gain."""
     asked = Refining(recompute=False, orders=False, headroom_fraction=room_fraction)
     for one in refined([job.model_copy(update={"plan": plan})], [], asked, lambda _: book):
         level_s = predict(one, book).step_time_s
@@ -175,7 +175,7 @@ def _level(
 def _reordered(
     job: Job, plans: list[Plan], steps_s: list[Number], book: CurveBook
 ) -> tuple[list[Plan], list[Number]]:
-    """The plans and their steps; ranks of the fastest few in another order where that is worth a word."""
+    """Return the plans and their steps; the fastest few get another rank order if that is worth it."""
     found = dict(zip(plans, steps_s, strict=True))
     few = [
         job.model_copy(update={"plan": plan}) for plan in sorted(found, key=found.__getitem__)[:REORDERED]

@@ -24,12 +24,12 @@ KEPT = ("best", "on_front", "faster")
 
 
 def question_text(question: Question) -> str:
-    """A question as text: equal questions give equal texts."""
+    """Return a question as text; equal questions give equal texts."""
     return QUESTION.dump_json(question).decode()
 
 
 def read_question(text: str) -> Question:
-    """The question of a text."""
+    """Return the question that a text describes."""
     return QUESTION.validate_json(text)
 
 
@@ -54,13 +54,13 @@ def read_sieve(text: str, sized: Job) -> Sieve:
 
 
 def _told(one: Sifted) -> dict[str, object]:
-    """One plan that was kept, without its job."""
+    """Return one kept plan as data, without its job."""
     told = {field.name: getattr(one, field.name) for field in fields(Sifted) if field.name != "job"}
     return told | {"plan": plan_data(one.job.plan)}
 
 
 def _sifted(told: dict[str, object], sized: Job) -> Sifted:
-    """One plan that was kept, on the cluster of its chunk."""
+    """Return one kept plan, on the cluster of its chunk."""
     plan = Plan.model_validate(told.pop("plan"))
     losses = told.pop("losses")
     job = sized.model_copy(update={"plan": plan})
@@ -68,12 +68,12 @@ def _sifted(told: dict[str, object], sized: Job) -> Sifted:
 
 
 def plan_data(plan: Plan) -> dict[str, object]:
-    """A plan as JSON data: what differs from one without words."""
+    """Return a plan as JSON data: the fields that differ from an empty plan."""
     return plan.model_dump(mode="json", exclude_defaults=True)
 
 
 def exact_text(played: Sequence[Exact]) -> str:
-    """Played plans, without their jobs."""
+    """Return simulated plans as text, without their jobs."""
     return json.dumps([EXACT.dump_python(one, exclude={"job"}) for one in played])
 
 

@@ -34,7 +34,7 @@ class Chunk:
 
 
 def chunks(question: Question, number: int = CHUNK_PLANS) -> tuple[Chunk, ...]:
-    """A question cut into parts of about so many plans, in the order of the space.
+    """Return a question cut into parts of about this many plans, in the order of the space.
 
     Structures stay whole where they can: plans of one share much of their work.
 
@@ -51,7 +51,7 @@ def chunks(question: Question, number: int = CHUNK_PLANS) -> tuple[Chunk, ...]:
 
 
 def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of structures that have so many plans: the structure, where in it, how many plans.
+    """Yield parts of structures with this many plans: the structure, the offset in it, the number.
 
     >>> list(_cuts([4, 4, 3, 25, 1], 10))
     [(0, 0, 8), (2, 0, 3), (3, 0, 10), (3, 10, 10), (3, 20, 6)]
@@ -79,6 +79,6 @@ def screened(question: Question, chunk: Chunk, book_of: BookOf) -> Sieve:
 
 
 def played(jobs: Sequence[Job], book_of: BookOf) -> tuple[Exact, ...]:
-    """Jobs of one group, played."""
+    """Return the jobs of one group, simulated."""
     found = dict(play_each(jobs, book_of))
     return tuple(found[place] for place in range(len(jobs)))

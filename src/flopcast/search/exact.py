@@ -56,17 +56,17 @@ class Exact:
 
     @property
     def plan(self) -> Plan:
-        """The plan that was played."""
+        """Return the plan that was simulated."""
         return self.job.plan
 
     @property
     def capacity_bytes(self) -> float:
-        """The memory of a device."""
+        """Return the memory of a device."""
         return self.job.cluster.node.device.memory_bytes
 
     @property
     def verdict(self) -> Verdict:
-        """ "fits", "tight" or "does not fit" (memory/verdict.py)."""
+        """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
         return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
 
     @property
@@ -104,7 +104,7 @@ def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> I
 
 
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
-    """Places of jobs that are played as one batch: of one structure and machine, not too many."""
+    """Return groups of job indices to simulate as one batch: of one structure and machine, not too many."""
     alike: dict[tuple[Cluster, Stack, Site, Plan], list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):
         alike[job.cluster, job.stack, job.site, structure_of(job.plan)].append(place)
@@ -116,7 +116,7 @@ def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
 
 
 def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
-    """Jobs whose plans have one structure, on one machine; the spine of prediction.py, on arrays."""
+    """Simulate jobs whose plans have one structure, on one machine; the array form of prediction.py."""
     one = jobs[0]
     programs = realise(lower(one.model, batch_plans([job.plan for job in jobs]), one.batch), one.software)
     memory = peak_memory(programs)

@@ -133,7 +133,7 @@ def to_play(question: Question, sieves: Sieves, book_of: Callable[[Cluster], Cur
 
 
 def decided(question: Question, sieves: Sieves, played: Sequence[Exact | None], *, partial: bool) -> Found:
-    """The answer, when the jobs of `to_play` have been played, in their order; None: it was broken off."""
+    """Return the result, given the simulated jobs of `to_play` in order; None after an interrupt."""
     own, sieve = len(played) - len(question.given), sieves.whole
     every, given = ([one for one in part if one is not None] for part in (played[:own], played[own:]))
     plans = ranked(question, [one for one in every if _over_ratio(question, one) <= 1.0])
@@ -174,7 +174,7 @@ def _sifted(question: Question, book_of: Callable[[Cluster], CurveBook], say: To
 def _refined(
     question: Question, sieves: Sieves, book_of: Callable[[Cluster], CurveBook]
 ) -> tuple[Job, ...]:
-    """Variants of the best plans, and of those that would be better but lack memory."""
+    """Return variants of the best plans, and of those that would be better but lack memory."""
     space = question.space
     asked = Refining(
         stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
@@ -186,7 +186,7 @@ def _refined(
 
 
 def _over_ratio(question: Question, played: Exact) -> float:
-    """The largest of what a played plan needs over what there is."""
+    """Return the largest ratio of needed to available memory of a simulated plan."""
     tokens = question.total_tokens
     over = [played_ratio(played, question.space.headroom_fraction)]
     over += [limit.objective.exact(played, tokens).value / limit.most for limit in question.limits]
@@ -194,7 +194,7 @@ def _over_ratio(question: Question, played: Exact) -> float:
 
 
 def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Plans that no other one beats in everything, by the first objective."""
+    """Return the plans that no other plan beats in everything, ordered by the first objective."""
     if not plans:
         return ()
     here = front(np.array([[loss.value for loss in one.losses] for one in plans]))
@@ -215,7 +215,7 @@ def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked])
 
 
 def _beside(question: Question, given: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Plans of the question's own against the best."""
+    """Return the plans that the user named, compared with the best."""
     if not plans:
         return ()
     best = min(plans, key=lambda one: one.losses[0].value).losses[0]
@@ -223,7 +223,7 @@ def _beside(question: Question, given: Sequence[Exact], plans: Sequence[Ranked])
 
 
 def _each_better(plans: Iterator[Ranked]) -> Iterator[Ranked]:
-    """Return those plans, in the order of their memory, that are better than all smaller ones.
+    """Yield those plans, in the order of their memory, that are better than all smaller ones.
 
     Among plans that need nearly the same memory, only the best is returned.
     """

@@ -28,7 +28,7 @@ LEGEND = (
 
 
 def as_svg(found: Found) -> str:
-    """The drawing alone: the first two objectives, one against the other.
+    """Return the drawing alone as SVG: the first two objectives against each other.
 
     Grey marks are plans that were played, green ones equal the best, blue ones stand on the front, the
     recommended one is orange; lines are 90 % intervals of the ratio to the best, at the best's value.
@@ -43,7 +43,7 @@ def as_svg(found: Found) -> str:
 
 
 def as_html(found: Found, text: str) -> str:
-    """A page with the drawing, what its colours mean, and the printed answer."""
+    """Return a page with the drawing, a legend, and the printed result."""
     figure = f'<figure><div class="scroll">{drawing(found)}</div><figcaption>{LEGEND}</figcaption></figure>'
     printed = f'<pre tabindex="0">{escape(text)}</pre>'
     sections = [
@@ -54,7 +54,7 @@ def as_html(found: Found, text: str) -> str:
 
 
 def drawing(found: Found) -> str:
-    """The drawing for a page that has its style."""
+    """Return the drawing for a page that has its style."""
     asked = [_name(objective) for objective in found.question.asked[:2]]
     title = f"{asked[0]} against {asked[1]} of {len(found.plans)} plans"
     if not found.plans:
@@ -68,7 +68,7 @@ def drawing(found: Found) -> str:
 
 
 def _name(objective: Objective) -> str:
-    """The objective as an axis is called."""
+    """Return the name of an objective for an axis."""
     return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
 
 
@@ -79,7 +79,7 @@ def _values(found: Found, place: int) -> Callable[[Ranked], Number]:
 
 
 def _axis(found: Found, place: int) -> Axis:
-    """The axis of an objective, over all plans that were played.
+    """Return the axis of an objective, over all simulated plans.
 
     By logarithms where they differ more than tenfold, as fast and frugal plans of a front do.
     """
@@ -94,7 +94,7 @@ def _axis(found: Found, place: int) -> Axis:
 
 
 def _line(found: Found, across: Axis, up: Axis) -> str:
-    """The front as steps: what may be had for what. None of more objectives: it does not lie flat."""
+    """Return the front as steps; None for more than two objectives."""
     if len(found.question.asked) > 2 or len(found.on_front) < 2:
         return ""
     points = [(across.at(_values(found, 0)(one)), up.at(_values(found, 1)(one))) for one in found.on_front]
@@ -104,7 +104,7 @@ def _line(found: Found, across: Axis, up: Axis) -> str:
 
 
 def _marks(found: Found, across: Axis, up: Axis) -> Iterator[str]:
-    """A mark a plan; those that matter most are drawn last, on top."""
+    """Yield one mark per plan; the most important ones are drawn last, on top."""
     on_front = {id(one) for one in found.on_front}
 
     def kind(one: Ranked) -> int:

@@ -14,7 +14,7 @@ from flopcast.units import Number
 
 
 def as_json(found: Found, top: int, seconds: Number, screening_s: Number) -> dict[str, object]:
-    """The answer of a search.
+    """Return the result of a search as JSON data.
 
     Parameters
     ----------
@@ -153,5 +153,5 @@ def as_rows(found: Found) -> list[dict[str, object]]:
 
 
 def _flat(value: object) -> object:
-    """A value of a plan in one cell."""
+    """Return a value of a plan for one cell of a table."""
     return ",".join(map(str, value)) if isinstance(value, list) else value

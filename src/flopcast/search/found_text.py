@@ -28,7 +28,7 @@ NEAREST = 3  # that are shown; JSON has all
 
 
 def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
-    """The answer: paragraphs without a final newline.
+    """Return the result as text: paragraphs, without a final newline.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def as_text(found: Found, top: int = TOP, *, with_front: bool = False) -> str:
 
 
 def name_of(job: Job, question: Question) -> str:
-    """The cluster and size of a plan; its stack and limit of power where the question names several."""
+    """Return the cluster and size of a plan, with stack and power limit if the question names several."""
     name = f"{job.cluster.name} × {job.cluster.num_devices}"
     if len({one.stack for one in question.jobs}) > 1:
         name += f", {job.stack.label}"
@@ -83,14 +83,14 @@ def asked(found: Found) -> list[str]:
 
 
 def _table(found: Found, plans: Sequence[Ranked]) -> list[str]:
-    """One line a plan, and what is true of every plan above them."""
+    """Return one line per plan, and above them what all plans share."""
     shared = shared_words(plans)
     told = [f"every plan: {' '.join(shared)}"] if shared else []
     return [*told, *_aligned(rows_of(found, plans, shared))]
 
 
 def rows_of(found: Found, plans: Sequence[Ranked], shared: Sequence[str]) -> list[list[str]]:
-    """The names of columns, then one row a plan.
+    """Return the names of columns, then one row per plan.
 
     A plan has its objectives, the first with its interval, the ratio to the best with its, and memory.
 
@@ -130,35 +130,35 @@ def _memory_used(one: Ranked) -> str:
 
 
 def shared_words(plans: Sequence[Ranked]) -> list[str]:
-    """Words that all of the plans have: they are told once."""
+    """Return the fields that all of the plans share; they are printed once."""
     first, *others = [one.played.plan.short().split() for one in plans]
     return [word for word in first if all(word in words for words in others)] if others else []
 
 
 def _without(shared: Sequence[str], one: Ranked) -> str:
-    """A plan without those words."""
+    """Return a plan's text without those fields."""
     words = one.played.plan.short().split()
     return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
 
 
 def _pairs(found: Found, one: Ranked) -> Iterator[tuple[Objective, Loss]]:
-    """Objectives and the plan's losses."""
+    """Return pairs of an objective and the plan's loss."""
     return zip(found.question.asked, one.losses, strict=True)
 
 
 def _head(objective: Objective) -> str:
-    """The name of a column; the unit stands in its cells."""
+    """Return the name of a column; the unit is in its cells."""
     return next(name for name, one in OBJECTIVES.items() if one is objective).replace("_", " ")
 
 
 def _bounds(objective: Objective, loss: Loss) -> str:
-    """The 90 % interval of a value."""
+    """Return the 90 % interval of a value."""
     low, high = sorted(objective.shown(bound) for bound in loss.bounds)
     return f"{objective.show(low)} to {objective.show(high)}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines; the plan's column to the left, numbers to the right."""
+    """Return rows as aligned lines: the plan to the left, numbers to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     left = [column < 2 for column in range(len(widths))]
     return [
@@ -171,7 +171,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _reasons(found: Found, plans: Sequence[Ranked]) -> list[str]:
-    """One sentence a plan."""
+    """Return one sentence per plan."""
     first, *others = plans
     lines = ["why (time relative to the first plan; = cannot be told apart from the best)"]
     lines.append(f"  1  {why_first(found)}")
@@ -180,7 +180,7 @@ def _reasons(found: Found, plans: Sequence[Ranked]) -> list[str]:
 
 
 def _given(found: Found) -> list[str]:
-    """The user's own plans beside the best."""
+    """Return lines that compare the user's own plans with the best."""
     if not found.given:
         return []
     lines, objective = ["as given"], found.question.first

@@ -10,7 +10,7 @@ from flopcast.dtypes import Integers
 
 
 def front(losses: np.ndarray) -> np.ndarray:
-    """Rows that no other row dominates: at most as large everywhere, and smaller somewhere.
+    """Return the rows that no other row dominates: at most as large everywhere, and smaller somewhere.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def front(losses: np.ndarray) -> np.ndarray:
 
 
 def _of_two(rows: np.ndarray) -> Integers:
-    """Places on the front of sorted rows of one or two columns: the second falls below all before it."""
+    """Return the front of sorted rows of one or two columns: the second is below all before it."""
     first, second = rows[:, 0], rows[:, -1]
     lowest = np.minimum.accumulate(second)
     before = np.concatenate([[np.inf], lowest[:-1]])
@@ -61,7 +61,7 @@ def _of_many(rows: np.ndarray) -> Integers:
 
 
 def thinned(values: np.ndarray, most: int) -> Integers:
-    """Places of at most so many values, spread evenly by rank, both ends among them.
+    """Return the indices of at most this many values, spread evenly by rank, including both ends.
 
     >>> thinned(np.array([5.0, 1.0, 2.0, 4.0, 3.0]), 3).tolist()
     [0, 1, 4]

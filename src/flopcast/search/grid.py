@@ -91,7 +91,7 @@ def plans_by_structure(sized: Job, space: Space) -> tuple[int, ...]:
 def plans_from(
     sized: Job, space: Space, structure: int, first: int, number: int, rows: int = BATCH_ROWS
 ) -> Iterator[Plans]:
-    """So many of the plans that `batches` gives on one cluster.
+    """Yield up to this many of the plans that `batches` gives on one cluster.
 
     Parameters
     ----------
@@ -127,13 +127,13 @@ def plans_from(
 
 
 def _plans(job: Job, structure: Plan, table: Table) -> Plans:
-    """The rows of a table as plans."""
+    """Return the rows of a table as plans."""
     columns = {name: table[name][:, None] for name in NUMERIC}
     return Plans(structure=structure, uneven_blocks=job.model.num_blocks, **columns)
 
 
 def plan_at(plans: Plans, row: int) -> Plan:
-    """The plan of one row; a schedule that "auto" means is "auto".
+    """Return the plan of one row; a schedule that "auto" chooses is "auto".
 
     Examples
     --------
@@ -161,7 +161,7 @@ class _Grid:
 
     @classmethod
     def of(cls, job: Job, space: Space) -> "_Grid":
-        """The grid of a job on its cluster."""
+        """Return the grid of a job on its cluster."""
         asked = space.global_batch or (usual_batch(job),)
         return cls(
             job=job,
@@ -172,7 +172,7 @@ class _Grid:
         )
 
     def tables(self, structure: Plan, rows: int) -> Iterator[Table]:
-        """The plans of a structure."""
+        """Return the plans of a structure."""
         sharded = _parts(self._sharded(structure), rows)
         small = _regrouped(_each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
         step = max(1, rows // len(self.global_batches))
@@ -199,7 +199,7 @@ class _Grid:
         return {name: column[row] for name, column in table.items()} | {"global_batch": batch}
 
     def _sharded(self, structure: Plan) -> Table:
-        """The cuts that a structure's options matter to, with every number of replicas that share states.
+        """Return the cuts that a structure's options matter to, with every number of sharded replicas.
 
         One row for each of these; 0 is all replicas.
         """
@@ -217,7 +217,7 @@ class _Grid:
 
 
 def _cuts(job: Job, space: Space) -> Table:
-    """Ways to divide devices and blocks: every degree but the number of replicas that share states."""
+    """Return ways to divide devices and blocks: every degree but the number of sharded replicas."""
     devices, blocks = job.cluster.num_devices, job.model.num_blocks
     all_degrees = tuple(divisors(devices))
     table: Table = {}
@@ -265,7 +265,7 @@ def dealt_evenly(blocks: int, stages: int, virtual: int) -> bool:
 
 
 def _with_experts(job: Job, space: Space, table: Table) -> Table:
-    """The table with every spread of experts over the ranks of a stage; one row each for a dense model."""
+    """Return the table with every placement of experts on the ranks of a stage; unchanged if dense."""
     layers = [block.feed_forward for block in job.model.blocks]
     experts = [layer.num_experts for layer in layers if isinstance(layer, Experts)]
     tensor = table["tensor_parallel"]
@@ -280,20 +280,20 @@ def _with_experts(job: Job, space: Space, table: Table) -> Table:
 
 
 def _shared_by(space: Space, table: Table) -> list[float]:
-    """Numbers of ranks that may share an expert: one, or all tensor-parallel ones."""
+    """Return numbers of ranks that may share an expert: one, or all tensor-parallel ones."""
     if space.expert_tensor_parallel:
         return [float(number) for number in space.expert_tensor_parallel]
     return sorted({1.0, *table["tensor_parallel"].tolist()})
 
 
 def _micro_batches(job: Job, global_batches: tuple[int, ...]) -> list[int]:
-    """Divisors of the global batches, up to the size that is worth a try."""
+    """Return divisors of the global batches, up to the largest size that is worth a try."""
     most = max(MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS // job.batch.sequence_length)
     return [micro for micro in range(1, most + 1) if any(batch % micro == 0 for batch in global_batches)]
 
 
 def _matters(structure: Plan, table: Table, space: Space, job: Job) -> np.ndarray:
-    """Rows of a table that a structure's options are offered with, (rows,).
+    """Return the rows of a table that a structure's options are offered with, (rows,).
 
     Those to which an option matters, with each value that the space names; those to which it does not,
     with the neutral one.
@@ -318,7 +318,7 @@ def _matters(structure: Plan, table: Table, space: Space, job: Job) -> np.ndarra
 
 
 def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:
-    """Rows with as many chunks on a stage as a schedule asks for, (rows,)."""
+    """Return the rows with as many chunks per stage as a schedule needs, (rows,)."""
     schedule = structure.schedule
     if isinstance(schedule, OwnSchedule):
         return np.asarray(virtual == schedule.chunks)
@@ -329,7 +329,7 @@ def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:
 
 
 def _column(values: Sequence[float]) -> Counts:
-    """Values of an axis."""
+    """Return the values of an axis."""
     return np.array(values, dtype=np.float64)
 
 
@@ -341,18 +341,18 @@ def _joined(table: Table, name: str, values: Counts) -> Table:
 
 
 def _each_with(tables: Iterable[Table], name: str, values: Counts, rows: int) -> Iterator[Table]:
-    """Tables with one more axis, in parts so that none is much longer than `rows`."""
+    """Return tables with one more axis, in parts that are not much longer than `rows`."""
     step = max(1, rows // len(values))
     return (_joined(part, name, values) for table in tables for part in _parts(table, step))
 
 
 def _kept(table: Table, mask: np.ndarray) -> Table:
-    """The rows of a table that a mask keeps."""
+    """Return the rows of a table that a mask keeps."""
     return {name: column[mask] for name, column in table.items()}
 
 
 def _parts(table: Table, rows: int) -> Iterator[Table]:
-    """A table in parts of so many rows."""
+    """Yield a table in parts of this many rows."""
     length = len(next(iter(table.values())))
     for start in range(0, length, rows):
         yield {name: column[start : start + rows] for name, column in table.items()}
@@ -374,5 +374,5 @@ def _regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
 
 
 def _stacked(tables: list[Table]) -> Table:
-    """Tables below each other."""
+    """Return the concatenated tables."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}

@@ -36,7 +36,7 @@ class Estimates:
 
     @property
     def token_s(self) -> Floats:
-        """Seconds for each token of the whole cluster."""
+        """Return the seconds per token of the whole cluster."""
         each_s: Floats = self.step_s / (self.global_batch * self.job.batch.mean_sequence_tokens)
         return each_s
 
@@ -50,7 +50,7 @@ class Loss:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The 90 % interval."""
+        """Return the 90 % interval."""
         return interval(self.value, self.factors)
 
 
@@ -87,29 +87,29 @@ class Objective:
     per_step: bool = False
 
     def shown(self, loss: Number) -> Number:
-        """The loss as it is shown, and back."""
+        """Return the loss as it is shown; the function is its own inverse."""
         return 1 / loss if self.inverse else loss
 
 
 def _of_step(played: Exact, each: Number) -> Loss:
-    """A loss in proportion to the step."""
+    """Return a loss in proportion to the step."""
     return Loss(value=played.step_time_s * each, factors=played.factors)
 
 
 def _of_token(played: Exact, each: Number) -> Loss:
-    """A loss in proportion to the seconds of a token."""
+    """Return a loss in proportion to the seconds per token."""
     return _of_step(played, each / played.job.step_tokens)
 
 
 def _loss(amount: Amount | None) -> Loss:
-    """An amount of money, energy or time; the question has been refused where it is unknown."""
+    """Return the loss as an amount; questions in which it is unknown were refused before."""
     if amount is None:
         raise InternalError("an objective was asked for that the cluster says nothing of")
     return Loss(value=amount.value, factors=amount.factors)
 
 
 def _run(played: Exact, run_tokens: Number) -> Phase:
-    """The whole run at this step, with what failures take."""
+    """Return the whole run at this step time, including losses by failures."""
     return phase_of("run", run_tokens, played.cost, played.job.cluster)
 
 
@@ -123,13 +123,13 @@ def _wall_ratio(job: Job) -> Number:
 
 
 def _usd_per_s(job: Job) -> Number:
-    """Dollars of the whole cluster."""
+    """Return the dollars per second of the whole cluster."""
     price = job.cluster.price
     return 0.0 if price is None else price.device_usd_per_hour * job.cluster.num_devices / HOUR_S
 
 
 def _board_w(job: Job) -> Number:
-    """Watts of all boards at their limit: plans of one cluster are ordered by their device-seconds."""
+    """Return the watts of all boards at their limit; plans of one cluster then rank by device-seconds."""
     return (job.cluster.node.device.board_power_w or 0.0) * job.cluster.num_devices
 
 

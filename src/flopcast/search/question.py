@@ -67,7 +67,7 @@ class Question:
 
     @property
     def asked(self) -> tuple[Objective, ...]:
-        """The objectives; where there is one alone, memory beside it."""
+        """Return the objectives; a single objective is joined by memory."""
         names = self.objectives if len(self.objectives) > 1 else (*self.objectives, "memory")
         return tuple(OBJECTIVES[name] for name in dict.fromkeys(names))
 
@@ -87,13 +87,13 @@ class Question:
         )
 
     def sized(self) -> Iterator[Job]:
-        """The jobs on clusters of every size."""
+        """Yield the jobs on clusters of every size."""
         for job in self.jobs:
             yield from self.space.jobs(job)
 
 
 def _faults(question: Question) -> Iterator[Problem]:
-    """Everything that is wrong with a question."""
+    """Yield all faults of a question."""
     if not question.jobs:
         yield _fault("jobs", "none", "at least one job", "plans are made for a job", "give a job")
     for name in question.objectives:
@@ -111,7 +111,7 @@ def _faults(question: Question) -> Iterator[Problem]:
 
 
 def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Problem]:
-    """Faults of what has to be known for objectives and limits: tokens, prices, powers."""
+    """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
         yield _fault("tokens", question.total_tokens, "above 0", "a run trains some", "write 2e12")
     limits = question.limits
@@ -136,7 +136,7 @@ def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Proble
 
 
 def _of_batches(question: Question) -> Iterator[Problem]:
-    """Steps of different batches are not comparable."""
+    """Yield the fault of comparing step times of different batches."""
     batches = set(question.space.global_batch)
     if not batches:
         try:
@@ -154,7 +154,7 @@ def _of_batches(question: Question) -> Iterator[Problem]:
 
 
 def _unknown(name: str) -> Problem:
-    """The fault of an objective that there is not, with one that is near."""
+    """Return the fault of an unknown objective, which suggests a similar one."""
     import difflib
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
@@ -168,5 +168,5 @@ def _unknown(name: str) -> Problem:
 
 
 def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """One fault of a question."""
+    """Return a fault of a question."""
     return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

@@ -83,12 +83,12 @@ def ranked(question: Question, played: Sequence[Exact]) -> tuple[Ranked, ...]:
 
 
 def losses_of(question: Question, played: Exact) -> tuple[Loss, ...]:
-    """The losses of a plan, in the order of the objectives."""
+    """Return the losses of a plan, in the order of the objectives."""
     return tuple(objective.exact(played, question.total_tokens) for objective in question.asked)
 
 
 def against(best: Loss, played: Exact, losses: tuple[Loss, ...]) -> Ranked:
-    """A plan beside the best one."""
+    """Return a plan compared with the best one."""
     ratio = losses[0].value / best.value
     low, high = difference(losses[0].factors, best.factors, math.log(ratio))
     return Ranked(played=played, losses=losses, ratio=ratio, ratio_low=low, ratio_high=high)

@@ -50,7 +50,7 @@ class Refining:
 def refined(
     best: Sequence[Job], lacking: Sequence[Job], asked: Refining, book_of: Callable[[Cluster], CurveBook]
 ) -> tuple[Job, ...]:
-    """Variants of good plans, each once; none that is among them.
+    """Return variants of good plans, each once; none that is among the plans.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def refined(
 
 
 def _levelled(job: Job, book: CurveBook, headroom_fraction: float | None) -> Iterator[Job]:
-    """The job with its stages levelled, where that is another division."""
+    """Yield the job with more equal stages, or None if its division does not change."""
     layers = levelled(job, book, headroom_fraction)
     if layers is None or layers == (job.plan.stage_layers or (layers[0],) * len(layers)):
         return
@@ -91,7 +91,7 @@ def _levelled(job: Job, book: CurveBook, headroom_fraction: float | None) -> Ite
 
 
 def _least_recompute(job: Job, headroom_fraction: float | None) -> Iterator[Job]:
-    """The job with as few blocks recomputed as fit: some of them, but not all."""
+    """Yield the job with as few recomputed blocks as fit: some of them, but not all."""
     plan, blocks = job.plan, job.model.num_blocks
     chunks = plan.pipeline_parallel * plan.virtual_stages
     most = max(plan.stage_layers) if plan.stage_layers else blocks // chunks
@@ -109,7 +109,7 @@ def _least_recompute(job: Job, headroom_fraction: float | None) -> Iterator[Job]
 
 
 def partly_recomputed(plan: Plan, blocks: int) -> Plan:
-    """The plan with the first so many blocks of every chunk recomputed.
+    """Return the plan with the first blocks of every chunk recomputed, this many of them.
 
     >>> partly_recomputed(Plan(recompute="selective:core_attention"), 2).recompute_word
     'full:block:2'
@@ -125,7 +125,7 @@ def partly_recomputed(plan: Plan, blocks: int) -> Plan:
 
 
 def _reordered(job: Job) -> Iterator[Job]:
-    """The job with its ranks in other orders that its stack can run and that take hops into a domain.
+    """Yield the job with its ranks in other orders that its stack supports and that shorten a transfer.
 
     Megatron-Bridge rules out shared sequences, experts (so do our rules) and FSDP.
     """

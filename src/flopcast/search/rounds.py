@@ -47,7 +47,7 @@ class Chunks:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the model."""
+        """Return the number of blocks of the model."""
         return sum(self.runs)
 
     def role(self, stage: int, chunk: int) -> int:
@@ -89,13 +89,13 @@ class Tracks:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Their numbers."""
+        """Return the number of rounds."""
         all_rounds = self.alone + self.together
         return (*range(self.leading), *range(all_rounds - self.trailing, all_rounds))
 
 
 def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
-    """How rounds fall into tracks.
+    """Return how rounds are grouped into tracks.
 
     Every chunk but the ends of the model holds a block, so that n blocks before the largest run stand in
     the first n + 1 chunks.
@@ -129,13 +129,13 @@ class Division:
     longest_s: float
 
     def step_s(self, micro_batches: int) -> float:
-        """The step in closed form."""
+        """Return the step time in closed form."""
         others_s = self.sum_s - self.slowest_s
         return float(micro_batches * self.slowest_s + others_s / self.held.shape[1])
 
     @property
     def cuts(self) -> tuple[Integers, Integers]:
-        """At which blocks every chunk begins and ends, (stages, chunks) each."""
+        """Return the first and the last block of every chunk, (stages, chunks) each."""
         stop = self.held.T.ravel().cumsum().reshape(self.held.T.shape).T
         return stop - self.held, stop
 
@@ -182,7 +182,7 @@ class Rounds:
 
     @classmethod
     def of(cls, chunks: Chunks, tracks: Tracks, allowed: Allowed) -> "Rounds":
-        """The search of one plan."""
+        """Return the search of one plan."""
         weight_s = _weights(chunks, 1.0)
         like = _alike(chunks)
         least_s = {stage: _least_seconds(chunks, tracks, stage) for stage in set(like)}
@@ -217,7 +217,7 @@ class Rounds:
         return self._division(taken)
 
     def _after(self, paths: _Paths, stage: int, most_s: tuple[float, float], room: Integers) -> _Paths:
-        """The states after one more stage, with no more blocks left than there is room for."""
+        """Return the states after one more stage, with no more blocks left than there is room for."""
         (level_s, longest_s), between = most_s, self.between[stage]
         between_s = np.where(between.longest_s <= longest_s, between.busy_s, np.inf)
         row, here = np.arange(len(paths.used)), paths.at[:, 1]
@@ -263,7 +263,7 @@ class Rounds:
         return fits
 
     def _held(self, before: _Paths, after: _Paths, stage: int) -> tuple[Integers, Integers]:
-        """At which blocks a stage's chunks begin and end, (states, chunks) each."""
+        """Return the first and the last block of a stage's chunks, (states, chunks) each."""
         tracks, blocks = self.tracks, self.chunks.blocks
         held = self.between[stage].held[after.used - before.used[after.before]]
         start, stop = np.full_like(held, tracks.low), tracks.low + held
@@ -276,7 +276,7 @@ class Rounds:
         return parts[0], parts[1]
 
     def _division(self, taken: Sequence[_Paths]) -> Division:
-        """The division that the best of the last states stands for."""
+        """Return the division of the best final state."""
         at, chunk_s, held = int(taken[-1].weight_s.argmin()), [], []
         for stage in reversed(range(self.chunks.stages)):
             before, after = taken[stage], _rows(taken[stage + 1], np.array([at]))
@@ -294,7 +294,7 @@ class Rounds:
 
 
 def _start(chunks: Chunks, tracks: Tracks) -> _Paths:
-    """A state for every way to begin the rounds of their own; the first one begins at the first block."""
+    """Return a state for every way to begin the separate rounds; the first begins at the first block."""
     first = (0,) if tracks.leading else ()
     free = combinations(range(1, chunks.blocks + 1), tracks.alone - len(first))
     least = chunks.stages - 1  # blocks of a round: an end of the model may hold none
@@ -331,7 +331,7 @@ def _all_dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats) -> tuple[_Betwe
 
 
 def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Between:
-    """Blocks of the rounds between on one stage: each on the chunk that then takes least, late first."""
+    """Return the blocks of the rounds between on one stage, each on the fastest chunk, late ones first."""
     numbers = range(tracks.leading, tracks.leading + tracks.together)
     roles = [chunks.role(stage, number) for number in numbers]
     low, blocks = tracks.low, chunks.blocks
@@ -364,13 +364,13 @@ def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Bet
 
 
 def _counted(chunks: Chunks, tracks: Tracks) -> tuple[Integers, Integers]:
-    """Blocks before every cut, (cuts,): all of them, and those of the run that most rounds hold."""
+    """Return the blocks before every cut, (cuts,): all of them, and those of the most common run."""
     cuts = np.arange(chunks.blocks + 1)
     return cuts, np.clip(cuts, tracks.low, tracks.high) - tracks.low
 
 
 def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
-    """The least that a stage takes with so many blocks, wherever they are: (ways to count, blocks + 1)."""
+    """Return the least seconds of a stage with this many blocks anywhere: (ways to count, blocks + 1)."""
     size = chunks.blocks + 1
     more = np.arange(size)[:, None] - np.arange(size)  # blocks of a further chunk
     found = np.full((2, size), np.inf)
@@ -385,7 +385,7 @@ def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
 
 
 def _rows(paths: _Paths, rows: Integers) -> _Paths:
-    """Some of the states."""
+    """Return some of the states."""
     columns = {field.name: getattr(paths, field.name)[rows] for field in fields(_Paths)}
     return _Paths(**columns)
 

@@ -17,7 +17,7 @@ MOST_TASKS = 40_000  # of a pipeline that is played for one mark of a drawing
 
 
 def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:
-    """The report's plan with other numbers of replicas.
+    """Return the report's plan with other numbers of replicas.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:
 
 
 def _sized(job: Job, ratio: float, *, grows: bool) -> Job | None:
-    """The job on so many times the devices; None where its replicas, nodes or batch do not divide so."""
+    """Return the job on a multiple of the devices; None if replicas, nodes or batch do not divide."""
     plan = job.plan
     devices = job.cluster.num_devices * ratio
     replicas, sequences = plan.data_parallel * ratio, plan.global_batch * (ratio if grows else 1.0)
@@ -59,7 +59,7 @@ def _sized(job: Job, ratio: float, *, grows: bool) -> Job | None:
 
 
 def _predicted(batch: str, job: Job, book: CurveBook) -> set[ScaledStep]:
-    """The step of a job; nothing where the job breaks a rule."""
+    """Return the step of a job; empty if the job breaks a rule."""
     try:
         return {_of(batch, predict(job, book))}
     except SpecError:

@@ -85,7 +85,7 @@ def screen(job: Job, plans: Plans, book: CurveBook) -> Screened:
 
 
 def _of_one_program(plans: Plans) -> Alike:
-    """Neighbours that are one to the core: those that differ in their global batch alone.
+    """Return adjacent rows with the same program, which differ only in their global batch.
 
     Their programs are the same, their steps differ in how often these run. A step of one micro-batch
     reduces its gradients at once.
@@ -133,7 +133,7 @@ def screen_each(job: Job, plans: Sequence[Plan], book: CurveBook) -> Screened:
 
 
 def _nothing(size: int) -> Screened:
-    """Results of plans none of which is possible."""
+    """Return the results of plans none of which is possible."""
     return Screened(
         possible=np.zeros(size, dtype=bool),
         fits=np.zeros(size, dtype=bool),
@@ -144,7 +144,7 @@ def _nothing(size: int) -> Screened:
 
 
 def of_lists(job: Job) -> Problem:
-    """The fault of asking for a plan where micro-batches are listed: another plan has others."""
+    """Return the fault of a plan for a job that lists its micro-batches: another plan has other ones."""
     field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
     return Problem(
         field=field,

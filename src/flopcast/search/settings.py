@@ -80,7 +80,7 @@ class Sieves:
 
     @property
     def whole(self) -> Sieve:
-        """The sieve of all settings together."""
+        """Return the top candidates of all settings together."""
         return reduce(Sieve.joined, self.each)
 
     def with_one(self, place: int, sieve: Sieve) -> "Sieves":
@@ -98,7 +98,7 @@ class Sieves:
 
     @property
     def most_of_each(self) -> int:
-        """The number of plans of each setting to simulate in any case: fewer if there are many settings."""
+        """Return the number of plans per setting to simulate in any case; fewer for many settings."""
         return max(1, min(BEST_OF_EACH, BEST // len(self.each)))
 
     def _placed(self) -> Iterator[Sieve]:

@@ -101,14 +101,14 @@ class Sieve:
         batches: Iterable[tuple[Job, Plans]],
         book_of: Callable[[Cluster], CurveBook],
     ) -> "Sieve":
-        """The sieve after the last of them."""
+        """Return the top candidates after the last batch."""
         sieve = self
         for after in self.after_each(question, batches, book_of):
             sieve = after
         return sieve
 
     def with_batch(self, question: Question, job: Job, plans: Plans, part: Screened) -> "Sieve":
-        """The sieve after one more batch."""
+        """Return the top candidates after one more batch."""
         rows = np.flatnonzero(part.possible)
         counted = replace(self, candidates=self.candidates + plans.size, possible=self.possible + len(rows))
         if not len(rows):
@@ -123,7 +123,7 @@ class Sieve:
         )._with_fronts(batch, feasible)
 
     def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "Sieve":
-        """The sieve with the fronts of the batch."""
+        """Return the top candidates with the fronts of the batch."""
         on_front, cut = _front(self.on_front, batch, np.flatnonzero(feasible), by_memory=False)
         limit = self.best[0].losses[0] if self.best else np.inf
         lacking = np.flatnonzero(batch.lacks_memory & (batch.losses[:, 0] < limit))
@@ -132,7 +132,7 @@ class Sieve:
         return replace(self, on_front=on_front, faster=faster, thinned=self.thinned or cut)
 
     def joined(self, later: "Sieve") -> "Sieve":
-        """The sieve after what another one has seen of the plans that follow in the space.
+        """Return the top candidates after another range of plans, which follows this one in the space.
 
         As if one had seen them all, in parts of any size: unless a front had to be thinned.
         """
@@ -155,7 +155,7 @@ class Sieve:
         )
 
     def after(self, number: int) -> "Sieve":
-        """The same, where so many plans stand before the space."""
+        """Return the same candidates, with this many plans before their space."""
         nearest = self.nearest
         return replace(
             self,
@@ -167,7 +167,7 @@ class Sieve:
 
     @property
     def lacking(self) -> tuple[Sifted, ...]:
-        """Some of the plans that lack memory and are better than the best."""
+        """Return some of the plans that lack memory and are better than the best."""
         few = thinned(np.array([one.losses[0] for one in self.faster]), LACKING)
         return tuple(self.faster[i] for i in few)
 
@@ -194,7 +194,7 @@ class _Batch:
 
     @classmethod
     def of(cls, question: Question, job: Job, plans: Plans, part: Screened, first: int) -> "_Batch":
-        """Losses and limits of what screening says."""
+        """Return losses and limits from the results of screening."""
         row = np.flatnonzero(part.possible)
         estimates = Estimates(
             job=job,
@@ -244,7 +244,7 @@ class _Batch:
 
 
 def _best(before: tuple[Sifted, ...], batch: _Batch, feasible: np.ndarray, most: int) -> tuple[Sifted, ...]:
-    """The best by the first objective; earlier ones stay before equal ones."""
+    """Return the best rows by the first objective; of equal ones, the earlier come first."""
     loss = batch.losses[:, 0]
     limit = before[-1].losses[0] if len(before) == most else np.inf
     rows = np.flatnonzero(feasible & (loss < limit))
@@ -256,7 +256,7 @@ def _best(before: tuple[Sifted, ...], batch: _Batch, feasible: np.ndarray, most:
 def _front(
     before: Sequence[Sifted], batch: _Batch, rows: Integers, *, by_memory: bool
 ) -> tuple[tuple[Sifted, ...], bool]:
-    """The front of what was kept and of some rows of a batch, and whether it had to be thinned."""
+    """Return the front of kept plans and of rows of a batch, and whether it had to be thinned."""
     rows = rows[front(batch.judged(rows, by_memory=by_memory))]
     own = batch.judged(rows, by_memory=by_memory)
     kept = np.array([one.judged(by_memory=by_memory) for one in before]).reshape(len(before), own.shape[1])
@@ -266,7 +266,7 @@ def _front(
 
 
 def _front_of(kept: Sequence[Sifted], *, by_memory: bool) -> tuple[tuple[Sifted, ...], bool]:
-    """The front of kept plans, and whether it had to be thinned."""
+    """Return the front of kept plans, and whether it had to be thinned."""
     if not kept:
         return (), False
     few, cut = _places(np.array([one.judged(by_memory=by_memory) for one in kept]))
@@ -274,14 +274,14 @@ def _front_of(kept: Sequence[Sifted], *, by_memory: bool) -> tuple[tuple[Sifted,
 
 
 def _places(losses: np.ndarray) -> tuple[list[int], bool]:
-    """Rows on the front of losses, no more than are kept of one; and whether there were more."""
+    """Return the rows on the front of losses, at most as many as are kept; and whether there were more."""
     places = np.flatnonzero(front(losses))
     few: list[int] = places[thinned(losses[places, 0], LONGEST_FRONT)].tolist()
     return few, len(few) < len(places)
 
 
 def _nearest(before: Sifted | None, batch: _Batch) -> Sifted:
-    """The plan that breaks the limits by least: the first of equal ones."""
+    """Return the plan that breaks the limits by least, the first of equal ones."""
     at = int(np.argmin(batch.over_ratio))
     if before is not None and before.over_ratio <= batch.over_ratio[at]:
         return before

@@ -45,7 +45,7 @@ Exchange = Literal["ring", "all_gather", "all_to_all"]
 
 
 def numbers(given: object) -> object:
-    """Whole numbers in one word, as a tuple; what is none is returned as it is.
+    """Return whole numbers in a text as a tuple; anything else is returned unchanged.
 
     "all" is the empty tuple; "256..4096" doubles; "256..1024:256" goes in steps.
 
@@ -84,27 +84,27 @@ def numbers(given: object) -> object:
 
 
 def _doubled(first: int, last: int) -> list[int]:
-    """`first`, twice it and so on, up to `last`."""
+    """Return `first`, its double and so on, up to `last`."""
     times = range((last // first).bit_length()) if first > 0 else ()
     return [first << time for time in times]
 
 
 def words(given: object) -> object:
-    """Words separated by blanks, or one value, as a tuple."""
+    """Return words separated by blanks, or one value, as a tuple."""
     if isinstance(given, str):
         return tuple(given.split())
     return given if isinstance(given, (tuple, list)) else (given,)
 
 
 def _or_word(schema: dict[str, Any]) -> None:
-    """The schema of numbers: an array, one number, or a word."""
+    """Make the schema of numbers accept an array, a number or a text."""
     array = {key: schema.pop(key) for key in ("type", "items")}
     pattern = {"type": "string", "pattern": f"^(all|{NUMBERS.pattern})$"}
     schema["anyOf"] = [array, array["items"], pattern]
 
 
 def _known_modes(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Words of recompute that a plan takes."""
+    """Return the recompute modes that a plan accepts."""
     for word in given:
         Plan(recompute=word)
     return given
@@ -120,7 +120,7 @@ AllOf = Literal["all"]
 
 
 def _degrees(long_name: str, short_name: str, description: str) -> tuple[int, ...]:
-    """A field that may be left out and has two names; typed as what it holds, as `Field` is."""
+    """Return an optional field with two names; its type is that of its values, as for `Field`."""
     choices = AliasChoices(long_name, short_name)
     field: tuple[int, ...] = Field(default=(), validation_alias=choices, description=description)
     return field
@@ -210,7 +210,7 @@ class Space(Noun):
     @field_validator("num_devices")
     @classmethod
     def _of_this_world(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        """Sizes of clusters that may be built."""
+        """Return sizes of clusters that can be built."""
         if value and max(value) > MOST_DEVICES:
             raise ValueError(f"at most {MOST_DEVICES:,} devices; because no cluster is larger")
         return value
@@ -218,11 +218,11 @@ class Space(Noun):
     @field_validator("*")
     @classmethod
     def _named_once(cls, value: object) -> object:
-        """Values named twice, as in "8,4..16", are one: no plan is offered twice."""
+        """Return values without duplicates, as in "8,4..16", so that no plan is offered twice."""
         return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
     def jobs(self, job: Job) -> tuple[Job, ...]:
-        """The job on a cluster of each size; on its own where the space names none.
+        """Return the job on a cluster of each size; on its own cluster if the space names none.
 
         Raises
         ------
@@ -245,7 +245,7 @@ class Space(Noun):
         return tuple(found)
 
     def options(self, job: Job) -> dict[str, tuple[object, ...]]:
-        """The values of every field that is no number, with what stands for them where there are none."""
+        """Return the values of every field that is not a number, with the defaults of empty ones."""
         return {
             "sequence_parallel": self.sequence_parallel or (not job.plan.partition_activations, False),
             "zero": self.zero or tuple(sorted(job.stack.sharding.zero_stages)),
@@ -271,7 +271,7 @@ BUILT = ("auto", "eager_1f1b", "gpipe", "zb_h1", "zb_h2", "zb_v")
 
 
 def sized(cluster: Cluster, num_devices: int) -> Cluster:
-    """The cluster with so many devices: whole nodes, or a part of one.
+    """Return the cluster with this many devices: whole nodes, or a part of one.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
 
 
 def usual_batch(job: Job) -> int:
-    """A global batch of about four million tokens that every plan can divide.
+    """Return a global batch of about four million tokens that every plan can divide.
 
     A power of two times the number of devices, so that replicas and micro-batches of any candidate go
     into it.
@@ -310,12 +310,12 @@ def usual_batch(job: Job) -> int:
 
 
 def usual_precision(job: Job) -> str:
-    """bf16 where the device computes in it, or else fp16."""
+    """Return bf16 if the device computes in it, else fp16."""
     return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
 
 
 def _precisions(space: Space, job: Job) -> tuple[object, ...]:
-    """16 bits where nothing is said; recipes are for those who know what training with them does."""
+    """Return the precisions to try; by default 16 bits, since 8-bit recipes need the user's decision."""
     named = tuple(name for name in space.precision if name != ALL)
     if ALL in space.precision:
         return tuple(dict.fromkeys((*named, usual_precision(job), *RECIPES)))
@@ -323,7 +323,7 @@ def _precisions(space: Space, job: Job) -> tuple[object, ...]:
 
 
 def _schedules(space: Space) -> tuple[object, ...]:
-    """Orders of tasks; "auto" is two of them, row by row."""
+    """Return the schedules to try; "auto" stands for two of them, chosen row by row."""
     found: list[object] = []
     for name in space.schedule:
         found += BUILT if name == ALL else [name]
@@ -331,7 +331,7 @@ def _schedules(space: Space) -> tuple[object, ...]:
 
 
 def _said(name: str, value: object, plan: Plan) -> dict[str, object]:
-    """The fields of a plan that a value of an option says: of recompute, several.
+    """Return the fields of a plan that the value of an option sets; recompute sets several.
 
     Modules of selective recompute are the plan's where the word names none.
     """

@@ -68,14 +68,14 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -
 
 
 def _in_stages(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
-    """The blocks of every stage, (stages, 1)."""
+    """Return the number of blocks of every stage, (stages, 1)."""
     busy_s = busy_seconds(job, book, headroom_fraction)
     cuts = best_cuts(busy_s, job.plan.num_micro_batches)
     return None if cuts is None else np.diff(cuts)[:, None]
 
 
 def _in_chunks(job: Job, book: CurveBook, headroom_fraction: float | None) -> Integers | None:
-    """The blocks of every chunk, (stages, chunks)."""
+    """Return the number of blocks of every chunk, (stages, chunks)."""
     plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices)
     alone_s = _seconds(programs, job, book)
@@ -115,7 +115,7 @@ def busy_seconds(job: Job, book: CurveBook, headroom_fraction: float | None = 1.
 
 
 def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
-    """The cuts of the division with the shortest step: `micro_batches` · slowest + others.
+    """Return the cuts of the division with the shortest step: `micro_batches` · slowest + others.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def best_cuts(busy_s: Floats, micro_batches: int) -> Integers | None:
 
 
 def _least(weight_s: Floats) -> Integers | None:
-    """The cuts with the least sum of weights, stage by stage; None where every sum is infinite."""
+    """Return the cuts with the least sum of weights, stage by stage; None if every sum is infinite."""
     sums_s, before = weight_s[0, 0], []
     for of_stage in weight_s[1:]:
         through_s = sums_s[:, None] + of_stage
@@ -198,7 +198,7 @@ def _roles(stages: int) -> Integers:
 
 
 def _by_cuts(blocks: int) -> _Dealt:
-    """Chunks of neighbouring blocks. The ends of the model may hold none."""
+    """Return chunks of consecutive blocks; those at the ends of the model may be empty."""
     low, high = np.meshgrid(np.arange(blocks + 1), np.arange(blocks + 1), indexing="ij")
     may = np.stack([(low == 0) & (high >= 0), low < high, (high == blocks) & (low <= high)])
     role, start, stop = (
@@ -254,18 +254,18 @@ class _Room:
 
 
 def _slices(role: Integers, low: Integers, high: Integers) -> Slices:
-    """Slices of chunks, (slices, chunks); roles broadcast to them."""
+    """Return the slices of chunks, (slices, chunks); roles broadcast to them."""
     starts, ends = (np.broadcast_to(role == which, low.shape) for which in (FIRST, LAST))
     return Slices(low=low, high=high, starts=starts, ends=ends)
 
 
 def _programs(job: Job, slices: Slices) -> Programs:
-    """The programs of slices as stages."""
+    """Return the programs of slices as stages."""
     return realise(lower(job.model, one_plan(job.plan), job.batch), job.software, slices.stages)
 
 
 def _seconds(programs: Programs, job: Job, book: CurveBook) -> Floats:
-    """Seconds of one micro-batch on every slice, (slices,)."""
+    """Return the seconds of one micro-batch on every slice, (slices,)."""
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
     slice_s: Floats = micro_batch_seconds(priced)[0, programs.stages.of(0).stage_class]
     return slice_s

@@ -22,7 +22,7 @@ MOST_TRACKS = 2  # more would be more states than are worth their time
 
 
 def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> Division | None:
-    """The division with the shortest step in closed form, but for what more even chunks are worth.
+    """Return the division with the shortest step in closed form, unless more even chunks are worth more.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def best_chunks(chunks: Chunks, micro_batches: int, allowed: Allowed) -> Divisio
 
 
 def _fastest(rounds: Rounds, mean_s: float) -> Division | None:
-    """The division whose slowest stage is fastest."""
+    """Return the division whose slowest stage is fastest."""
     low_s, found = mean_s * (1.0 - EVENNESS), None
     for growth in GROWTH:
         found = rounds.below(mean_s * growth)
@@ -68,7 +68,7 @@ def _fastest(rounds: Rounds, mean_s: float) -> Division | None:
 
 
 def _traded(rounds: Rounds, fastest: Division, micro_batches: int, least_s: float) -> Division:
-    """The best division, where a slower stage may be worth a smaller sum."""
+    """Return the best division if a slower stage may allow a smaller sum."""
     virtual, lowest_s, best = rounds.chunks.virtual, fastest.slowest_s, fastest
     level_s = (best.step_s(micro_batches) - least_s / virtual) / (micro_batches - 1.0 / virtual)
     while level_s > lowest_s * (1.0 + EVENNESS):
@@ -105,7 +105,7 @@ def _most_even(rounds: Rounds, best: Division) -> Division:
 
 
 def _levels(chunks: Chunks, most_s: float) -> Floats:
-    """What the longest chunk may take: seconds of single chunks, up to `most_s`, in order."""
+    """Return the limits to try for the longest chunk: seconds of single chunks up to `most_s`, in order."""
     each_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)]
     mean_s = chunks.least_s() / (chunks.stages * chunks.virtual)
     levels_s: Floats = np.unique(each_s[(each_s >= mean_s * (1.0 - EVENNESS)) & (each_s <= most_s)])

@@ -140,7 +140,7 @@ def _behind(one: Ranked, objective: Objective) -> str:
 
 
 def _largest(played: Exact) -> str:
-    """The two largest components of the busiest stage."""
+    """Return the two largest components of the busiest stage."""
     shares = sorted(((s / played.step_time_s, name) for name, s in played.breakdown.items()), reverse=True)
     return " and ".join(f"{name.replace('_', ' ')} ({share:.0%})" for share, name in shares[:2])
 
@@ -153,7 +153,7 @@ def _levers(played: Exact) -> str:
 
 
 def _lost(one: Exact, first: Exact, *, gains: bool) -> str:
-    """Components in which a plan takes more, or less, than the first, per token of the first one's step."""
+    """Return components in which a plan differs from the first, per token of the first one's step."""
     scale = first.job.step_tokens / one.job.step_tokens
     names = one.breakdown.keys() | first.breakdown.keys()
     more = {name: one.breakdown.get(name, 0.0) * scale - first.breakdown.get(name, 0.0) for name in names}

@@ -22,7 +22,7 @@ NO_HOP = 0
 
 
 def hop_index(kind: Integers, stage: Integers) -> Integers:
-    """Index of a hop's duration: 0 is none, then forward and backward hops of each sender.
+    """Return the index of a transfer's duration: 0 for none, then forward and backward of each sender.
 
     >>> hop_index(np.array([FORWARD, BACKWARD]), np.array([0, 3])).tolist()
     [1, 8]
@@ -32,7 +32,7 @@ def hop_index(kind: Integers, stage: Integers) -> Integers:
 
 
 def flows(order: Order) -> tuple[Integers, Integers]:
-    """Producer and consumer of every task's message, as flat task indices; -1 where there is none.
+    """Return producer and consumer of every task's message as flat task indices; -1 if there is none.
 
     A forward takes the activation of the chunk before its own along the model, a backward the gradient of
     the chunk behind it. What a stage hands to itself is no message; weight gradients have none.
@@ -72,12 +72,12 @@ class Chains:
 
 
 def source_of(stage: Integers) -> Integers:
-    """The mark, in `waits`, of the moment from which a stage is free: below NOTHING, one for each stage."""
+    """Return the mark in `waits` for the moment from which a stage is free: below NOTHING, one each."""
     return NOTHING - 1 - stage
 
 
 def _tasks(order: Order, waits: Integers, lag: Integers, cargo: Integers) -> Chains:
-    """Chains that hold tasks only: transfers show as lags between them, not as nodes."""
+    """Return chains of tasks only; transfers are lags between them, not nodes."""
     stages, tasks = order.kind.shape
     flat = np.arange(stages * tasks)
     return Chains(
@@ -93,7 +93,7 @@ def _tasks(order: Order, waits: Integers, lag: Integers, cargo: Integers) -> Cha
 
 
 def _overlapped_chains(order: Order) -> Chains:
-    """A message arrives a hop after its sender's task, and holds up nobody else.
+    """Return chains in which a message arrives one transfer after its sender's task and delays nobody else.
 
     A chunk that comes back up sends the other way: its hop is that of the same two stages, which the
     receiver would have sent.
@@ -108,7 +108,9 @@ def _overlapped_chains(order: Order) -> Chains:
 
 
 def _batched_chains(order: Order) -> Chains:
-    """A message starts when both stages have come to their gap; the gap ends when all of it has arrived."""
+    """Return chains in which a message starts when both stages reach their gap; its last one ends the
+    gap.
+    """
     tasks = order.kind.shape[1]
     _, consumer = flows(order)
     senders = np.flatnonzero(consumer >= 0)
@@ -125,7 +127,7 @@ def _batched_chains(order: Order) -> Chains:
 
 
 def _gaps(order: Order) -> tuple[Integers, Integers]:
-    """The first task behind the gap in which each task's output is sent, and its input received.
+    """Return the first task after the gap in which each task's output is sent, and its input received.
 
     With several chunks, a forward of the steady phase and the backward behind it have no gap between. A
     stage whose forwards are all warm-up has no such phase (arXiv:2104.04473, section 2.2).
@@ -146,7 +148,7 @@ def _gaps(order: Order) -> tuple[Integers, Integers]:
 
 
 def _posted(gap: Integers, stage: Integers, tasks: int) -> Integers:
-    """The task in front of a gap, or the stage's source.
+    """Return the task before a gap, or the stage's source.
 
     `gap` is the flat index of the first task behind the gap, which for the gap behind a stage's last task
     is the first of the next stage: hence `stage`, the one whose gap it is.
@@ -157,7 +159,7 @@ def _posted(gap: Integers, stage: Integers, tasks: int) -> Integers:
 def _columns(
     node: Integers, told: tuple[Integers, Integers, Integers], size: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Lists of (node, what it waits for, hop, cargo) as padded columns: (size, most waits of any node)."""
+    """Return lists of (node, predecessor, transfer, cargo) as padded columns: (size, most predecessors)."""
     sort = np.argsort(node, kind="stable")
     counts = np.bincount(node, minlength=size)
     width = max(int(counts.max()), 1)
@@ -173,7 +175,7 @@ def _columns(
 
 
 def _sequential_chains(order: Order) -> Chains:
-    """Chains of tasks, messages (in the sender's chain) and marks (in the receiver's).
+    """Return chains of tasks, messages (in the sender's chain) and marks (in the receiver's).
 
     A message starts when the sender has come to it and the receiver to its mark, and lasts a hop; the mark
     ends with it. That is a rendezvous of two blocking calls. DeepSpeed's TrainSchedule gives every task a

@@ -47,19 +47,19 @@ class StepTerms:
     stages: Counts
 
     def of(self, rows: Integers) -> "StepTerms":
-        """The terms of some plans."""
+        """Return the terms of some plans."""
         return StepTerms(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 def joined_terms(parts: Sequence[StepTerms]) -> StepTerms:
-    """The terms of several batches, one below the other."""
+    """Return the concatenated terms of several batches."""
     columns = ([getattr(part, field.name) for part in parts] for field in fields(StepTerms))
     names = (field.name for field in fields(StepTerms))
     return StepTerms(**{name: np.concatenate(column) for name, column in zip(names, columns, strict=True)})
 
 
 def step_seconds(priced: Priced) -> Floats:
-    """Seconds of a step of every plan, without jitter.
+    """Return the seconds of one step of every plan, without jitter.
 
     The first micro-batch goes down all stages and back, every other one takes a turn of the stage that
     needs longest; of chunks it is a stage's first that fills and drains the pipeline. Before and after come
@@ -84,7 +84,7 @@ def step_seconds(priced: Priced) -> Floats:
 
 
 def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
-    """Seconds of steps of so many micro-batches, (plans,), from their terms; all else (plans, 1)."""
+    """Return the seconds of steps with this many micro-batches, (plans,); other arrays are (plans, 1)."""
     pipeline_s = terms.first_s + (micro_batches - 1.0) * terms.turn_s
     rule = schedule_of(schedule)
     if isinstance(rule, AbstractSplitSchedule):
@@ -95,7 +95,7 @@ def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Count
 
 
 def step_terms(priced: Priced) -> StepTerms:
-    """The terms of the steps of every plan."""
+    """Return the terms of the steps of every plan."""
     programs = priced.programs
     here = programs.stages.multiplicity > 0
     passes, seconds = _passes(priced)
@@ -125,7 +125,7 @@ def step_terms(priced: Priced) -> StepTerms:
 
 
 def micro_batch_seconds(priced: Priced) -> Floats:
-    """Seconds of one micro-batch on every stage class, with the transfers that it waits for.
+    """Return the seconds of one micro-batch on every stage class, with the transfers that it waits for.
 
     Shape (plans, stage classes): what `StepTerms` has of the busiest stage, and the sum of.
     """
@@ -147,13 +147,13 @@ def _of_all(each_s: Floats, programs: Programs) -> Floats:
 
 
 def _at(each_s: Floats, stage_class: Integers) -> Floats:
-    """Values of one stage class of every plan: (plans, stage classes) → (plans, 1)."""
+    """Return the values of one stage class of every plan: (plans, stage classes) → (plans, 1)."""
     found_s: Floats = np.take_along_axis(each_s, stage_class, axis=1)
     return found_s
 
 
 def _first_s(passes: Sequence[Simulated], busiest: Integers, priced: Priced) -> Floats:
-    """The first micro-batch: the busiest stage's work, and what the others add to it; (plans, 1).
+    """Return the first micro-batch's time: the busiest stage's work, plus what the others add; (plans, 1).
 
     Of the others the last forward to begin and the last backward to end are those of their first chunks.
     """

@@ -70,7 +70,7 @@ def durations(segments: Sequence[Segment], priced: Priced) -> Simulated:
 
 
 def _candidates(priced: Priced) -> tuple[Alike, Alike, Alike]:
-    """Groupings of plans in which layers may cost the same, the coarsest first.
+    """Return groupings of plans in which layers may cost the same, the coarsest first.
 
     Plans of equal split; those that differ in how many stages and chunks hold their layers alone; and each
     plan by itself, which always holds.
@@ -85,7 +85,7 @@ def _candidates(priced: Priced) -> tuple[Alike, Alike, Alike]:
 
 
 def _rows(candidates: Sequence[Alike], items: tuple[Item, ...], priced: Priced) -> Alike:
-    """The coarsest grouping in which a layer's items cost the same, and lose the same to each other.
+    """Return the coarsest grouping in which a layer's items cost the same and contend equally.
 
     What compute loses to messages, and which links these share, hang on more than the split.
     """
@@ -96,7 +96,7 @@ def _rows(candidates: Sequence[Alike], items: tuple[Item, ...], priced: Priced) 
 
 
 def _layer(items: tuple[Item, ...], streams: tuple[str, ...], priced: Priced, rows: Alike) -> Floats:
-    """The matrix of one layer for one plan of each group, (streams, streams, positions, groups)."""
+    """Return the matrix of one layer for one plan of each group, (streams, streams, positions, groups)."""
     if np.array_equal(rows.group, np.arange(rows.size)):
         matrix_s = layer_paths(items, streams, priced).longest_s
     else:
@@ -122,7 +122,7 @@ def _start(streams: tuple[str, ...], chunks: int) -> _States:
 
 
 def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, repeat: Integers) -> _States:
-    """The states behind `repeat` layers more in the chunks `held`, whose layer is that of `row`."""
+    """Return the states after `repeat` more layers in the chunks `held`, whose layer is that of `row`."""
     most = int(repeat.max()) + 1
     layers, layer = np.unique(row * most + repeat, return_inverse=True)
     power_s = _powers(layer_s, layers // most, layers % most)
@@ -141,7 +141,7 @@ def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, rep
 
 
 def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
-    """Matrices of `repeat` equal layers, those of `row`, by squaring: (.., positions, pairs)."""
+    """Return the matrices of `repeat` equal layers, those of `row`, by squaring: (.., positions, pairs)."""
     asked = np.unique(row)
     square_s, row = layer_s[..., asked], np.searchsorted(asked, row)
     found_s = np.empty((*layer_s.shape[:-1], len(repeat)))
@@ -160,7 +160,7 @@ def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
 
 
 def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: Integers) -> Floats:
-    """One after the other: the max-plus product over the streams between, of some rows of both.
+    """Return the max-plus product over the streams between two parts, for some rows of both.
 
     Streams without a path between them in any row are left out.
     """
@@ -178,7 +178,7 @@ def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: In
 
 
 def _chosen(table_s: Floats, used: np.ndarray, rows: Integers) -> dict[tuple[int, int], Floats]:
-    """Some rows of each entry of a matrix that is used, (positions, rows)."""
+    """Return some rows of each entry of a matrix that is used, (positions, rows)."""
     places = [(before, after) for before, after in np.argwhere(used).tolist()]
     if len(rows) == table_s.shape[-1] and np.array_equal(rows, np.arange(len(rows))):
         return {place: table_s[place] for place in places}
@@ -188,7 +188,7 @@ def _chosen(table_s: Floats, used: np.ndarray, rows: Integers) -> dict[tuple[int
 def _ends(
     states: _States, streams: tuple[str, ...], gathers: np.ndarray, shape: tuple[int, int]
 ) -> Simulated:
-    """Ends and tails of every chunk, as `program.simulate` tells them; `shape` is (plans, classes)."""
+    """Return the ends and tails of every chunk, as in `program.simulate`; `shape` is (plans, classes)."""
     own = streams.index("dp") if "dp" in streams else -1
     blocking = [index for index, name in enumerate(streams) if name in BLOCKING]
     free_s = states.free_s
@@ -209,7 +209,7 @@ def _ends(
     none = np.zeros((*whole, 0))
 
     def of_plans(values_s: Floats) -> Floats:
-        """Values of chunks by position, plan and class."""
+        """Return the values of chunks by position, plan and class."""
         each = np.broadcast_to(values_s, (values_s.shape[0], shape[0] * shape[1]))
         return np.broadcast_to(each.reshape(-1, *shape), whole)
 

@@ -54,7 +54,7 @@ class Waits:
     way_s: Floats
 
     def where(self, rows: Flags, other: "Waits") -> "Waits":
-        """These in some plans, (plans, 1), and others in all others."""
+        """Return these transfers in some plans, (plans, 1), and the others in all other plans."""
         return Waits(
             np.where(rows, self.turn_s, other.turn_s),
             np.where(rows, self.mean_s, other.mean_s),
@@ -83,7 +83,7 @@ class _Hop:
     across_s: Floats
 
     def over(self, boundaries: Counts, leaving: Counts) -> Floats:
-        """Seconds over so many boundaries one after the other, of which some leave a node."""
+        """Return the seconds over this many consecutive boundaries, some of which leave a node."""
         return boundaries * self.inside_s + leaving * (self.across_s - self.inside_s)
 
 
@@ -112,19 +112,19 @@ class _Pipes:
     last: Flags
 
     def of_neighbours(self, hop: _Hop) -> Floats:
-        """Seconds over both boundaries of an inner stage, or the one of a stage at an end; per class."""
+        """Return the seconds over both boundaries of an inner stage, or the one of an end; per class."""
         ends_s = np.where(self.first, hop.over(ONE, self.leaving.first), hop.over(ONE, self.leaving.last))
         return np.where(self.first | self.last, ends_s, hop.over(2.0 * ONE, self.leaving.pair))
 
     def slower_neighbour(self, hop: _Hop) -> Floats:
-        """Seconds over the slower boundary of a stage; per class."""
+        """Return the seconds over the slower boundary of a stage; per class."""
         ends_s = np.where(self.first, hop.over(ONE, self.leaving.first), hop.over(ONE, self.leaving.last))
         inner_s = hop.over(ONE, np.minimum(self.leaving.pair, 1.0))
         return np.where(self.first | self.last, ends_s, inner_s)
 
     @property
     def every_s(self) -> Floats:
-        """Seconds over every boundary, forward and back, (plans, 1)."""
+        """Return the seconds over every boundary, forward and back, (plans, 1)."""
         return self.both.over(self.plans.pipeline_parallel - 1.0, self.leaving.all)
 
 
@@ -146,7 +146,7 @@ def _pipes(priced: Priced) -> _Pipes:
 
 
 def _ways(hop: Hop, priced: Priced) -> tuple[Floats, Floats]:
-    """Seconds of one transfer forward and of one back, (plans, 1)."""
+    """Return the seconds of one transfer forward and of one back, (plans, 1)."""
     forward_s, backward_s = (
         sum((priced.of(item).alone_s for item in way), ZERO) for way in (hop.forward, hop.backward)
     )
@@ -155,7 +155,7 @@ def _ways(hop: Hop, priced: Priced) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=4096)
 def _counted(leaves: tuple[int, ...]) -> tuple[int, ...]:
-    """The fields of `_Leaving` for one plan, from what `crossings` says of each of its stages."""
+    """Return the fields of `_Leaving` for one plan, from the `crossings` of each of its stages."""
     inner = leaves[:-1]
     if not inner:
         return (0,) * 7
@@ -168,12 +168,12 @@ def _counted(leaves: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _one_by_one(pipes: _Pipes, _: AbstractSchedule) -> Waits:
-    """Messages that block one after the other."""
+    """Return the seconds of messages that block one after the other."""
     return Waits(pipes.of_neighbours(pipes.both), ZERO, pipes.every_s)
 
 
 def _together(pipes: _Pipes, rule: AbstractSchedule) -> Waits:
-    """Messages of one gap posted together.
+    """Return the seconds of messages of one gap that are posted together.
 
     Of the first group of p micro-batches, the last stage has all forwards but those of the last chunk, and
     all backwards but those of the first, apart from each other: (v - 1) p gaps each, not p of every p v.
@@ -191,7 +191,7 @@ def _together(pipes: _Pipes, rule: AbstractSchedule) -> Waits:
 
 
 def _ahead(pipes: _Pipes, rule: AbstractSchedule) -> Waits:
-    """Messages that hold up nobody; an end of the pipeline waits in rows of all stages only."""
+    """Return the seconds of messages that delay nobody; only rows with all stages have ends that wait."""
     stages, virtual = pipes.plans.pipeline_parallel, pipes.plans.virtual_stages
     leaving, both = pipes.leaving, pipes.both
     if rule.meets_one_neighbour:

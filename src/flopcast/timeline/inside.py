@@ -98,8 +98,9 @@ def _of(link: Shared | None, at: tuple[int, int, int]) -> tuple[float, dict[str,
 
 
 def _cost(item: Item, priced: Priced, plan: int, position: int) -> tuple[float, float, float]:
-    """Seconds of an item at a position, and of its launch, both 0 where it does not run there; those that
-    compute loses to it.
+    """Return the seconds of an item, of its launch, and of what compute loses to it, at a position.
+
+    All are 0 where the item does not run.
     """
     runs = WHEN[item.when][position]
     host_s = priced.of(item).host_s * np.minimum(item.count, 1.0)

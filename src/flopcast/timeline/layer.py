@@ -41,7 +41,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """The number of all columns."""
+        """Return the number of columns."""
         return self.number * (2 if self.slopes else 1)
 
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:

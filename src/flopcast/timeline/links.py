@@ -196,7 +196,7 @@ def _met(item: Item, queues: set[str]) -> tuple[str, ...]:
 
 
 def _message_of(item: Item) -> AbstractMessage | None:
-    """The message that an item sends over a link, if it is one: what each rank has already is not sent."""
+    """Return the message that an item sends over a link, or None; data that each rank has is not sent."""
     work = item.work
     return work if isinstance(work, AbstractMessage) and work.collective in FORMULAS else None
 

@@ -53,7 +53,7 @@ class Graph:
 
 @lru_cache(maxsize=64)
 def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches: int, style: str) -> Graph:
-    """The structure of one pipeline; the last 64 are kept.
+    """Return the structure of one pipeline; the last 64 are cached.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches:
 
 
 def of_kinds(structure: Graph, row: Integers) -> Graph:
-    """The graph of micro-batches that differ: hops of one kind behind those of the other.
+    """Return the graph of micro-batches that differ; the transfers of one kind follow those of the other.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _levelled(order: Order, chains: Chains) -> Graph:
 
 
 def _rounds(chains: Chains) -> list[Integers]:
-    """Nodes that can be computed together, round by round.
+    """Return the nodes that can be computed together, round by round.
 
     Every stage takes at most one step a round, so a node never meets its own chain's forerunner in its
     round; a round in which no stage can go on is a deadlock.
@@ -226,7 +226,7 @@ def play(
 
 
 def critical_path(played: Played, node: int) -> tuple[Integers, Integers]:
-    """Nodes on the longest path that ends at `node`, last first, and the hop before each.
+    """Return the nodes on the longest path that ends at `node`, last first, and the transfer before each.
 
     The first entry is `node`, the last a source. Durations of the nodes plus the hops between them, from
     the moment at which the source is free, sum to the end of `node`. A node that was held is followed by

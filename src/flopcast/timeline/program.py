@@ -86,7 +86,7 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
 
 
 def _everywhere(state: Paths) -> Paths:
-    """The same paths with an entry for every position, where one stood for all of them."""
+    """Return the same paths with an entry for every position, where one entry stood for all positions."""
     before, _, *after = state.longest_s.shape[1:]
     shape = (len(state.longest_s), before, len(POSITIONS), *after)
     counts = np.broadcast_to(state.counts, (*shape, state.counts.shape[-1]))
@@ -106,11 +106,11 @@ def waits_for_gathers(segments: Sequence[Segment]) -> np.ndarray:
 def _ends(
     state: Paths, streams: tuple[str, ...], items: tuple[Item, ...], gathers: np.ndarray
 ) -> Simulated:
-    """All streams start free; the program ends with the last of the blocking ones, and, where `gathers`,
-    with the data-parallel one.
+    """Return the ends of a program whose streams all start free.
 
-    The tail counts from where the data-parallel stream was free long ago; how much later it ends when it
-    was not is decided in step.py, with `reduction_s`, what this program alone puts on it.
+    The program ends with the last of the blocking streams and, where `gathers`, of the data-parallel one.
+    The tail assumes that the data-parallel stream was free before; step.py adds the delay if it was not,
+    with `reduction_s`, the seconds that this program alone puts on that stream.
     """
     own = streams.index("dp") if "dp" in streams else -1
     blocking = [index for index, name in enumerate(streams) if name in BLOCKING or index == own]

@@ -65,7 +65,7 @@ class Run:
 
     @property
     def passes(self) -> tuple[Simulated, ...]:
-        """The programs by kind of task; gradients are complete, and reduced, in the last kind."""
+        """Return the programs by kind of task; gradients are complete, and reduced, in the last kind."""
         return (self.forward, self.backward, *([self.weight] if self.weight else []))
 
     @property
@@ -83,15 +83,15 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The stage with the longest step, for which the others wait; the first of several."""
+        """Return the stage with the longest step, for which the others wait; the first of several."""
         return int(np.argmax(self.reduce_start_s + self.reduce_s - self.begin_s))
 
     @property
     def step_time_s(self) -> float:
-        """The period of repeated steps: the longest step of a stage, then the synchronisation itself."""
+        """Return the period of repeated steps: the longest step of a stage, plus the synchronisation."""
         return float((self.reduce_start_s + self.reduce_s - self.begin_s).max()) + self.synchronise_s
 
     @property
     def programs(self) -> Programs:
-        """The programs that were simulated."""
+        """Return the programs that were simulated."""
         return self.priced.programs

@@ -12,7 +12,7 @@ from flopcast.operators.item import Item
 
 
 def serial_seconds(items: tuple[Item, ...], priced: Priced) -> Floats:
-    """The sum of the items' own seconds, each as often as it runs.
+    """Return the sum of the items' own seconds, each times its number of executions.
 
     Returns
     -------

@@ -54,12 +54,12 @@ class Share:
 
     @property
     def scaled_s(self) -> float:
-        """The part of `path_s` that the item's factors scale."""
+        """Return the part of `path_s` that the item's factors scale."""
         return self.path_s * self.moves_ratio
 
     @property
     def slope_s(self) -> float:
-        """`d step / d log(factor)` of each factor that scales the item."""
+        """Return `d step / d log(factor)` of each factor that scales the item."""
         return (self.path_s + self.shift_s) * self.moves_ratio
 
     def factors(self, priced: Priced) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Share:
 
 
 def path_shares(run: Run) -> tuple[Share, ...]:
-    """The critical path of the step: update, tasks and hops, reduction, synchronisation.
+    """Return the critical path of the step: update, tasks and transfers, reduction, synchronisation.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def _skew_shares(run: Run) -> list[Share]:
 
 
 def _chain_shares(run: Run, begun: int) -> list[Share]:
-    """Reductions that run on after the last backward: into their queue, and along it.
+    """Return reductions that continue after the last backward: before their queue, and along it.
 
     The queue last waited for gradients of the task `begun`; from then on each program's reductions follow
     those of the one before.
@@ -147,7 +147,7 @@ def _lost_shares(run: Run, stage: int, before: int | None = None) -> list[Share]
 
 
 def _gather_shares(run: Run, held: int) -> list[Share]:
-    """Gathers of a stage from its update to the end of those that a task was held for."""
+    """Return the all-gathers of a stage from its update to the last one that a task waited for."""
     g = run.played.graph
     tasks = g.order.kind.shape[1]
     task = int(g.task[held])
@@ -197,7 +197,7 @@ def mean_shares(run: Run) -> tuple[Share, ...]:
 
 @lru_cache(maxsize=8)  # the plans of a batch share their passes
 def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
-    """As `Simulated.counts`: of kernels all executions, of messages those on the critical path."""
+    """Return the counts as in `Simulated.counts`: all kernels, but only messages on the critical path."""
     counts = simulated.counts[..., : num_columns(simulated.columns)].copy()
     counts[..., -LAUNCH_COLUMNS:] = 0.0
     column = 0
@@ -210,14 +210,14 @@ def _busy(simulated: Simulated, segments: tuple[Segment, ...]) -> Counts:
 
 
 def busiest_stage(run: Run) -> int:
-    """The stage with the most seconds of tasks, update and reduction; the first of equal ones."""
+    """Return the stage with the most seconds of tasks, update and reduction; the first of equal ones."""
     g = run.played.graph
     tasks = run.played.duration_s[g.node_of_task].reshape(g.order.kind.shape).sum(axis=1)
     return int(np.argmax(tasks + run.update_s + run.reduce_s))
 
 
 def _end_shares(run: Run, stage: int) -> list[Share]:
-    """Reduction of a stage, and the synchronisation of all."""
+    """Return the reduction of a stage, and the synchronisation of all stages."""
     reduce = _phase_shares(run, run.programs.reduce, stage)
     return reduce + _phase_shares(run, run.programs.synchronise, stage)
 
@@ -241,7 +241,7 @@ def _exposed(run: Run, stage: int) -> list[Share]:
 
 
 def _task_shares(run: Run, tasks: Integers) -> list[Share]:
-    """Items on the critical paths of these tasks' programs: executions times seconds, and the host's part.
+    """Return the items on the critical paths of these tasks' programs, with their seconds.
 
     Tasks of one row of prices are counted together before they are priced.
     """
@@ -282,7 +282,7 @@ def _executed(run: Run, simulated: Simulated, counts: Counts, tasks: Integers) -
 
 
 def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
-    """Transfers on the path: lags between tasks, or nodes of their own where they block."""
+    """Return the transfers on the path: lags between tasks, or nodes of their own if they block."""
     g = run.played.graph
     messages = path[g.kind[path] == MESSAGE]
     taken = np.concatenate([hops[hops > 0], g.hop[messages]])
@@ -290,7 +290,7 @@ def _hop_shares(run: Run, path: Integers, hops: Integers) -> list[Share]:
 
 
 def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
-    """Transfers in the gaps before a stage's tasks: as long as the gap lasts, and they take.
+    """Return the transfers in the gaps before a stage's tasks, with the seconds that each gap takes.
 
     The rest of a gap is waiting for a neighbour. Blocking messages are nodes between the tasks, other
     transfers lags of the task that waits for them.
@@ -311,12 +311,12 @@ def _gap_shares(run: Run, stage: int, nodes: Integers) -> list[Share]:
 
 
 def _summed(position: Integers, amount_s: Floats, size: int) -> Floats:
-    """Amounts added up by position."""
+    """Return amounts summed by position."""
     return np.bincount(position, amount_s, minlength=size).astype(np.float64)
 
 
 def _transfer_shares(run: Run, by_hop_s: Floats) -> list[Share]:
-    """Seconds of transfers, by hop index, divided over the messages of one transfer as these last alone.
+    """Return the seconds of transfers by hop index, divided over the messages of one transfer.
 
     Of several kinds of micro-batches, hop indices follow each other kind by kind (`of_kinds`).
     """
@@ -336,13 +336,13 @@ def _transfer_shares(run: Run, by_hop_s: Floats) -> list[Share]:
 
 
 def hop_items(programs: Programs, kind: int, crosses: bool) -> tuple[Item, ...]:
-    """The items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` whether it leaves a node."""
+    """Return the items of one transfer; `kind` is FORWARD or BACKWARD, `crosses` if it leaves a node."""
     hop = programs.hop_across if crosses else programs.hop_inside
     return hop.backward if kind == BACKWARD else hop.forward
 
 
 def _phase_shares(run: Run, items: tuple[Item, ...], stage: int) -> list[Share]:
-    """Items of an end of the step, one after the other, on one stage."""
+    """Return the items of the start or end of the step, one after the other, on one stage."""
     at = int(run.programs.stages.of(run.plan).stage_class[stage])
     found = [_alone(run, item, run.priced.seconds(item, run.plan, at), run.plan, at) for item in items]
     return [share for share in found if share.path_s > 0]

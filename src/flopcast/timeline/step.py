@@ -64,7 +64,9 @@ class Timeline:
 
 
 def simulate_passes(priced: Priced) -> Passes:
-    """The programs of every pass, of all plans of the batch: what `run_step` plays each of them with."""
+    """Return the programs of every pass of all plans of the batch, with which `run_step` plays each
+    plan.
+    """
     return tuple(simulate(segments, priced, attribute=True) for segments in priced.programs.passes)
 
 
@@ -127,7 +129,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
 
 
 def _run(priced: Priced, passes: Passes, plan: int, kinds: Rows) -> Run:
-    """The pipeline of simulated programs played, its ends added: everything but what it is made of.
+    """Return the played pipeline of simulated programs with its start and end, without a breakdown.
 
     `kinds` are those of its micro-batches, in order; empty where they are alike.
     """
@@ -178,7 +180,7 @@ def _rows(pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, plan:
 
 
 def _task_seconds(pipeline: Graph, of_task: ProgramOfTask, passes: Passes) -> Floats:
-    """Seconds of every task of the order, (stages · tasks,), looked up by the program that it runs."""
+    """Return the seconds of every task of the order, (stages · tasks,), from the program that it runs."""
     return np.choose(pipeline.order.kind.ravel(), [of_task.values(one.duration_s) for one in passes])
 
 
@@ -196,7 +198,7 @@ def _arrived(pipeline: Graph, of_task: ProgramOfTask, forward: Simulated, update
 
 
 def hop_leaves(leaves: Integers) -> Integers:
-    """1 where a hop leaves its node, by hop index; `leaves` tells it for the boundary behind each stage.
+    """Return 1 where a transfer leaves its node, by hop index; `leaves` tells it for each boundary.
 
     Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks the last stage's hop
     goes on to the first stage, which may be on another node.
@@ -211,7 +213,7 @@ def hop_leaves(leaves: Integers) -> Integers:
 
 
 def _hop_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
-    """Durations by hop index.
+    """Return the durations by hop index.
 
     What travels together (an activation, and a mask where the stack sends one) follows one after the other.
     """
@@ -223,7 +225,7 @@ def _hop_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
 
 
 def _one_hop_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:
-    """Seconds of one transfer forward or backward, inside a node or out of it."""
+    """Return the seconds of one transfer forward or backward, inside a node or between nodes."""
     items = hop_items(priced.programs, kind, crosses > 0)
     return sum(priced.seconds(item, plan) for item in items)
 

@@ -93,7 +93,7 @@ def saved_share(factor: Sensitivity) -> float:
 
 
 def log_sigma(factors: tuple[Sensitivity, ...]) -> float:
-    """Sigma of log(step): independent factors add as squares.
+    """Return the sigma of log(step); independent factors add in quadrature.
 
     >>> gemm = Sensitivity(name="gemm_level", log_sigma_factor=0.03, share=1.0)
     >>> fabric = Sensitivity(name="fabric", log_sigma_factor=0.08, share=0.5)
@@ -104,7 +104,7 @@ def log_sigma(factors: tuple[Sensitivity, ...]) -> float:
 
 
 def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
-    """Bounds that hold the step with 90 % probability, as far from it in ratio on both sides.
+    """Return the bounds that contain the step with 90 % probability, at equal ratios above and below.
 
     >>> low_s, high_s = interval(10.0, (Sensitivity(name="fabric", log_sigma_factor=0.1, share=1.0),))
     >>> round(low_s, 2), round(high_s, 2)
@@ -117,7 +117,7 @@ def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[floa
 def difference(
     first: tuple[Sensitivity, ...], second: tuple[Sensitivity, ...], log_ratio_factor: float
 ) -> tuple[float, float]:
-    """90 % bounds of first/second, given the logarithm of their ratio; common factors cancel.
+    """Return the 90 % bounds of first/second, given the logarithm of their ratio; common factors cancel.
 
     Two plans on one machine share its unknowns: if the GEMMs are slower than thought, both steps are
     longer, and only the difference of their shares matters. So a comparison is surer than a prediction.

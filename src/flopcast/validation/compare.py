@@ -66,7 +66,7 @@ class ComparedRow:
 
     @property
     def relative_error(self) -> float:
-        """Predicted over measured, less one."""
+        """Return predicted / measured - 1."""
         return self.predicted_step_time_s / self.measured_step_time_s - 1.0
 
     @property
@@ -87,7 +87,7 @@ class ComparedComponent:
 
     @property
     def relative_error(self) -> float | None:
-        """Predicted over measured, less one; None where nothing was predicted."""
+        """Return predicted / measured - 1, or None if nothing was predicted."""
         return None if self.predicted_s is None else self.predicted_s / self.measured_s - 1.0
 
 
@@ -102,7 +102,7 @@ class Comparison:
     jitter_ratio: dict[str, float]  # by row: mean step over best step of its system's other rows
 
     def jitters(self, system: str) -> tuple[float, ...]:
-        """The jitter that each row of a system was predicted with, from the smallest."""
+        """Return the jitters with which the rows of a system were predicted, in increasing order."""
         rows = [row.id for row in self.suite.rows if row.system == system]
         return tuple(sorted(self.jitter_ratio[row] for row in rows if row in self.jitter_ratio))
 
@@ -184,7 +184,7 @@ def _compared(
 
 
 def _first_stage_keeps_bytes(report: Report) -> float:
-    """Allocated between steps on the first stage; a report tells it of the fullest one."""
+    """Return the bytes allocated between steps on the first stage; reports show the fullest stage."""
     programs = report.priced.programs
     first = programs.stages.of(0).stage_class[0]
     return float(peak_memory(programs).resident_bytes[0, first])
@@ -198,7 +198,7 @@ def _assumptions(row: SuiteRow, reference: str) -> tuple[str, ...]:
 
 
 def _update_on_path(report: Report) -> float:
-    """Seconds of the critical path that a step without an update does not have."""
+    """Return the seconds of the critical path that a step without an update does not have."""
     update = {id(item) for item in report.priced.programs.update}
     return sum(s.path_s for s in report.timeline.shares if s.item is not None and id(s.item) in update)
 
@@ -212,7 +212,7 @@ def _jitter_sigma(report: Report) -> float:
 
 
 def _with_host(job: Job, ratio: float | None) -> Job:
-    """The job on a site whose host takes `ratio` times as long."""
+    """Return the job on a site whose host takes `ratio` times as long."""
     if ratio is None:
         return job
     site = Site(name="cross-fitted host", factors=(SiteFactor(name="host", ratio=ratio),))
@@ -220,7 +220,7 @@ def _with_host(job: Job, ratio: float | None) -> Job:
 
 
 def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
-    """For every system, the host factor that the layers of all other systems ask for.
+    """Return, for every system, the host factor fitted to the layers of all other systems.
 
     Nothing of the judged system enters: its own layers are used for the others only. A layer's forward and
     backward are predicted with the host's time once and twice, its all-reduces taken as measured; the
@@ -248,7 +248,7 @@ def _cross_fitted_host(suite: Suite, predict: Predict) -> dict[str, float]:
 
 
 def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
-    """Measured less predicted seconds of the all-reduces inside one pass of a layer."""
+    """Return measured less predicted seconds of the all-reduces inside one pass of a layer."""
     predicted = component_seconds(report, "tp_allreduce", "middle", update_skipped=False)
     for entry in row.components:
         if entry.component == "tp_allreduce" and predicted:
@@ -258,7 +258,7 @@ def _excess_of_sums(row: SuiteRow, report: Report, component: str) -> float:
 
 
 def jitter_of(suite: Suite) -> dict[str, tuple[float, float, int]]:
-    """Mean step over best step of every system: geometric mean, sigma of its logarithm, rows.
+    """Return mean over best step of every system: geometric mean, sigma of its logarithm, rows.
 
     These are the numbers that a cluster's file carries; a validation leaves the judged row out instead.
     """
@@ -279,7 +279,7 @@ def _log_jitters(suite: Suite) -> dict[str, dict[str, float]]:
 
 
 def _left_out_jitter(suite: Suite) -> dict[str, tuple[float, float]]:
-    """For every row, mean step over best step and its sigma, over the other rows of its system.
+    """Return, for every row, mean over best step and its sigma, from the other rows of its system.
 
     Geometric mean and sigma of the logarithm; a system needs three rows for it.
     """

@@ -20,7 +20,7 @@ REDUCTION = ("gradients.flatten", "gradients.scale_gradient", "gradients.reduce"
 
 
 def component_seconds(report: Report, component: str, stage: str, update_skipped: bool) -> float | None:
-    """Seconds of a component on a kind of stage, in the steady state of the pipeline.
+    """Return the seconds of a component on a kind of stage, in the steady state of the pipeline.
 
     Parameters
     ----------
@@ -50,20 +50,20 @@ def _block(report: Report) -> Layer:
 
 
 def _one_layer(report: Report, items: tuple[Item, ...]) -> float:
-    """One pass of one block for a micro-batch in the middle, launches and exposed host time included."""
+    """Return one pass of one block for a middle micro-batch, with launches and exposed host time."""
     alone = simulate([Segment(items=items, repeat=np.ones((1, 1)))], report.priced, attribute=False)
     return float(alone.duration_s[MIDDLE, 0, 0])
 
 
 def _item_seconds(report: Report, item: Item, stage: int) -> float:
-    """All executions of an item alone, on the class of a stage."""
+    """Return the seconds of all executions of an item alone, on the class of a stage."""
     classes = report.priced.programs.stages.of(0).stage_class
     seconds = report.priced.of(item).alone_s * item.count
     return float(np.broadcast_to(seconds, (1, int(classes.max()) + 1))[0, classes[stage]])
 
 
 def _stage(report: Report, stage: int, backward: bool) -> float:
-    """One pass of all chunks of a stage.
+    """Return one pass of all chunks of a stage.
 
     The profiler's clock starts when the input has been put together: gathers of what a neighbour sent
     in slices are inside our program but before its clock, so they are taken off.
@@ -83,13 +83,13 @@ def _stage(report: Report, stage: int, backward: bool) -> float:
 
 
 def _tp_all_reduce(report: Report) -> float | None:
-    """The all-reduce at the end of a row-parallel product; None without tensor parallelism."""
+    """Return the all-reduce at the end of a row-parallel product; None without tensor parallelism."""
     sums = [item for item in _block(report).forward if item.name.endswith("leave")]
     return _item_seconds(report, sums[0], 0) if sums else None
 
 
 def sums_in_layer(report: Report, backward: bool) -> int:
-    """All-reduces over tensor-parallel ranks in one pass of a layer.
+    """Return the number of all-reduces over tensor-parallel ranks in one pass of a layer.
 
     With recompute the backward holds those of the forward a second time. The protocol of the host's
     cost needs this number, to put measured all-reduces in the place of predicted ones.
@@ -101,7 +101,7 @@ def sums_in_layer(report: Report, backward: bool) -> int:
 
 
 def _hop(report: Report) -> float:
-    """A transfer of activations between neighbouring stages, without waiting for the other side."""
+    """Return the time of a transfer between adjacent stages, without waiting for the other side."""
     return sum(_item_seconds(report, item, 0) for item in report.priced.programs.hop_across.forward)
 
 
@@ -118,17 +118,17 @@ def _checks(report: Report, stage: int) -> float:
 
 
 def _optimizer(report: Report, stage: int) -> float:
-    """From the end of the reduction to the end of the parameter gather."""
+    """Return the time from the end of the reduction to the end of the parameter all-gather."""
     return _checks(report, stage) + float(report.timeline.update_s[stage])
 
 
 def _reduction(report: Report, stage: int) -> float:
-    """The reduction of gradients over data-parallel ranks, with the copies into and out of its buffers."""
+    """Return the time of the gradient reduction over data-parallel ranks, including buffer copies."""
     return _named(report, report.priced.programs.reduce, REDUCTION, stage)
 
 
 def _parameter_gather(report: Report, stage: int) -> float:
-    """The all-gather that gives every rank the parameters its peers updated (ZeRO-1)."""
+    """Return the time of the all-gather that gives every rank the parameters its peers updated (ZeRO-1)."""
     return _named(report, report.priced.programs.update, ("gradients.gather_parameters",), stage)
 
 

@@ -17,7 +17,7 @@ Formula = Literal["megatron-2021", "megatron-core"]
 
 
 def _megatron_2021(job: Job) -> float:
-    """`F = 96 B s l h² (1 + s / 6h + V / 16 l h)` of SC21: four passes, so recompute is included.
+    """Return `F = 96 B s l h² (1 + s / 6h + V / 16 l h)` of SC21: four passes, so recompute is included.
 
     Attention is full, the head that of the published vocabulary; logs count the padded one
     (report/flop_conventions.py).
@@ -32,7 +32,7 @@ FORMULAS: Mapping[Formula, Callable[[Job], float]] = {
 
 
 def step_time_of_rate(job: Job, device_flop_per_s: float, formula: Formula = "megatron-2021") -> float:
-    """Seconds of a step that ran at so many FLOP/s per device by a source's formula.
+    """Return the seconds of a step that ran at this many FLOP/s per device by a source's formula.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ class Pairs:
 
     @property
     def tied(self) -> int:
-        """Measured as equal."""
+        """Return whether both were measured as equal."""
         return self.number - self.apart
 
 
@@ -121,18 +121,18 @@ class Sweep:
 
     @cached_property
     def fastest(self) -> Choice:
-        """The choice with the shortest measured time."""
+        """Return the choice with the shortest measured time."""
         return min(self.choices, key=lambda choice: choice.measured_s)
 
     @cached_property
     def recommended(self) -> tuple[Choice, ...]:
-        """The choice that is predicted to be fastest among those that fit; several, where they tie."""
+        """Return the choices that are predicted to be fastest among those that fit; several if they tie."""
         fitting = [choice for choice in self.choices if choice.fits] or self.choices
         return _shortest(fitting, lambda choice: choice.predicted_s)
 
     @cached_property
     def regret_ratio(self) -> float:
-        """Measured time of the recommended choice over the fastest one's, less one; the mean of ties."""
+        """Return measured time of the recommended choice over the fastest, minus 1; the mean of ties."""
         return self._regret_ratio(self.recommended)
 
     @cached_property
@@ -153,7 +153,7 @@ class Sweep:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """All pairs of choices, counted."""
+        """Return the number of pairs of choices."""
         found = [_Pair(one, other) for one, other in combinations(self.choices, 2)]
         apart = [pair for pair in found if pair.apart]
         settled = [pair for pair in found if not pair.equal]
@@ -172,7 +172,7 @@ class _Pair:
     """Two choices: how far apart they are, measured and predicted."""
 
     def __init__(self, one: Choice, other: Choice) -> None:
-        """Ratios are of the first over the second."""
+        """Store the ratios of the first choice over the second."""
         self._measured = math.log(one.measured_s / other.measured_s)
         self._predicted = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
         self._bounds = _bounds(one, other)
@@ -184,7 +184,7 @@ class _Pair:
 
     @property
     def right_share(self) -> float:
-        """1 where the measured order is predicted, 0 where the other one is, one half where neither."""
+        """Return 1 if the measured order is predicted, 0 if the other one is, and 0.5 if neither is."""
         product = self._measured * self._predicted
         return 0.5 if product == 0.0 else float(product > 0.0)
 
@@ -201,7 +201,7 @@ class _Pair:
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
-    """Spearman's: the correlation of ranks, of which ties share the mean.
+    """Return Spearman's rank correlation; ties share their mean rank.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> f
 
 
 def _ranks(values: Iterable[float]) -> list[float]:
-    """Ranks from 1, of numbers that are equal to nine digits their mean."""
+    """Return ranks from 1; numbers that are equal to nine digits get their mean rank."""
     rounded = [nine_digits(value) for value in values]
     return [
         (sum(other < value for other in rounded) + sum(other <= value for other in rounded) + 1) / 2
@@ -239,13 +239,13 @@ def _ranks(values: Iterable[float]) -> list[float]:
 
 
 def _shortest(choices: Iterable[Choice], time_s: Callable[[Choice], float]) -> tuple[Choice, ...]:
-    """The choice of the shortest time, and all that are equal to it."""
+    """Return the choices with the shortest time, including all that are equal to it."""
     times = [(nine_digits(time_s(choice)), choice) for choice in choices]
     least_s = min(time for time, _ in times)
     return tuple(choice for time, choice in times if time == least_s)
 
 
 def _bounds(one: Choice, other: Choice) -> tuple[float, float]:
-    """90 % bounds of the predicted ratio of two times."""
+    """Return the 90 % bounds of the predicted ratio of two times."""
     log_ratio = math.log(nine_digits(one.predicted_s) / nine_digits(other.predicted_s))
     return difference(one.factors, other.factors, log_ratio)

@@ -20,7 +20,7 @@ LARGEST = 3  # components that are told of a wrong recommendation
 
 
 def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
-    """Statistics of the sweeps of one source that leave the same things free.
+    """Return statistics of the sweeps of one source that vary the same settings.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def of_sweeps(sweeps: Sequence[Sweep]) -> dict[str, float | None]:
 
 
 def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
-    """Sweeps by what is free and source, plans alone first."""
+    """Return sweeps by what they vary and source; those that vary only plans come first."""
     groups: dict[tuple[str, str], list[Sweep]] = defaultdict(list)
     for sweep in sweeps:
         groups[sweep.free, sweep.source].append(sweep)
@@ -71,13 +71,13 @@ def by_source(sweeps: Iterable[Sweep]) -> dict[tuple[str, str], list[Sweep]]:
 
 
 def wrong(sweeps: Iterable[Sweep]) -> list[Sweep]:
-    """Sweeps whose recommended plan is slower than the fastest by more than repeats are, worst first."""
+    """Return sweeps whose recommended plan is slower than the fastest by more than noise, worst first."""
     found = [sweep for sweep in sweeps if sweep.regret_ratio > TIED_RATIO - 1.0]
     return sorted(found, key=lambda sweep: -sweep.regret_ratio)
 
 
 def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
-    """By which components the taken plan was predicted to be faster than the one that proved fastest.
+    """Return by which components the chosen plan was predicted to be faster than the one that was fastest.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def gained(taken: Choice, fastest: Choice) -> dict[str, float]:
 
 
 def decisions_as_json(judged: Judged) -> dict[str, object]:
-    """The public form: keys may be added, never renamed.
+    """Return the results as JSON data; keys may be added, never renamed.
 
     `ways` holds, for each way of judging, `sources` (statistics of `of_sweeps` by what is free and source)
     and every sweep. `free` is what plans may differ in beside themselves; `fixed` what they share.
@@ -116,7 +116,7 @@ def decisions_as_json(judged: Judged) -> dict[str, object]:
 
 
 def _sweep(sweep: Sweep) -> dict[str, object]:
-    """One sweep with its choices, fastest first."""
+    """Return one sweep with its choices as JSON data, fastest first."""
     taken = sweep.recommended[0]
     rank, trivial_rank = sweep.spearman, sweep.trivial_spearman
     return {

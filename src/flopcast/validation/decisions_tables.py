@@ -46,7 +46,7 @@ Three ways of judging are never mixed, as on the pages of [runs](runs.md); suite
 
 
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[Table]:
-    """The tables of one way of judging: one for each kind of decision, then wrong recommendations."""
+    """Yield the tables of one way of judging: one per kind of decision, then the wrong recommendations."""
     title, told = JUDGED[way].split(": ", 1)
     yield Table(title=title, told=told[0].upper() + told[1:], first="", headings=(), lines=())
     groups = by_source(sweeps)
@@ -62,7 +62,7 @@ def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[Table]:
 
 
 def _one_by_one(sweeps: Sequence[Sweep]) -> Table:
-    """A line a sweep."""
+    """Return the table with one line per sweep."""
     lines = tuple(
         (
             ", ".join((sweep.source, sweep.fixed["model"], f"{sweep.fixed['devices']} devices")),
@@ -75,7 +75,7 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> Table:
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:
-    """Statistics of `of_sweeps` under `HEADINGS`."""
+    """Return the statistics of `of_sweeps` as cells under `HEADINGS`."""
     found = of_sweeps(sweeps)
     rank, trivial_rank = found["mean_spearman"], found["trivial_mean_spearman"]
     right = found["right"]
@@ -95,7 +95,7 @@ def _cells(sweeps: Sequence[Sweep]) -> list[str]:
 
 
 def _wrong(sweeps: Sequence[Sweep]) -> Table:
-    """Recommendations that cost more than noise, with the components that made them."""
+    """Return recommendations that cost more than noise, with the components that caused them."""
     lines = []
     for sweep in wrong(sweeps):
         taken, fastest = sweep.recommended[0], sweep.fastest
@@ -117,7 +117,7 @@ def _wrong(sweeps: Sequence[Sweep]) -> Table:
 
 
 def decisions_as_text(judged: Judged) -> str:
-    """Everything that is printed."""
+    """Return all results as text."""
     lines = wrap("; ".join(f"{heading}: {meaning}" for heading, meaning in LEGEND.items()), WIDTH)
     for way, sweeps in judged.items():
         for table in tables(way, sweeps):
@@ -126,7 +126,7 @@ def decisions_as_text(judged: Judged) -> str:
 
 
 def _text_lines(table: Table) -> Iterator[str]:
-    """A table in columns of their widest cells."""
+    """Yield a table as lines with aligned columns."""
     yield ""
     if table.title or table.told:
         yield ": ".join(part for part in (table.title, table.told) if part)
@@ -140,7 +140,7 @@ def _text_lines(table: Table) -> Iterator[str]:
 
 
 def decisions_as_markdown(judged: Judged) -> str:
-    """The page, without its last line break."""
+    """Return the page of the documentation, without its last line break."""
     legend = "; ".join(f"*{heading}*: {meaning}" for heading, meaning in LEGEND.items())
     lines = [HEAD, "", *wrap(f"{legend}.", WIDTH)]
     for way, sweeps in judged.items():

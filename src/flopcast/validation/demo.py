@@ -5,7 +5,7 @@ from flopcast.validation.compare import Comparison
 
 
 def compared_text(comparison: Comparison, run: str) -> str:
-    """The run's step, memory and components: measured, predicted, error; under the suite's protocol.
+    """Return the run's step, memory and components as text: measured, predicted, error.
 
     Parameters
     ----------

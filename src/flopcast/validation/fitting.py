@@ -90,7 +90,7 @@ def generation_of(row: ComparedRun) -> str:
 def leave_out(
     predict_runs: PredictRuns, sources: Collection[str], known: FirstPass | None = None
 ) -> Published:
-    """The runs of some sources, predicted with constants that all others gave.
+    """Return the runs of some sources, predicted with constants fitted on all others.
 
     Parameters
     ----------
@@ -130,12 +130,12 @@ def _judged(predict_runs: PredictRuns, known: FirstPass, ids: frozenset[str]) ->
 
 
 def _seen(published: Published) -> tuple[Observed, ...]:
-    """Runs on which constants may be fitted, as the fit sees them."""
+    """Return the runs on which constants may be fitted, in the form of the fit."""
     return tuple(_observed(row) for row in published.rows if not row.run.judged_only)
 
 
 def _observed(row: ComparedRun) -> Observed:
-    """A run as the fit sees it."""
+    """Return a run in the form of the fit."""
     return Observed(
         id=row.run.id,
         source=row.run.source,
@@ -164,7 +164,7 @@ def _priors(rows: Sequence[ComparedRun]) -> dict[str, Prior]:
 
 
 def _wider(known: Prior | None, factor: Sensitivity, job: Job) -> Prior:
-    """The prior with the larger sigma."""
+    """Return the prior with the larger sigma."""
     sigma = max(factor.log_sigma_factor, known.log_sigma_factor if known else 0.0)
     shared = factor.name.startswith(f"{SHARED_DERATE}[") and not job.stack.derate.own
     return Prior(log_sigma_factor=sigma, shared=shared)

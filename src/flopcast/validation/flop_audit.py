@@ -37,7 +37,7 @@ class FlopAudit:
     mismatch_ratio: float
 
     def phrase(self) -> str:
-        """As an assumption of the row tells it."""
+        """Return the finding as an assumption of the row."""
         nearest = f"; nearest {self.nearest}" if self.formula == UNKNOWN else ""
         return f"printed FLOP: {self.formula}{nearest} ({self.mismatch_ratio:+.1%})"
 
@@ -63,7 +63,7 @@ def flop_audit(run: Run, job: Job) -> FlopAudit | None:
 
 
 def _printed_flop(run: Run, job: Job) -> float | None:
-    """FLOP of a step by the row's own rates, or by its rate and its step."""
+    """Return the FLOP per step from the row's own rates, or from its rate and its step."""
     seen = run.observed
     if seen.device_flop_per_s is None:
         return None
@@ -76,7 +76,7 @@ def _printed_flop(run: Run, job: Job) -> float | None:
 
 
 def _other_trainings(job: Job) -> list[tuple[str, float]]:
-    """Model FLOP, full and causal, as if other weights were trained than the job says."""
+    """Return the model FLOP, full and causal, if other weights were trained than the job states."""
     trained = job.model_copy(update={"model": job.model.model_copy(update={"adapters": None})})
     found = []
     for causal in (True, False):
@@ -89,7 +89,7 @@ def _other_trainings(job: Job) -> list[tuple[str, float]]:
 
 
 def _weight_gradients(job: Job) -> float:
-    """FLOP that frozen weights would spare: half of the backward of every product with a weight."""
+    """Return the FLOP that frozen weights save: half of the backward of every product with a weight."""
     length = job.batch.sequence_length
     linear = job.model.forward_flop(length, windows=False) - job.model.attention_flop(length, windows=False)
     return job.plan.global_batch * linear * BACKWARD_OVER_FORWARD / 2.0

@@ -43,7 +43,7 @@ class Likely:
     extrapolated: tuple[str, ...]
 
     def phrase(self) -> str:
-        """In one line."""
+        """Return the suspect in one line."""
         alone = (
             f"would have to be × {self.needed_ratio:.2f}"
             if self.needed_ratio is not None
@@ -57,7 +57,7 @@ class Likely:
 
 
 def likely(report: Report, measured_step_time_s: float) -> Likely:
-    """The first suspect of a prediction's error; factors are sorted by share times sigma already."""
+    """Return the first suspect of a prediction's error; factors are already sorted by share times sigma."""
     named = (factor for factor in report.factors if not factor.name.startswith("unexplained"))
     first = next(named, report.factors[0])
     component = max(report.breakdown, key=lambda name: report.breakdown[name])

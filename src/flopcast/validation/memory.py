@@ -57,7 +57,7 @@ class ComparedMemory:
 
     @property
     def relative_error(self) -> float:
-        """Predicted over measured, less one."""
+        """Return predicted / measured - 1."""
         return self.predicted_bytes / self.measured_bytes - 1.0
 
 
@@ -90,7 +90,7 @@ def compare_memory(rows: Sequence[MemoryRow], remember: Remember) -> tuple[Compa
 
 
 def summary(compared: Sequence[ComparedMemory]) -> dict[str, float]:
-    """Mean, median, 90th percentile, largest and bias of the relative errors.
+    """Return mean, median, 90th percentile, largest and bias of the relative errors.
 
     The percentile is the error that nine of ten rows do not exceed. Where there is no row, that
     is all it says.
@@ -122,7 +122,7 @@ def memory_as_text(name: str, rows: Sequence[ComparedMemory], left_out: Mapping[
 
 
 def _summary_text(rows: Sequence[ComparedMemory]) -> str:
-    """The errors of all rows in one line."""
+    """Return the errors of all rows in one line."""
     if not rows:
         return "no rows"
     found = summary(rows)
@@ -153,7 +153,7 @@ def memory_as_json(tables: Tables) -> object:
 
 
 def memory_as_markdown(tables: Tables) -> str:
-    """A section of a page for every table."""
+    """Return a section of a page for every table."""
     lines: list[str] = []
     for name, (rows, _) in tables.items():
         lines += ["", f"## {name}: bytes, with nothing fitted on these rows", ""]

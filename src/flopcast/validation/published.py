@@ -97,7 +97,7 @@ class ComparedRun:
 
     @property
     def relative_error(self) -> float:
-        """Predicted over measured, less one: positive where the prediction is too slow."""
+        """Return predicted / measured - 1; positive if the prediction is too slow."""
         return self.predicted_step_time_s / self.measured_step_time_s - 1.0
 
     @property
@@ -119,17 +119,17 @@ class ComparedRun:
 
     @property
     def family(self) -> str:
-        """ "experts" or "dense"."""
+        """Return "experts" or "dense"."""
         return self.job.model.family
 
     @property
     def half_width_ratio(self) -> float:
-        """The half-width of the 90 % interval: its upper end over the prediction, minus 1."""
+        """Return the half-width of the 90 % interval: its upper end over the prediction, minus 1."""
         return self.high_s / self.predicted_step_time_s - 1.0
 
     @property
     def context(self) -> Context:
-        """The context: generation, precision, family and scale."""
+        """Return the context: generation, precision, family and scale."""
         return context_of(self.job.model, self.job.cluster, self.job.plan.precision)
 
 
@@ -170,7 +170,7 @@ class Published:
 
     @property
     def unfitted(self) -> tuple[ComparedRun, ...]:
-        """The rows that are scored but that no constant was fitted on."""
+        """Return the rows that are scored but on which no constant was fitted."""
         return tuple(row for row in self.rows if row.run.judged_only)
 
 
@@ -223,7 +223,7 @@ def _likeness(row: ComparedRun) -> tuple[tuple[str, ...], ...]:
 
 
 def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:
-    """The report of a job, predicted only once whatever it assumes."""
+    """Return the report of a job; jobs that differ only in their assumptions are predicted once."""
     bare = job.model_copy(update={"assumptions": ()})
     if bare not in known:
         known[bare] = predict(bare)
@@ -231,7 +231,7 @@ def _remembered(job: Job, predict: Predict, known: dict[Job, Report]) -> Report:
 
 
 def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
-    """The measured step, and what was assumed to know it; asked before anything is predicted.
+    """Return the measured step and what was assumed to know it; called before anything is predicted.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def _peak_flop_per_s(job: Job) -> float:
 
 
 def _compared(run: Run, job: Job, measured_s: float, told: str, report: Report) -> ComparedRun:
-    """One run beside its report."""
+    """Return one run with its prediction."""
     memory, audit = report.memory, flop_audit(run, job)
     notes = (told, audit.phrase() if audit else "")
     return ComparedRun(
@@ -290,7 +290,7 @@ def _counted_bytes(memory: MemoryReport, run: Run) -> float:
 
 
 def ideal_s(job: Job, peak_flop_per_s: float) -> float:
-    """The trivial model's step at an efficiency of 1.
+    """Return the step time of the trivial model at an efficiency of 1.
 
     Parameters
     ----------
@@ -327,13 +327,13 @@ def _same(row: ComparedRun, other: ComparedRun) -> bool:
 
 
 def _left_out(run: Run, problems: Iterable[Problem]) -> LeftOut:
-    """A row with every reason once, "field: because"."""
+    """Return a row with each reason once, "field: because"."""
     reasons = tuple(dict.fromkeys(f"{problem.field}: {problem.because}" for problem in problems))
     return LeftOut(id=run.id, source=run.source, where=run.where, reasons=reasons)
 
 
 def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
-    """Rows that are no runs, by file and line, each with all of its faults."""
+    """Return rows that cannot be read as runs, by file and line, each with all of its faults."""
     by_row: dict[str, list[str]] = {}
     for problem in problems:
         told = f"{problem.field} = {problem.value!r}: {problem.because}"

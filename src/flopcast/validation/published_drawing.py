@@ -30,13 +30,13 @@ RATIO_TICKS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
 def mark(place: int) -> str:
-    """The mark of a source by its place in the list: shapes change where colours begin anew."""
+    """Return the mark of a source by its place in the list: the shape changes when colours repeat."""
     shape = SHAPES[(place + place // COLOURS) % len(SHAPES)]
     return f'<path d="{shape}" class="hue-{place % COLOURS}"/>'
 
 
 def times_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
-    """Predicted against measured times, the diagonal with its ±10 % band, and 90 % intervals."""
+    """Return a drawing of predicted against measured times, with a ±10 % band and 90 % intervals."""
     low_s, high_s = _decades([time_s for row in rows for time_s in _times_s(row)])
     across, up = _times(low_s, high_s, WIDTH)
     ends = [(low_s, low_s), (high_s, high_s)]
@@ -51,7 +51,7 @@ def times_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
 
 
 def ratios_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
-    """Predicted over measured against measured time; beyond a quarter and four times, at the edge."""
+    """Return a drawing of predicted / measured against measured time; ratios are clipped to 1/4 and 4."""
     low_s, high_s = _decades([row.measured_step_time_s for row in rows])
     across, _ = _times(low_s, high_s, HEIGHT)
     up = Axis(
@@ -74,7 +74,7 @@ def ratios_drawing(rows: Sequence[ComparedRun], sources: Sequence[str]) -> str:
 
 
 def _times(low_s: float, high_s: float, height: int) -> tuple[Axis, Axis]:
-    """Seconds to the right, and upwards as long as the drawing is high; a line at each power of ten."""
+    """Return the axes of seconds, as long as the drawing is high, with a line at each power of ten."""
     powers = tuple(10.0**power for power in range(round(math.log10(low_s)), round(math.log10(high_s)) + 1))
     across = Axis(low=low_s, high=high_s, start=EDGE, end=WIDTH - EDGE, logarithmic=True, marked=powers)
     return across, replace(across, start=height - EDGE, end=EDGE)
@@ -85,7 +85,7 @@ def _times_s(row: ComparedRun) -> tuple[float, ...]:
 
 
 def _decades(times_s: Sequence[float]) -> tuple[float, float]:
-    """The powers of ten around all times; one decade at least."""
+    """Return the powers of ten around all times; at least one decade."""
     low, high = math.floor(math.log10(min(times_s))), math.ceil(math.log10(max(times_s)))
     return 10.0**low, 10.0 ** max(high, low + 1)
 
@@ -102,7 +102,7 @@ def _marks(
     up: Axis,
     unit_s: Callable[[ComparedRun], float],
 ) -> list[str]:
-    """A mark a row with its interval, predictions counted in units of each row."""
+    """Return one mark per row with its interval; predictions are scaled by `units` of each row."""
     return [
         f"<g><title>{escape(_told(row))}</title>"
         f'<path class="faint" d="M{across.at(row.measured_step_time_s):.1f},'
@@ -125,7 +125,7 @@ def _told(row: ComparedRun) -> str:
 
 
 def _whole(key: str, drawn: Iterable[str], across: Axis, up: Axis, name_up: str) -> str:
-    """The drawing with the names of its axes."""
+    """Return the drawing with the names of its axes."""
     title = f"{name_up} against measured step".capitalize()
     described = "A mark a run; both axes are logarithmic. The tables below hold what sources add up to."
     inside = "".join(drawn) + names(across, up, "measured step", name_up)

@@ -21,7 +21,7 @@ NUMBER = re.compile(r"^–$|^[+-]?\d[\d.,]*( ?%| [a-zµ]+)?$")
 
 
 def runs_as_html(published: Published) -> str:
-    """The page: a whole document, UTF-8, about a kilobyte a run."""
+    """Return the whole page in UTF-8, about a kilobyte per run."""
     sections = [Section(key="tables", heading="Tables", html="".join(_tables(published)))]
     top = ""
     if published.rows:
@@ -76,7 +76,7 @@ def _baseline(found: dict[str, float]) -> str:
 
 
 def _table(table: Table, sources: list[str]) -> str:
-    """A table after its title; names of drawn sources have their mark."""
+    """Return a table below its title; names of sources that are drawn have their mark."""
     title = f"<h3>{escape(table.title)}</h3>" if table.title else ""
     numeric = [
         any(NUMBER.match(cells[place]) for _, cells in table.lines)
@@ -91,7 +91,7 @@ def _table(table: Table, sources: list[str]) -> str:
 
 
 def _marked(name: str, sources: list[str]) -> str:
-    """A source's name behind its mark, where it is drawn."""
+    """Return the name of a source, after its mark if it is drawn."""
     if name not in sources:
         return escape(name)
     drawn = mark(sources.index(name))

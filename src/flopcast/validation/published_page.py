@@ -25,14 +25,14 @@ WIDTH = 108  # characters of a line of text
 
 
 def runs_as_markdown(published: Published) -> str:
-    """The page, without its last line break."""
+    """Return the page, without its last line break."""
     legend = "; ".join(f"*{heading}*: {meaning}" for heading, meaning in LEGEND.items())
     lines = (line for table in tables(published) for line in table_as_markdown(table))
     return "\n".join([HEAD, "", f"**{published.told}**", "", *wrap(f"{legend}.", WIDTH), *lines])
 
 
 def table_as_markdown(table: Table) -> Iterator[str]:
-    """The lines of a table of Markdown, after its title; of the title alone where there are no headings."""
+    """Yield the lines of a table in Markdown below its title; only the title if there are no headings."""
     for told in (f"## {table.title}" if table.title else "", table.told):
         if told:
             yield from ("", told)

@@ -32,7 +32,7 @@ KINDS: Mapping[str, Callable[[ComparedRun], str]] = {
 
 
 def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
-    """Errors of the predictions and of the trivial model on the same rows.
+    """Return the errors of the predictions and of the trivial model on the same rows.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
 
 
 def grouped(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]) -> dict[str, list[ComparedRun]]:
-    """Rows by one property, in the order of its first row."""
+    """Return rows grouped by one property, in the order of its first row."""
     groups: dict[str, list[ComparedRun]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -83,18 +83,18 @@ def grouped(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], str]) -> d
 
 
 def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
-    """Rows by the source that printed them."""
+    """Return rows by the source that published them."""
     return grouped(rows, lambda row: row.run.source)
 
 
 def by_family(rows: Sequence[ComparedRun]) -> dict[str, dict[str, float]]:
-    """Statistics of dense rows and of rows of experts (`of_rows`); of families with rows only."""
+    """Return the statistics of dense rows and of rows of experts (`of_rows`), for families with rows."""
     families = grouped(rows, KINDS["family"])
     return {family: of_rows(families[family]) for family in FAMILIES if family in families}
 
 
 def worst(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
-    """The rows that are furthest off, by the ratio of predicted and measured time."""
+    """Return the rows with the largest errors, by the ratio of predicted and measured time."""
     return sorted(rows, key=lambda row: -abs(math.log1p(row.relative_error)))[:WORST]
 
 
@@ -121,7 +121,7 @@ def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
 
 
 def runs_as_json(published: Published) -> dict[str, object]:
-    """The public form: keys may be added, never renamed.
+    """Return the results as JSON data; keys may be added, never renamed.
 
     `all`, `fully_specified`, `sources`, `kinds` and `families`, of each source, hold statistics
     (`of_rows`), `formulas` how many rows print FLOP by which formula, `rows` every predicted run,
@@ -162,7 +162,7 @@ def runs_as_json(published: Published) -> dict[str, object]:
 
 
 def _row(row: ComparedRun) -> dict[str, object]:
-    """One run."""
+    """Return one run as JSON data."""
     measured = row.measured_memory_bytes
     return {
         "id": row.run.id,
@@ -191,7 +191,7 @@ def _row(row: ComparedRun) -> dict[str, object]:
 
 
 def _likely(suspect: Likely) -> dict[str, object]:
-    """The first suspect of a row's error."""
+    """Return the first suspect of a row's error."""
     return {
         "factor": suspect.factor,
         "share": nine_digits(suspect.share),

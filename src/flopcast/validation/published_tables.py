@@ -80,7 +80,7 @@ def tables(published: Published) -> Iterator[Table]:
 
 
 def _sources(published: Published) -> Table:
-    """A line a source, all of them, and all rows that say everything."""
+    """Return a table with one line per source, one of all rows, and one of rows without assumptions."""
     rows = published.rows
     full = [row for row in rows if row.run.fully_specified]
     groups = [*by_source(rows).items(), ("all", rows), ("all that say everything", full)]
@@ -89,7 +89,7 @@ def _sources(published: Published) -> Table:
 
 
 def _families(published: Published) -> Table:
-    """A line a source and one of all, dense rows beside rows of experts: targets are of either."""
+    """Return a table with one line per source, which separates dense rows from rows of experts."""
     groups = [*by_source(published.rows).items(), ("all", published.rows)]
     lines = tuple((name, _family_cells(by_family(members))) for name, members in groups)
     headings = tuple(f"{family}: {of}" for family in FAMILIES for of in OF_FAMILY)
@@ -97,7 +97,7 @@ def _families(published: Published) -> Table:
 
 
 def _family_cells(families: dict[str, dict[str, float]]) -> list[str]:
-    """Cells of `OF_FAMILY` for dense rows, then for rows of experts; a dash each where there are none."""
+    """Return the cells of `OF_FAMILY` for dense rows, then for rows of experts; dashes if none."""
     cells_of = {
         family: dict(zip(HEADINGS, cells(found), strict=True)) for family, found in families.items()
     }
@@ -105,7 +105,7 @@ def _family_cells(families: dict[str, dict[str, float]]) -> list[str]:
 
 
 def _worst(published: Published) -> Table:
-    """The rows that are furthest off, each with its first suspect."""
+    """Return a table of the rows with the largest errors, each with its first suspect."""
     lines = tuple(
         (
             row.run.id,
@@ -134,7 +134,7 @@ def _unfitted(published: Published) -> Table:
 
 
 def _not_fitting(published: Published) -> Table:
-    """Runs that ran and are said not to fit, fullest first."""
+    """Return a table of runs that ran but are predicted not to fit, fullest first."""
     wrong = sorted((row for row in published.rows if not row.fits), key=lambda row: -row.used_fraction)
     lines = tuple(
         (row.run.id, [f"{row.used_fraction:.0%}", ", ".join(row.largest_categories), plan_words(row)])

@@ -28,7 +28,7 @@ TARGET_FRACTION = 0.02  # of runs that ran, at most as many may be said not to f
 
 
 def runs_as_text(published: Published) -> str:
-    """Everything that is printed of some tables."""
+    """Return all results of some tables as text."""
     return "\n".join(_lines(published))
 
 
@@ -60,12 +60,12 @@ def _lines(published: Published) -> Iterator[str]:
 
 
 def _line(name: str, found: dict[str, float]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     return f"{name:{NAME_WIDTH}}" + " ".join(f"{cell:>7}" for cell in cells(found)).rstrip()
 
 
 def cells(found: dict[str, float]) -> list[str]:
-    """Statistics of `of_rows` under `HEADINGS`, as text."""
+    """Return the statistics of `of_rows` under `HEADINGS` as text."""
     return [
         f"{found['rows']:.0f}",
         f"{found['fully_specified']:.0f}",
@@ -112,12 +112,12 @@ def _unfitted(published: Published) -> Iterator[str]:
 
 
 def plan_words(row: ComparedRun) -> str:
-    """A plan's short form without the long list of blocks of each chunk."""
+    """Return a plan's short form without the long list of blocks of each chunk."""
     return " ".join(word for word in row.job.plan.short().split() if not word.startswith("stage_layers="))
 
 
 def _not_fitting(published: Published) -> Iterator[str]:
-    """Runs that ran and are said not to fit: how many, by what fills their memory."""
+    """Yield a text about runs that are predicted not to fit: their number, by what fills their memory."""
     wrong = [row for row in published.rows if not row.fits]
     share = len(wrong) / len(published.rows)
     verdict = "within" if share <= TARGET_FRACTION else "above"
@@ -131,7 +131,7 @@ def _not_fitting(published: Published) -> Iterator[str]:
 
 
 def _left_out(published: Published) -> Iterator[str]:
-    """Rows that are not predicted, by source and reasons; rows seen before."""
+    """Yield a text about rows that are not predicted, by source and reason, and rows seen before."""
     yield f"left out: {len(published.left_out)} rows"
     for (source, told), number in reasons(published.left_out).items():
         cut = told if len(told) <= REASON_WIDTH else told[: REASON_WIDTH - 1] + "…"

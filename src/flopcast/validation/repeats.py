@@ -33,7 +33,7 @@ class NoiseFloor:
 
 
 def noise_floor(rows: Sequence[ComparedRun]) -> tuple[NoiseFloor, NoiseFloor]:
-    """Of repeats inside one release, and of releases against each other.
+    """Return the noise of repeats inside one release, and of releases against each other.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def noise_floor(rows: Sequence[ComparedRun]) -> tuple[NoiseFloor, NoiseFloor]:
 
 
 def clustered_errors(rows: Sequence[ComparedRun]) -> dict[str, float]:
-    """`summary.errors` over configurations: each by the geometric mean of its predicted/measured ratios."""
+    """Return `summary.errors` over configurations, each by its mean predicted/measured ratio."""
     return errors(
         math.exp(statistics.mean(math.log1p(row.relative_error) for row in group)) - 1.0
         for group in _groups(rows, configuration)
@@ -57,7 +57,7 @@ def clustered_errors(rows: Sequence[ComparedRun]) -> dict[str, float]:
 
 
 def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
-    """Mean deviation from each group's geometric mean, which is of the same n times: by √(n/(n−1)) more."""
+    """Return the mean deviation from each group's geometric mean, times √(n/(n−1)) to remove its bias."""
     deviations = [
         abs(time_s / statistics.geometric_mean(group) - 1.0) * math.sqrt(len(group) / (len(group) - 1))
         for group in groups
@@ -68,7 +68,7 @@ def _floor(groups: Iterable[Sequence[float]]) -> NoiseFloor:
 
 
 def _groups(rows: Iterable[ComparedRun], key: Callable[[ComparedRun], Hashable]) -> list[list[ComparedRun]]:
-    """Rows by one property, in the order of its first row."""
+    """Return rows grouped by one property, in the order of its first row."""
     groups: dict[Hashable, list[ComparedRun]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -89,12 +89,12 @@ def sweep_of(row: ComparedRun) -> Hashable:
 
 
 def _version(row: ComparedRun) -> Hashable:
-    """The release as the row names it."""
+    """Return the release as the row names it."""
     return row.run.software.version
 
 
 def _release(row: ComparedRun) -> Hashable:
-    """A configuration under one release, with what its stack was told."""
+    """Return a configuration under one release, with the settings of its stack."""
     return configuration(row), row.job.stack, _version(row)
 
 
@@ -103,7 +103,7 @@ def _times_s(rows: Iterable[ComparedRun]) -> list[float]:
 
 
 def _different(rows: Iterable[ComparedRun]) -> list[float]:
-    """Measured times without those that are quoted."""
+    """Return measured times without duplicates that are quoted from another source."""
     kept: list[float] = []
     for time_s in _times_s(rows):
         if all(abs(time_s / other_s - 1.0) > QUOTED_RATIO for other_s in kept):

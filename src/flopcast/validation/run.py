@@ -173,14 +173,14 @@ def memory_kind(unit: str) -> Literal["allocated", "reserved", "device"]:
 
 
 def counted_flop(job: Job, causal: bool) -> float:
-    """Model FLOP of a step: three forwards, less what frozen weights spare."""
+    """Return the model FLOP of a step: three forwards, less what frozen weights save."""
     length = job.batch.sequence_length  # published runs have one length
     forward = PASSES * job.model.forward_flop(length, causal=causal)
     return job.plan.global_batch * (forward - job.model.frozen_flop(length))
 
 
 def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
-    """Seconds of the run's step, and what had to be assumed to know them.
+    """Return the seconds of the run's step, and what had to be assumed to know them.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 
 
 def errors(values: Iterable[float]) -> dict[str, float]:
-    """Statistics of relative errors.
+    """Return statistics of relative errors.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def errors(values: Iterable[float]) -> dict[str, float]:
 
 
 def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
-    """Errors and interval coverage, one entry per source, system and reference.
+    """Return errors and interval coverage, one entry per source, system and reference.
 
     Systems and references are never pooled: a mean over best and mean steps would say nothing.
     """
@@ -63,7 +63,7 @@ def by_source(rows: Sequence[ComparedRow]) -> list[dict[str, object]]:
 
 
 def by_component(components: Sequence[ComparedComponent]) -> dict[str, dict[str, float]]:
-    """Errors of every class of component, over all rows and stages that measured it.
+    """Return errors of every class of component, over all rows and stages that measured it.
 
     A component that the prediction lacks is left out here, and stands as null in the JSON.
     """
@@ -75,7 +75,7 @@ def by_component(components: Sequence[ComparedComponent]) -> dict[str, dict[str,
 
 
 def as_json(comparisons: Sequence[Comparison]) -> dict[str, object]:
-    """The public form of a validation: keys may be added, never renamed.
+    """Return a validation as JSON data; keys may be added, never renamed.
 
     `rows` holds one entry per run and reference, `components` one per measured component, `sources` the
     statistics of `by_source`, `component_classes` those of `by_component`. Numbers have nine digits; what
@@ -106,7 +106,7 @@ def as_json(comparisons: Sequence[Comparison]) -> dict[str, object]:
 
 
 def _row(row: ComparedRow, comparison: Comparison) -> dict[str, object]:
-    """One run and reference; its jitter is that of other runs, null where the cluster's own was used."""
+    """Return one run and reference; its jitter comes from other runs, or is None for the cluster's own."""
     jitter = comparison.jitter_ratio.get(row.id) if row.reference == "mean" else None
     return {
         "id": row.id,
@@ -128,7 +128,7 @@ def _row(row: ComparedRow, comparison: Comparison) -> dict[str, object]:
 
 
 def as_text(comparison: Comparison) -> str:
-    """The printed table of one suite: protocol, rows, sources, classes of components."""
+    """Return the table of one suite as text: protocol, rows, sources, classes of components."""
     suite = comparison.suite
     lines = [f"suite {suite.name}: {suite.source}", f"  fitted on these rows: {suite.fitted}"]
     lines += [f"  other models: {suite.peers}"] if suite.peers else []
@@ -172,7 +172,7 @@ def _resident_error(row: ComparedRow) -> float:
 
 
 def as_markdown(comparisons: Sequence[Comparison]) -> str:
-    """The page `docs/accuracy/suites.md`: every row, every class of component, what was fitted."""
+    """Return the page `docs/accuracy/suites.md`: every row, every class of component, what was fitted."""
     lines = [
         "# Suites: measured runs, row by row",
         "",

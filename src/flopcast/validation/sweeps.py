@@ -57,12 +57,12 @@ class Measured:
 
 
 def sweeps_of_runs(rows: Iterable[ComparedRun]) -> tuple[Sweep, ...]:
-    """The sweeps of published runs, by what is free, then by the first run."""
+    """Return the sweeps of published runs, ordered by what they vary, then by the first run."""
     return _sweeps([_of_run(row) for row in rows])
 
 
 def sweeps_of_suite(compared: Comparison) -> tuple[Sweep, ...]:
-    """The sweeps of a suite, which is a source; software is part of the choice there.
+    """Return the sweeps of a suite, which is one source; software is part of the choice there.
 
     A run with a best step is judged by it: the jitter of its mean step hangs on its neighbours.
     """
@@ -89,7 +89,7 @@ def _sweeps(runs: Sequence[Measured]) -> tuple[Sweep, ...]:
 
 
 def _sweep(free: str, members: Sequence[Measured], choices: tuple[Choice, ...]) -> Sweep:
-    """A sweep with what all of its runs have in common."""
+    """Return a sweep with what all of its runs have in common."""
     jobs = [run.job for run in members]
     told: dict[str, list[str]] = {
         "model": [job.model.name for job in jobs],
@@ -105,7 +105,7 @@ def _sweep(free: str, members: Sequence[Measured], choices: tuple[Choice, ...]) 
 
 
 def _choices(members: Iterable[Measured]) -> tuple[Choice, ...]:
-    """One choice for each job, whatever it assumes."""
+    """Return one choice per job; jobs that differ only in assumptions are the same."""
     repeats: dict[Hashable, list[Choice]] = defaultdict(list)
     for run in members:
         repeats[run.job.model_copy(update={"assumptions": ()})].append(run.choice)
@@ -155,5 +155,5 @@ def _of_row(row: ComparedRow, job: Job) -> Measured:
 
 
 def _scaled(breakdown: Mapping[str, float], per_token_s: float) -> dict[str, float]:
-    """Components of a step in device-seconds a token."""
+    """Return components of a step in device-seconds per token."""
     return {name: seconds * per_token_s for name, seconds in breakdown.items()}

@@ -31,7 +31,7 @@ WHOLE_LAYER = "layer"  # the recompute group that holds everything
 def derive_backward(
     forward: tuple[Item, ...], recomputed: frozenset[str], until: Until = "end"
 ) -> tuple[Item, ...]:
-    """Backward items of one layer, recomputed modules first run again.
+    """Return backward items of one layer; recomputed modules run again first.
 
     Gradients of tensors that were gathered and not kept are preceded by a gather that overlaps the input
     gradient. A module runs again right before the first gradient that needs it, its own or, where its
@@ -82,7 +82,7 @@ def derive_backward(
 
 
 def _gradient_items(item: Item, gathers: dict[str, Item]) -> list[Item]:
-    """What one forward item becomes: gradient operators, a dual message, or nothing.
+    """Return what one forward item becomes: gradient operators, a dual message, or nothing.
 
     `gathers` maps a gathered tensor to the item that made it, if only its shard was kept. An operator with
     a single gradient that keeps such a tensor (attention, of gathered keys and values) waits for it.
@@ -114,12 +114,12 @@ def _gradient_items(item: Item, gathers: dict[str, Item]) -> list[Item]:
 
 
 def _again(gather: Item, word: str) -> Item:
-    """A gather sent once more; `word` tells one that an input gradient needs from others."""
+    """Return an all-gather sent once more; `word` distinguishes those of input gradients."""
     return replace(gather, name=f"{gather.name}.{word}", phase="backward", kept_bytes=None)
 
 
 def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[str, Floats]:
-    """Bytes kept from the forward until the backward pass of one layer, by tensor.
+    """Return the bytes kept from the forward until the backward pass of one layer, by tensor.
 
     With WHOLE_LAYER nothing is kept but the layer's input, which is not counted here. Tensors made
     inside a recomputed module are not kept, unless something outside the module needs them and it does not
@@ -154,7 +154,7 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
 
 
 def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
-    """What a message at the start of a recomputed run reads: kept, so that it can be sent again."""
+    """Return what a message at the start of a recomputed run reads; it is kept to send it again."""
     if not run or not isinstance(item.work, AbstractMessage):
         return ()
     size_bytes = item.work.message_bytes if item.kept_bytes is None else item.kept_bytes
@@ -162,7 +162,7 @@ def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
 
 
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
-    """Bytes of what ranks of one sequence exchange while a layer runs its backward; none of it is kept.
+    """Return bytes that ranks of one sequence exchange while a layer runs its backward; none is kept.
 
     Gathered keys and values, whose gradients are counted as those of any tensor (working.py); of a ring two
     buffers, to work with one while the other is filled, each for keys and values and for their gradients.

@@ -15,7 +15,7 @@ from flopcast.operators.item import Item
 
 
 def launched_before(backward: tuple[Item, ...]) -> tuple[Item, ...]:
-    """Each message in front of the run of items directly before it that run beside its stream.
+    """Return items with each message moved before the run of items that may overlap with it.
 
     Those items do not wait for that stream; what follows the run does. As hops of a ring then run freely,
     not in step with the kernels, a ring that is bound neither by its hops nor by its kernels is a little
@@ -46,10 +46,10 @@ def launched_before(backward: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def _runs_beside(item: Item, stream: str) -> bool:
-    """Whether an item of the backward pass may run while that stream is busy."""
+    """Return whether an item of the backward pass may run while that stream is busy."""
     return item.phase == "backward" and item.beside == stream
 
 
 def _not_waiting(item: Item, stream: str) -> Item:
-    """The same item, which does not wait for a stream."""
+    """Return the same item, without waiting for a stream."""
     return replace(item, waits=tuple(name for name in item.waits if name != stream))

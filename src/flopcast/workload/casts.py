@@ -40,43 +40,47 @@ class Casts:
 
     @property
     def size_bytes(self) -> float:
-        """Of a narrow element."""
+        """Return the bytes of a low-precision element."""
         return FORMATS[self.recipe.format].size_bytes
 
     @property
     def layouts(self) -> int:
-        """Copies of a tensor that two products read along different dimensions."""
+        """Return the number of copies of a tensor that two products read along different dimensions."""
         return 1 if self.frozen else self.weight_layouts
 
     @property
     def weight_layouts(self) -> int:
-        """The number of copies of a weight: forward GEMM and input gradient read different layouts."""
+        """Return the number of copies of a weight: forward GEMM and input gradient read different
+        layouts.
+        """
         return 2 if self.recipe.both_layouts or self.stack.transposes else 1
 
     @property
     def gathered_layouts(self) -> int:
-        """Copies that are cast before a gather, and travel where both products need their own."""
+        """Return the number of copies that are cast before an all-gather, one per layout that is sent."""
         return 2 if self.recipe.both_layouts and not self.frozen else 1
 
     @property
     def norm_passes(self) -> int:
-        """Passes over the wide tensor that a norm before the cast saves."""
+        """Return how many passes over the 16-bit tensor a norm before the cast saves."""
         writes_blocks = self.recipe.format == "mxfp8" and self.stack.block_scaled_norms
         return BOTH_PASSES if writes_blocks else self.recipe.norm_passes
 
     def weight_bytes_of(self, wide_bytes: float) -> float:
-        """Bytes that the cast of one element of a weight moves, in each layout."""
+        """Return the bytes that the cast of one element of a weight moves, in each layout."""
         return self.recipe.reads * wide_bytes + self.weight_layouts * self.size_bytes
 
     def bytes_of(self, wide_bytes: float, layouts: int, after_norm: bool = False) -> float:
-        """Bytes that an input's or gradient's cast moves, an element, less those that its norm saves."""
+        """Return the bytes per element that an input's or gradient's cast moves, less those that its norm
+        saves.
+        """
         apart = self.recipe.transforms and not self.stack.fused_transform and not self.frozen
         passes = self.recipe.reads + int(apart) - (self.norm_passes if after_norm else 0)
         return max(passes * wide_bytes + layouts * self.size_bytes, 0.0)
 
 
 def is_narrow(item: Item) -> bool:
-    """Whether a recipe takes this item: the product of a linear layer that is not marked wide."""
+    """Return whether a recipe applies to this item: a linear layer's product that is not marked wide."""
     return isinstance(item.work, Product) and not item.wide
 
 
@@ -100,7 +104,9 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
 
 
 def narrow_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Bytes of the narrow copies of one layer's weights, beside the wide ones, (plans, 1)."""
+    """Return bytes of the low-precision copies of one layer's weights, in addition to 16 bits, (plans,
+    1).
+    """
     cast = Casts(recipe, stack, ONE)
     sizes = [
         work.elements * cast.weight_layouts * cast.size_bytes
@@ -111,7 +117,7 @@ def narrow_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProd
 
 
 def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Bytes of one layer's 16-bit weights that nothing keeps, as the narrow copies are the parameters.
+    """Return bytes of one layer's 16-bit weights that nobody keeps, if the parameters are the copies.
 
     Of recipes in 8 bits, where the stack does so: parameters of 4 bits stay wide in Megatron-Core.
     """
@@ -128,7 +134,7 @@ def _keeps_low_precision(recipe: Recipe, stack: NarrowProducts) -> bool:
 
 
 def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
-    """The cast of the weight of a narrow product; of other items, none."""
+    """Yield the cast of the weight of a low-precision product; none for other items."""
     work = item.work
     if not is_narrow(item) or not isinstance(work, Product):
         return
@@ -141,7 +147,7 @@ def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:
 
 
 def sizes_of(work: object) -> tuple[Counts, Counts, str]:
-    """Elements of a product's input and of its output, and the dtype of both."""
+    """Return the elements of a product's input and of its output, and the dtype of both."""
     if isinstance(work, GroupedMatmul):
         return work.rows * work.k, work.rows * work.n, work.dtype
     if isinstance(work, Matmul):

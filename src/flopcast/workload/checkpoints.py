@@ -53,7 +53,7 @@ class Checkpoints:
     is_block: tuple[bool, ...]
 
     def cut(self, held: Counts, parts: tuple[int, ...] = ()) -> Counts:
-        """How many of each part a chunk holds, with two columns for parts that are blocks.
+        """Return how many of each part a chunk holds, with two columns for parts that are blocks.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Checkpoints:
 
 
 def checkpoints_of(plan: Plan, is_block: tuple[bool, ...]) -> Checkpoints | None:
-    """How a plan cuts runs of blocks; None where all blocks of a run are alike.
+    """Return how a plan cuts runs of blocks; None if all blocks of a run are alike.
 
     >>> checkpoints_of(Plan(recompute="full"), (True,)) is None
     True

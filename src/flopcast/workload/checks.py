@@ -32,22 +32,22 @@ from flopcast.workload.stages import leaves_no_stage_empty
 
 
 def _unknown(case: Case) -> str:
-    """Rewrites that the stack names and nobody wrote."""
+    """Return faults of rewrites that the stack names and flopcast does not have."""
     return ", ".join(name or "''" for name in case.stack.rewrites if name not in REWRITES)
 
 
 def _layers(case: Case) -> tuple[int, ...]:
-    """How many equal layers stand in a row, over the whole model."""
+    """Return how many equal layers are consecutive, over the whole model."""
     return tuple(count for _, count in case.model.runs())
 
 
 def _filled(case: Case, stages: int) -> bool:
-    """Whether the stack's rule gives each of so many stages a layer."""
+    """Return whether the stack's rule gives each of this many stages a layer."""
     return leaves_no_stage_empty(_layers(case), stages, case.stack.pipeline)
 
 
 def _every_stage_filled(case: Case) -> np.ndarray:
-    """Plans whose stages all hold a layer, (plans, 1).
+    """Return a mask of plans whose stages all hold a layer, (plans, 1).
 
     Equal chunks always do: where blocks do not divide into them, another rule says so. So do chunks
     that the plan lists.
@@ -61,7 +61,7 @@ def _every_stage_filled(case: Case) -> np.ndarray:
 
 
 def _most_filled(case: Case) -> int:
-    """The largest number of stages, below that of the first plan, that all hold a layer."""
+    """Return the largest number of stages, below that of the first plan, that all hold a layer."""
     most = min(first(case.plans.pipeline_parallel) - 1, sum(_layers(case)))
     return next(stages for stages in range(most, 0, -1) if _filled(case, stages))
 
@@ -113,10 +113,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def check(job: Job) -> tuple[Problem, ...]:
-    """Every rule that the job breaks; empty where it can be predicted."""
+    """Return every rule that the job breaks; empty if it can be predicted."""
     return broken(job, RULES)
 
 
 def valid(case: Case) -> np.ndarray:
-    """Mask of shape (plans, 1): plans that keep every rule."""
+    """Return a mask of shape (plans, 1): plans that keep every rule."""
     return kept(case, RULES)

@@ -29,7 +29,7 @@ EXCHANGE = "ep"
 
 
 def beside_other_micro_batch(items: tuple[Item, ...], alone: str) -> tuple[Item, ...]:
-    """Items of one layer and pass: exchanges wait for each other alone, and nothing waits for them.
+    """Return items of one layer and pass in which exchanges wait only for each other and delay nothing.
 
     Those of the micro-batch without a partner, `alone` ("first", "last"), stand in the queue of kernels
     instead, so that they and kernels wait for each other.
@@ -47,7 +47,7 @@ def beside_other_micro_batch(items: tuple[Item, ...], alone: str) -> tuple[Item,
 
 
 def _beside(item: Item, alone: str) -> tuple[Item, ...]:
-    """An exchange twice, hidden and not; any other item, which waits for no hidden one."""
+    """Return an exchange twice, hidden and not; any other item without waiting for a hidden one."""
     if item.stream == EXCHANGE and isinstance(item.work, AbstractMessage):
         hidden = replace(item, waits=(), overlapped=True, when=f"not_{alone}")
         return hidden, replace(item, stream="compute", when=alone)

@@ -44,7 +44,7 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
 
 
 def _every_row(item: Item) -> Item:
-    """Copies of a token for one rank travel too."""
+    """Return exchanges that also send copies of a token to ranks that already have one."""
     work = item.work
     if not isinstance(work, AbstractExchange):
         return item
@@ -52,7 +52,7 @@ def _every_row(item: Item) -> Item:
 
 
 def _without_home(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
-    """Exchanges by a library; passes over rows at home become nothing, unless all experts are there."""
+    """Return exchanges by a library; passes over local rows disappear unless all experts are local."""
     orders = [_elements(item) for item in items if _name(item) in ORDERING]
 
     def without(item: Item) -> Item:
@@ -72,17 +72,19 @@ def _without_home(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
 
 
 def _name(item: Item) -> str:
-    """Of the item in its part of the layer."""
+    """Return the name of the item within its part of the layer."""
     return item.name.rpartition(".")[2]
 
 
 def _elements(item: Item) -> np.ndarray:
-    """Of a memory-bound item; none where there is one rank, whose rows are in order already."""
+    """Return the elements of a memory-bound item; none on a single rank, whose rows are already in
+    order.
+    """
     return item.work.elements if isinstance(item.work, MemoryBound) else np.zeros((1, 1))
 
 
 def _in_16_bits(item: Item) -> Item:
-    """A router's product of fp32 operands as one of bf16: the same FLOP, on another engine."""
+    """Return a router's product of fp32 operands as one of bf16: the same FLOP on another engine."""
     work = item.work
     if isinstance(work, Matmul) and item.wide and work.dtype == "fp32":
         return replace(item, work=replace(work, dtype="bf16"))
@@ -90,7 +92,7 @@ def _in_16_bits(item: Item) -> Item:
 
 
 def _waiting(items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The host synchronises with the device in front of each dispatch: it needs the sizes."""
+    """Return items in which the host waits for the device before each dispatch to learn its sizes."""
     result: list[Item] = []
     for item in items:
         if isinstance(item.work, Dispatch):

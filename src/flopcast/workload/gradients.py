@@ -162,7 +162,7 @@ def reduce_items(
     replicated: Counts,
     experts: Counts | None = None,
 ) -> tuple[Item, ...]:
-    """From the last backward to the common synchronisation; (plans, stage classes).
+    """Return items from the last backward to the common synchronisation; (plans, stage classes).
 
     Parameters
     ----------
@@ -221,19 +221,21 @@ def _reduced_behind(stack: Stack, plans: Plans, held: list[tuple[str, str, Count
 
 
 def updated_parameters(plans: Plans, parameters: Counts, experts: Counts | None) -> Counts:
-    """Parameters whose optimizer states a rank holds, (plans, stage classes): its shards of both kinds."""
+    """Return parameters whose optimizer states a rank holds, (plans, stage classes): both kinds of
+    shards.
+    """
     if experts is None:
         return parameters / plans.state_shards
     return (parameters - experts) / plans.state_shards + experts / plans.expert_state_shards
 
 
 def copies_gradients(stack: Stack) -> bool:
-    """Whether 16-bit gradients are copied to fp32 for the update."""
+    """Return whether 16-bit gradients are copied to fp32 for the update."""
     return stack.optimizer.fp32_gradients and stack.gradients.dtype != "fp32"
 
 
 def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str, Counts]]:
-    """Ending of a name, axis and elements of each group of ranks that hold the same parameters."""
+    """Return suffix, axis and elements of each group of ranks that hold the same parameters."""
     if experts is None:
         return [("", "dp", parameters)]
     return [("", "dp", parameters - experts), ("_experts", "expert_dp", experts)]
@@ -250,7 +252,7 @@ def _buckets(stack: Stack, plans: Plans, held: Counts, overlaps: bool) -> tuple[
 
 
 def synchronise_items(stack: Stack) -> tuple[Item, ...]:
-    """Numbers that all stages and tensor-parallel ranks must agree on: overflow flags, the norm.
+    """Return the all-reduces of overflow flags and norms over all stages and tensor-parallel ranks.
 
     One all-reduce each over the axis "model" (tp and pp together). Their bytes are nothing; what they cost
     is latency and the wait for the slowest stage.
@@ -268,7 +270,7 @@ def update_items(
     tensors: Counts | None = None,
     narrow: tuple[Counts, Counts] = (ZERO, ZERO),
 ) -> tuple[Item, ...]:
-    """From the synchronisation to the next step; (plans, stage classes).
+    """Return items from the synchronisation to the next step; (plans, stage classes).
 
     ZeRO-1 and 2: each rank updates its share of the parameters and all gather the result, here or under
     the next forward. ZeRO-3 keeps shares.
@@ -322,13 +324,13 @@ def update_items(
 
 
 def _owners(plans: Plans, axis: str, tensors: Counts) -> Counts:
-    """Ranks that update anything where tensors are dealt out whole: no more than there are tensors."""
+    """Return the ranks that update whole tensors: no more than there are tensors."""
     shards = plans.state_shards if axis == "dp" else plans.expert_state_shards
     return np.maximum(np.minimum(shards, tensors), 1.0)
 
 
 def _sized(stack: Stack, count: Counts) -> Counts:
-    """Bytes of `count` gradients in the dtype that the stack reduces them in."""
+    """Return the bytes of `count` gradients in the dtype of the stack's reduction."""
     return count * ELEMENT_BYTES[stack.gradients.dtype]
 
 
@@ -341,7 +343,7 @@ def _over_gradients(
     phase: str = "step",
     when: str = "every",
 ) -> Item:
-    """One pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
+    """Return one pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
     if kind not in KINDS:
         raise InternalError(f"no memory-bound kernel {kind!r}; there are {', '.join(KINDS)}")
     work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
@@ -351,7 +353,7 @@ def _over_gradients(
 def _step_kernel(
     name: str, work: AbstractOperator, component: str, phase: str = "step", when: str = "every"
 ) -> Item:
-    """A kernel on the compute stream; at the end of a step it waits for reductions too.
+    """Return a kernel on the compute stream; at the end of a step it also waits for reductions.
 
     Inside a backward pass it does not wait for "dp": that reduction is meant to run beside it.
     """
@@ -360,7 +362,7 @@ def _step_kernel(
 
 
 def _message(name: str, message: AbstractMessage) -> Item:
-    """A message at the end of a step, behind everything that was launched before it."""
+    """Return a message at the end of a step, after everything that was launched before it."""
     return Item(
         name=f"gradients.{name}",
         work=message,

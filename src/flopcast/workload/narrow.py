@@ -39,7 +39,7 @@ class Narrowed:
 def narrow_layer(
     logical: LogicalLayer, forward: tuple[Item, ...], workload: Workload, stack: Stack
 ) -> Narrowed:
-    """A layer's items, as the stack runs them, under the plan's recipe; unchanged where there is none."""
+    """Return a layer's items under the plan's low-precision recipe; unchanged if there is none."""
     recipe = RECIPES.get(workload.plans.structure.precision)
     if recipe is None or logical.wide:
         return Narrowed(forward=forward, weight_bytes=ZERO)
@@ -55,7 +55,7 @@ def narrow_layer(
 def with_narrow_updates(
     layers: tuple[LogicalLayer, ...], plans: Plans, stack: Stack
 ) -> tuple[LogicalLayer, ...]:
-    """The layers, weights marked whose updates arrive in 8 bits: those of narrow products, below ZeRO-3.
+    """Return layers in which weights that are updated in 8 bits are marked, below ZeRO-3.
 
     A weight has the name of the product that it is in.
     """
@@ -67,7 +67,7 @@ def with_narrow_updates(
 
 
 def _marked(layer: LogicalLayer) -> LogicalLayer:
-    """A layer whose narrow products' weights travel in 8 bits."""
+    """Return a layer whose low-precision products' weights are sent in 8 bits."""
     products = {item.name for item in layer.forward if is_narrow(item)}
     weights = (
         replace(weight, update="fp8") if weight.name in products else weight for weight in layer.weights
@@ -76,7 +76,7 @@ def _marked(layer: LogicalLayer) -> LogicalLayer:
 
 
 def _of_recipe(items: tuple[Item, ...], recipe: Recipe) -> tuple[Item, ...]:
-    """Casts by the kernel that the recipe asks for: of blocks where its scales are theirs."""
+    """Return the casts with the kernel of the recipe: per block if its scales are per block."""
     return tuple(
         replace(item, work=replace(item.work, in_blocks=recipe.both_layouts))
         if isinstance(item.work, Quantise)
@@ -99,7 +99,7 @@ class Runs:
 
 
 def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
-    """The workload whose first and last blocks are kinds of their own, marked wide, where a stack has any.
+    """Return the workload whose first and last blocks stay in 16 bits, if the stack says so.
 
     Examples
     --------
@@ -150,7 +150,9 @@ def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
 
 
 def _cut(count: int, first: int, last: int) -> list[tuple[bool, int]]:
-    """A run of blocks cut at two places, counted from its start: whether each piece is wide, how many."""
+    """Return the pieces of a run of blocks cut at two places: whether each piece is wide, and its
+    length.
+    """
     start = min(max(first, 0), count)
     end = max(min(max(last, 0), count), start)
     pieces = ((True, start), (False, end - start), (True, count - end))

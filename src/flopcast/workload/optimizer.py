@@ -15,7 +15,7 @@ from flopcast.workload.program import Programs
 
 
 def optimizer_state_bytes(programs: Programs) -> Floats:
-    """Bytes of master weights and moments on a rank, (plans, stage classes).
+    """Return bytes of master weights and moments on a rank, (plans, stage classes).
 
     Those of the rank's shard of the parameters, and of experts over the ranks that hold the same.
     """
@@ -28,7 +28,7 @@ def optimizer_state_bytes(programs: Programs) -> Floats:
 
 
 def main_gradient_bytes(programs: Programs) -> Floats:
-    """Bytes of fp32 copies of the gradients that a rank applies, (plans, stage classes); often none.
+    """Return bytes of fp32 copies of the gradients that a rank applies, (plans, stage classes); often 0.
 
     References
     ----------
@@ -39,7 +39,7 @@ def main_gradient_bytes(programs: Programs) -> Floats:
 
 
 def factored_elements(programs: Programs) -> Counts:
-    """Numbers of all factored second moments on a rank, (plans, stage classes).
+    """Return the elements of all factored second moments on a rank, (plans, stage classes).
 
     A tied table has its moment where its owner is, or again on the other stage that holds it.
     """
@@ -54,7 +54,7 @@ def factored_elements(programs: Programs) -> Counts:
 
 
 def moment_elements(weight: Weight) -> Counts:
-    """Numbers of one tensor's factored second moment: of a matrix its rows and columns, of a vector all.
+    """Return the elements of a tensor's factored second moment: rows plus columns; all of a vector.
 
     Of stacked matrices, those of each of them. Ranks that share a matrix factor their own part.
 

@@ -39,7 +39,7 @@ WHEN = {  # at which positions an item runs
 
 
 def positions(turn: Integers, count: int) -> Integers:
-    """The position of each turn of a step of `count` micro-batches: an index into POSITIONS.
+    """Return the position of each turn of a step of `count` micro-batches: an index into POSITIONS.
 
     A step of one micro-batch has it both first and last: "only".
 
@@ -86,12 +86,12 @@ class Workload:
 
     @property
     def num_kinds(self) -> int:
-        """Kinds of micro-batches in a step: rows of what depends on tokens, where they differ."""
+        """Return the kinds of micro-batches in a step: rows of whatever depends on tokens."""
         return int(self.split.length.shape[0]) if self.rows else 1
 
     @property
     def layers_at_end(self) -> int:
-        """Entries of `layers` behind the blocks: they stand together, on the last chunk of a pipeline."""
+        """Return the entries of `layers` after the blocks, which share the last chunk of a pipeline."""
         return 3 if self.model.mtp else 2
 
 
@@ -185,24 +185,24 @@ class Programs:
 
     @property
     def trained_parameters(self) -> Counts:
-        """Parameters with gradients and optimizer states, (plans, stage classes)."""
+        """Return parameters with gradients and optimizer states, (plans, stage classes)."""
         return (
             self.parameters if self.frozen_parameters is None else self.parameters - self.frozen_parameters
         )
 
     @property
     def trained_experts(self) -> Counts | None:
-        """Of these, experts': none where weights are frozen, as no adapters of experts are built."""
+        """Return the trained parameters of experts; none if weights are frozen (no adapters on experts)."""
         return self.expert_parameters if self.frozen_parameters is None else None
 
     @property
     def passes(self) -> tuple[tuple[Segment, ...], ...]:
-        """Segments by kind of task: forward, backward and, where it is split, weight gradients."""
+        """Return segments by kind of task: forward, backward and, if it is split, weight gradients."""
         return (self.forward, self.backward, *([self.weight] if self.weight else []))
 
     @property
     def transfers(self) -> str:
-        """How stages exchange messages (timeline/pipeline.py): as the stack does.
+        """Return how the stack's stages exchange messages (timeline/pipeline.py).
 
         With a split backward, and in a user's own order, messages never hold up their sender.
         """
@@ -211,11 +211,11 @@ class Programs:
 
     @property
     def plans(self) -> Plans:
-        """The plans that these programs belong to."""
+        """Return the plans that these programs belong to."""
         return self.workload.plans
 
     def items(self) -> tuple[Item, ...]:
-        """Every item once, in the order of the step: what pricing goes through.
+        """Return every item once, in the order of the step; pricing iterates over these.
 
         Layers, chunks and micro-batches share items; `Segment.repeat` and the timeline count them.
         """
@@ -226,17 +226,17 @@ class Programs:
 
 
 def elements(weights: tuple[Weight, ...]) -> Counts:
-    """Elements of one instance on one rank, tied tensors left out: their owner counts them."""
+    """Return elements of one instance on one rank, without tied tensors, which their owner counts."""
     return sum((weight.elements for weight in weights if not weight.tied), ZERO)
 
 
 def tied_elements(weights: tuple[Weight, ...]) -> Counts:
-    """Elements of tensors that another layer owns, on one rank."""
+    """Return elements of tensors that another layer owns, on one rank."""
     return sum((weight.elements for weight in weights if weight.tied), ZERO)
 
 
 def only(layers: tuple[LogicalLayer, ...], wanted: Callable[[Weight], bool]) -> tuple[LogicalLayer, ...]:
-    """The layers with some of their weights: what is counted over them counts these alone."""
+    """Return the layers with some of their weights, so that counts over them cover only these."""
     return tuple(
         replace(layer, weights=tuple(weight for weight in layer.weights if wanted(weight)))
         for layer in layers
@@ -244,14 +244,16 @@ def only(layers: tuple[LogicalLayer, ...], wanted: Callable[[Weight], bool]) -> 
 
 
 def frozen_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:
-    """Parameters without gradients on a rank of each stage class, (plans, stage classes), or None."""
+    """Return parameters without gradients on a rank of each stage class, (plans, stage classes), or
+    None.
+    """
     if all(weight.trained for layer in layers for weight in layer.weights):
         return None
     return held_parameters(only(layers, lambda weight: not weight.trained), stage_counts)
 
 
 def narrow_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> dict[str, Counts]:
-    """Parameters stored in another dtype than the plan's, by that dtype; arrays (plans, stage classes)."""
+    """Return parameters stored in another dtype than the plan's, by dtype; (plans, stage classes)."""
     dtypes = {weight.stored for layer in layers for weight in layer.weights if weight.stored}
     return {
         dtype: held_parameters(only(layers, _stored_as(dtype)), stage_counts) for dtype in sorted(dtypes)
@@ -259,29 +261,29 @@ def narrow_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) ->
 
 
 def _stored_as(dtype: str) -> Callable[[Weight], bool]:
-    """Whether a weight is stored in a dtype of its own, this one."""
+    """Return whether a weight is stored in this dtype of its own."""
     return lambda weight: weight.stored == dtype
 
 
 def update_bytes(elements: Counts, narrow: Counts, plans: Plans) -> Counts:
-    """Bytes of an element on its way from the rank that updated it: the mean, where some are narrow."""
+    """Return mean bytes of an updated element as it is sent, since some may be in 8 bits."""
     wide, least = ELEMENT_BYTES[plans.structure.activations], ELEMENT_BYTES["fp8"]
     each: Counts = wide - (wide - least) * narrow / np.maximum(elements, 1.0)
     return each
 
 
 def narrow_updates(weights: tuple[Weight, ...], expert: bool) -> Counts:
-    """Elements of one instance on one rank that are gathered in 8 bits: of experts, or of all else."""
+    """Return elements of one instance on one rank that are gathered in 8 bits: of experts, or others."""
     return sum((w.elements for w in weights if w.update and w.expert == expert), ZERO)
 
 
 def expert_elements(weights: tuple[Weight, ...]) -> Counts:
-    """Elements of experts of one instance on one rank."""
+    """Return elements of experts of one instance on one rank."""
     return sum((weight.elements for weight in weights if weight.expert), ZERO)
 
 
 def updated_narrow(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> tuple[Counts, Counts]:
-    """Parameters of a rank that are gathered in 8 bits: not experts', and experts'.
+    """Return parameters of a rank that are gathered in 8 bits: others, and those of experts.
 
     Arrays of shape (plans, stage classes), or of one number where there are none.
     """
@@ -296,7 +298,7 @@ def updated_narrow(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> tu
 
 
 def expert_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts | None:
-    """Parameters of experts on a rank of each stage class, (plans, stage classes); None without experts."""
+    """Return parameters of experts on a rank, (plans, stage classes); None without experts."""
     if not any(weight.expert for layer in layers for weight in layer.weights):
         return None
     held = np.zeros(stage_counts.shape[:2])
@@ -306,7 +308,7 @@ def expert_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) ->
 
 
 def replicated_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Parameters that every tensor-parallel rank holds whole, by stage class: norms, biases after a sum.
+    """Return parameters that every tensor-parallel rank holds in full: norms, biases after a sum.
 
     Experts are none of them: whole or cut, their gradients are summed over ranks of their own.
     """
@@ -322,7 +324,9 @@ def replicated_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts
 
 
 def held_tensors(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Tensors of a rank of each stage class, (plans, stage classes); a tied one counts with its owner."""
+    """Return tensors of a rank of each stage class, (plans, stage classes); a tied one counts with its
+    owner.
+    """
     held = np.zeros(stage_counts.shape[:2])
     for part, layer in enumerate(layers):
         held = held + stage_counts[:, :, part] * sum(not weight.tied for weight in layer.weights)
@@ -330,7 +334,7 @@ def held_tensors(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Coun
 
 
 def held_parameters(layers: tuple[LogicalLayer, ...], stage_counts: Counts) -> Counts:
-    """Parameters of a rank of each stage class, (plans, stage classes).
+    """Return parameters of a rank of each stage class, (plans, stage classes).
 
     A tied tensor is stored again where its owner, the first layer, is on another stage.
 

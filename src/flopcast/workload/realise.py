@@ -130,7 +130,7 @@ def realise(workload: Workload, stack: Stack, divided: Callable[..., Stages] = d
 
 
 def rewrite_names(stack: Stack) -> tuple[str, ...]:
-    """The stack's rewrites in order, its attention kernel first.
+    """Return the stack's rewrites in order, its attention kernel first.
 
     First, because it replaces the run from scores to context whole: no part of it may be fused before.
 
@@ -146,7 +146,7 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
 def _layer(
     logical: LogicalLayer, workload: Workload, stack: Stack, accounting: list[Accounting], on_stage: Counts
 ) -> Layer:
-    """One layer rewritten, with its backward and what it keeps; adds to `accounting`.
+    """Return one rewritten layer with its backward and what it keeps; adds to `accounting`.
 
     While its backward runs, a layer has all of its tensors (all of its group's, where blocks are recomputed
     in groups), those that it keeps anyway counted once. A checkpoint that was cut over ranks is gathered
@@ -206,10 +206,10 @@ def _layer(
 def _segments(
     layers: tuple[Layer, ...], workload: Workload, stack: Stack, stages: Stages, backward: bool = False
 ) -> tuple[Segment, ...]:
-    """Layers in the order of their pass, with the gathers of sharded parameters, behind the gather of what
-    a neighbour has sent in shares.
+    """Return layers in the order of their pass, with the all-gathers of sharded parameters.
 
-    With sequence parallelism the shares are what the layer works on: nothing is gathered on arrival.
+    Activations that a neighbour sends in shares are gathered first, except under sequence parallelism,
+    where layers work on the shares.
     """
     counts = stages.chunk_counts[:, :, ::-1] if backward else stages.chunk_counts
     ordered = layers[::-1] if backward else layers
@@ -233,7 +233,7 @@ def _segments(
 
 
 def _weight_segments(layers: tuple[Layer, ...], stages: Stages) -> tuple[Segment, ...]:
-    """The weight gradients of layers in the order of the backward pass; layers without any left out."""
+    """Return the weight gradients of layers in the order of the backward pass; omits layers without any."""
     return tuple(
         Segment(items=layer.weight, repeat=stages.chunk_counts[:, :, part])
         for part, layer in reversed(tuple(enumerate(layers)))
@@ -242,7 +242,7 @@ def _weight_segments(layers: tuple[Layer, ...], stages: Stages) -> tuple[Segment
 
 
 def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
-    """Messages of one transfer between neighbouring stages.
+    """Return messages of one transfer between adjacent stages.
 
     `axis` is "pp" or, where both stages are on one node, "pp_inside". A mask is square, one for all
     sequences of a micro-batch, and has no gradient.
@@ -262,7 +262,7 @@ def _hop(workload: Workload, stack: Stack, axis: str) -> Hop:
 
 
 def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
-    """One point-to-point message; whether it blocks is the stack's (timeline/pipeline.py)."""
+    """Return one point-to-point message; the stack decides whether it blocks (timeline/pipeline.py)."""
     return Item(
         name=f"hop.{name}",
         work=SendReceive(axis=axis, message_bytes=message_bytes),
@@ -273,7 +273,7 @@ def _hop_item(name: str, message_bytes: Floats, phase: str, axis: str) -> Item:
 
 
 def _tied(layers: tuple[LogicalLayer, ...], stages: Stages) -> Counts:
-    """Elements summed between first and last stage, per stage class; none where one stage has both."""
+    """Return elements summed between first and last stage, per stage class; 0 if one stage has both."""
     counts = stages.stage_counts
     tied = sum((w.elements for layer in layers for w in layer.weights if w.tied), ZERO)
     at_one_end = (counts[:, :, 0] > 0) != (counts[:, :, -1] > 0)
@@ -281,7 +281,7 @@ def _tied(layers: tuple[LogicalLayer, ...], stages: Stages) -> Counts:
 
 
 def _account(name: str, kind: str, before: tuple[Item, ...], after: tuple[Item, ...]) -> Accounting:
-    """FLOP and bytes of the items that a rewrite took out, and of those that it put in.
+    """Return FLOP and bytes of the items that a rewrite removed, and of those that it added.
 
     Items are compared by identity: a rewrite that returns an item untouched has not changed it.
     """
@@ -301,7 +301,7 @@ def _account(name: str, kind: str, before: tuple[Item, ...], after: tuple[Item, 
 
 
 def _totals(items: Iterable[Item]) -> tuple[Floats, Floats]:
-    """FLOP and moved bytes of the operators among `items`, (plans, 1)."""
+    """Return FLOP and moved bytes of the operators among `items`, (plans, 1)."""
     flop, moved_bytes = ZERO, ZERO
     for item in items:
         if isinstance(item.work, AbstractOperator):

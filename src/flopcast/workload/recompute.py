@@ -20,7 +20,7 @@ from flopcast.workload.program import LogicalLayer, Workload
 def kinds_of_layers(
     workload: Workload, entries: tuple[int, ...] = ()
 ) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
-    """How the plan cuts runs of blocks, and the layers with an entry for each kind of block.
+    """Return how the plan cuts runs of blocks, and the layers with an entry for each kind of block.
 
     Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together: how many
     there are of each, a stage says. Multi-token prediction goes with the last entry of the model's blocks.
@@ -45,7 +45,7 @@ def kinds_of_layers(
 
 
 def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
-    """Modules that a layer runs again: of blocks alone, never of embedding, final norm or head.
+    """Return the modules that a layer recomputes: only of blocks, not of embedding, final norm or head.
 
     Modules of multi-token prediction are checkpointed as the blocks that they hold, but by no method that
     treats blocks unequally: Megatron-Core warns and keeps them.
@@ -59,7 +59,7 @@ def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) 
 
 
 def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
-    """Bytes of a recomputed block's input as it is kept, (plans, 1); none inside a group.
+    """Return bytes of a recomputed block's input as it is kept, (plans, 1); 0 inside a group.
 
     Partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a share of
     what all of them hold.
@@ -72,7 +72,7 @@ def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
 
 
 def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
-    """Blocks whose tensors are there while one of them runs its backward: a whole group's, (1, 1).
+    """Return the blocks whose tensors exist while one of them runs its backward: a whole group, (1, 1).
 
     The rules refuse groups that are larger than every chunk (spec/rules_recompute.py).
     """
@@ -83,7 +83,7 @@ def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
 def checkpointed(
     forward: tuple[Item, ...], backward: tuple[Item, ...], workload: Workload, stack: Stack
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """A layer whose input alone is kept: cut over ranks, and drained by the host, where the stack does.
+    """Return a layer that keeps only its input, sharded over ranks and moved by the host if the stack does.
 
     A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
     before every forward and, in the backward, before the second forward and before the gradients.

@@ -33,11 +33,11 @@ class Reruns:
     sources: dict[str, str]
 
     def maker(self, tensor: str) -> str:
-        """The run that makes a tensor again, or what it was gathered of; "" where it is kept."""
+        """Return the run that recomputes a tensor, or its shard; "" if it is kept."""
         return self.makers.get(self.sources.get(tensor, tensor), "")
 
     def before(self, item: Item) -> tuple[str, ...]:
-        """Runs that the gradients of an item need, each behind those that make what it reads."""
+        """Return runs that the gradients of an item need, each after those that make its inputs."""
         needed = (run_of(item, self.modules), *(self.maker(tensor) for tensor, _ in item.saved()))
         found: list[str] = []
         for run in filter(None, needed):
@@ -46,12 +46,14 @@ class Reruns:
         return tuple(dict.fromkeys(found))
 
     def again(self, run: str, until: Until) -> list[Item]:
-        """The items of a run, as they run again; one that discards its output runs to its end."""
+        """Return the items of a run as they are recomputed; one that discards its output runs to its
+        end.
+        """
         return run_again(self.runs[run], "end" if run in self.makers.values() else until)
 
 
 def reruns(forward: tuple[Item, ...], modules: frozenset[str]) -> Reruns:
-    """What runs again of a layer whose `modules` are recomputed.
+    """Return what a layer whose `modules` are recomputed runs again.
 
     Examples
     --------
@@ -82,7 +84,7 @@ def reruns(forward: tuple[Item, ...], modules: frozenset[str]) -> Reruns:
 
 
 def run_again(run: tuple[Item, ...], until: Until) -> list[Item]:
-    """The items of a run as they run again.
+    """Return the items of a run as they are recomputed.
 
     Parameters
     ----------
@@ -102,7 +104,7 @@ def run_again(run: tuple[Item, ...], until: Until) -> list[Item]:
 
 
 def _until_kept(run: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The items of a run until its last kept tensor is there; all of one that keeps nothing."""
+    """Return the items of a run until its last kept tensor exists; all items if it keeps nothing."""
     keeping = [place for place, item in enumerate(run) if item.saved()]
     if not keeping:
         return run
@@ -110,7 +112,7 @@ def _until_kept(run: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def _read(run: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The items of a run that make what is kept, and those that these need."""
+    """Return the items of a run that make what is kept, and those that these need."""
     wanted = {tensor for item in run for tensor, _ in item.saved()}
     found: list[Item] = []
     for item in reversed(run):
@@ -121,6 +123,6 @@ def _read(run: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def _keeps_own(item: Item) -> bool:
-    """Whether an operator keeps something that is not there before it has run."""
+    """Return whether an operator keeps something that does not exist before it has run."""
     saved = item.work.saves() if isinstance(item.work, AbstractOperator) else ()
     return any(not kept.role.startswith("input:") for kept in saved)

@@ -63,12 +63,12 @@ class _Unit:
 
     @property
     def here(self) -> Counts:
-        """1 where a chunk holds the unit."""
+        """Return 1 where a chunk holds the unit, else 0."""
         return np.minimum(self.repeat, 1.0)
 
 
 def reduction_times(stack: Stack, plans: Plans) -> Times:
-    """In which micro-batches gradients are reduced: the last, or all where none but shards are kept.
+    """Return the micro-batches in which gradients are reduced: the last, or all if only shards are kept.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def reduction_times(stack: Stack, plans: Plans) -> Times:
 
 
 def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
-    """In which micro-batches a pass gathers parameters; "" is never, AHEAD `gathers_run_ahead`.
+    """Return the micro-batches in which a pass gathers parameters; "" is never, AHEAD `gathers_run_ahead`.
 
     What was gathered in the forward pass and kept needs no gather in the backward.
     """
@@ -107,7 +107,7 @@ def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
 
 
 def gathers_run_ahead(plans: Plans) -> Counts:
-    """1 where updated parameters are gathered from the step's start on, on all stages alike; (plans, 1).
+    """Return 1 if updated parameters are gathered from the start of the step on all stages; (plans, 1).
 
     With several chunks, Megatron-Core's schedule asks for those of the next chunk while one runs, and for
     the first two at once (`param_sync_func`). Otherwise a layer's own hook asks, so that a
@@ -147,7 +147,7 @@ def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[st
 
 
 def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
-    """Elements that a unit gathers, (plans, 1).
+    """Return elements that a unit gathers, (plans, 1).
 
     A tied table comes with its owner where both are there at once: in the root unit, and where parameters
     are whole anyway. Otherwise it is gathered again.
@@ -165,7 +165,7 @@ def gathered_segments(
     plans: Plans,
     backward: bool = False,
 ) -> tuple[Segment, ...]:
-    """The segments of one pass with the gathers that its units need.
+    """Return the segments of one pass with the all-gathers that its units need.
 
     Parameters
     ----------
@@ -202,19 +202,21 @@ class _Gathering:
 
     @property
     def phase(self) -> str:
-        """Of the items: "forward" or "backward"."""
+        """Return the phase of the items: "forward" or "backward"."""
         return "backward" if self.backward else "forward"
 
     @property
     def begins_gathered(self) -> bool:
-        """Whether the first unit of the pass is there already: a backward begins where a forward ended."""
+        """Return whether the first unit of the pass is already gathered: a backward begins where a forward
+        ended.
+        """
         return self.backward and self.stack.sharding.keeps_last_unit
 
 
 def _with_gathers(
     parts: Sequence[Segment], kinds: Sequence[str], weights: Sequence[tuple[Weight, ...]], how: _Gathering
 ) -> list[Segment]:
-    """Units in a row: the first is gathered before the pass begins, each other while one computes."""
+    """Return units in order: the first is gathered before the pass, each other while one computes."""
     root = how.stack.sharding.ends == "root" and how.plans.structure.zero == 3
     units = _units(parts, kinds, weights, root)
     found: list[Segment] = []
@@ -245,7 +247,7 @@ def _with_gathers(
 
 
 def _beside(part: Segment, weights: tuple[Weight, ...], how: _Gathering) -> Segment:
-    """A run of layers whose parameters arrive beside them; nothing of this program holds up their queue.
+    """Return a run of layers whose parameters arrive concurrently; nothing here delays their queue.
 
     When a program may end that needs them is the pipeline's affair (timeline/step.py).
     """
@@ -258,7 +260,9 @@ def _beside(part: Segment, weights: tuple[Weight, ...], how: _Gathering) -> Segm
 def _units(
     parts: Sequence[Segment], kinds: Sequence[str], weights: Sequence[tuple[Weight, ...]], root: bool
 ) -> list[_Unit]:
-    """Parts as units; what belongs to the root has no weights of its own, as they are there already."""
+    """Return parts as units; those of the root have no weights of their own, as these are already
+    gathered.
+    """
     units: list[_Unit] = []
     before = ""
     for part, kind, own in zip(parts, kinds, weights, strict=True):
@@ -277,7 +281,7 @@ def _units(
 
 
 def _first(units: Sequence[_Unit]) -> list[Counts]:
-    """1 where a unit is the first that a chunk holds; (plans, chunk classes) each."""
+    """Return 1 where a unit is the first that a chunk holds; (plans, chunk classes) each."""
     free: Counts = ONE
     found = []
     for unit in units:
@@ -305,7 +309,8 @@ def _ahead(unit: _Unit, later: Sequence[_Unit], how: _Gathering) -> list[Segment
 
 
 def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[Item, ...]:
-    """The gather of a unit, experts on their own axis, and its end noted; `ahead`: while another computes.
+    """Return the all-gather of a unit, experts on their own axis, with a mark at its end; `ahead`:
+    overlapped.
 
     It begins when the unit before it begins to compute: no more than two are whole at once. Where
     parameters are whole in memory, it is as many messages as they fill buckets.
@@ -336,7 +341,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
 
 
 def _copies(unit: _Unit, how: _Gathering) -> tuple[Item, ...]:
-    """The stack's passes over a unit that has come together."""
+    """Return the stack's passes over a unit that has been gathered."""
     whole = unit_elements(unit.weights, how.stack, how.plans)
     return tuple(
         Item(
@@ -351,7 +356,7 @@ def _copies(unit: _Unit, how: _Gathering) -> tuple[Item, ...]:
 
 
 def _moment(name: str, stream: str, waits: tuple[str, ...]) -> Item:
-    """No work: `stream` is free only when all of `waits` are."""
+    """Return an item without work, which makes `stream` wait for all of `waits`."""
     nothing = Replicate(axis="dp", message_bytes=ZERO)
     return Item(name=name, work=nothing, component="dp_communication", stream=stream, waits=waits)
 

@@ -41,7 +41,7 @@ class Slices:
         at_end: int = 2,
         checkpoints: Checkpoints | None = None,
     ) -> Stages:
-        """The slices as stages of the one plan; what `realise` asks for, as `divide_all`."""
+        """Return the slices as stages of the one plan, in the form that `realise` needs (`divide_all`)."""
         held = in_kinds(self._held(counts, at_end), parts, checkpoints)
         division = in_classes(held)
         return Stages(
@@ -56,7 +56,7 @@ class Slices:
         )
 
     def _held(self, counts: tuple[int, ...], at_end: int) -> Counts:
-        """How many of each run every chunk holds, (slices, chunks, runs)."""
+        """Return how many of each run every chunk holds, (slices, chunks, runs)."""
         runs = slice(1, -at_end)
         edges = np.concatenate([[0], np.cumsum(counts[runs])])
         low, high = self.low[..., None], self.high[..., None]

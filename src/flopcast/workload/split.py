@@ -29,7 +29,7 @@ from flopcast.workload.backward import kept_tensors, total_bytes
 
 
 def split_backward(backward: tuple[Item, ...]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """The items of B and those of W, each in the order of the whole backward.
+    """Return the items of B and those of W, each in the order of the whole backward.
 
     Examples
     --------
@@ -50,12 +50,12 @@ def split_backward(backward: tuple[Item, ...]) -> tuple[tuple[Item, ...], tuple[
 
 
 def _ahead(item: Item) -> Item:
-    """An item of W: a gather is launched and runs while a kernel before it still computes."""
+    """Return an item of W; an all-gather is launched and runs while a kernel before it computes."""
     return replace(item, waits=("host",)) if item.name.endswith(".again") else item
 
 
 def _only_for_weights(item: Item) -> bool:
-    """Whether nothing before the end of the step reads what an item makes.
+    """Return whether nothing before the end of the step reads what an item makes.
 
     A memory-bound gradient of one pass reads the output's gradient and writes a sum over tokens: the
     input's gradient is the output's, unchanged.
@@ -68,7 +68,7 @@ def _only_for_weights(item: Item) -> bool:
 
 
 def waiting_bytes(forward: Iterable[Item]) -> Floats:
-    """Bytes that a layer keeps between its B and its W for one micro-batch, (plans, 1).
+    """Return bytes that a layer keeps between its B and its W for one micro-batch, (plans, 1).
 
     Inputs of its linears and tables, each tensor once, and the gradients of their outputs. For a GPT
     block that is 14 + 18 times s b h in 16 bits (arXiv:2401.10241, Table 1: 32 s b h). Norms, activation
@@ -82,13 +82,13 @@ def waiting_bytes(forward: Iterable[Item]) -> Floats:
 
 
 def _has_weight(item: Item) -> bool:
-    """Whether an operator has a weight gradient of its own."""
+    """Return whether an operator has a weight gradient of its own."""
     work = item.work
     return isinstance(work, AbstractOperator) and any(name == "wgrad" for name, _ in work.gradients())
 
 
 def _output_bytes(work: object) -> Floats:
-    """Bytes of the output of a linear or of a table's rows: its gradient has its shape."""
+    """Return bytes of the output of a linear or of a table's rows; its gradient has the same shape."""
     if isinstance(work, Matmul):
         rows, width = work.m, work.n
     elif isinstance(work, GroupedMatmul):

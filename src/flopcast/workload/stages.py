@@ -77,7 +77,7 @@ class Stages:
     )
 
     def of(self, plan: int) -> Division:
-        """The division of one plan of the batch."""
+        """Return the division of one plan of the batch."""
         return self.divisions[int(self.code[plan])]
 
 
@@ -104,7 +104,7 @@ class Pile:
 
 
 def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
-    """The number along the model of every chunk, (stages, virtual stages).
+    """Return the number along the model of every chunk, (stages, virtual stages).
 
     Chunks go round the stages, or, folded, down the stages and back up (the V of arXiv:2401.10241,
     section 6).
@@ -119,7 +119,7 @@ def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
 
 
 def _even(pile: Pile) -> Counts:
-    """Layers of every chunk, (stages, virtual stages, parts): as many blocks each."""
+    """Return layers of every chunk, (stages, virtual stages, parts): equal numbers of blocks."""
     chunks = pile.stages * pile.virtual
     blocks = sum(pile.counts[1 : -pile.at_end])
     per_chunk, rest = divmod(blocks, chunks)
@@ -129,7 +129,7 @@ def _even(pile: Pile) -> Counts:
 
 
 def _given(pile: Pile) -> Counts:
-    """Layers of every chunk, (stages, virtual stages, parts): as many blocks as the plan says."""
+    """Return layers of every chunk, (stages, virtual stages, parts): the plan's numbers of blocks."""
     chunks, blocks = pile.stages * pile.virtual, sum(pile.counts[1 : -pile.at_end])
     if len(pile.given) != chunks or sum(pile.given) != blocks:
         raise InternalError(f"{pile.given} do not deal out {blocks} blocks over {chunks} chunks")
@@ -137,7 +137,7 @@ def _given(pile: Pile) -> Counts:
 
 
 def _between(pile: Pile, bounds: Integers) -> Counts:
-    """Layers of every chunk, (stages, virtual stages, parts): blocks between neighbouring bounds.
+    """Return layers of every chunk, (stages, virtual stages, parts): blocks between consecutive bounds.
 
     Runs of blocks may end inside a chunk: each run is cut where the chunks are.
     """
@@ -151,7 +151,7 @@ def _between(pile: Pile, bounds: Integers) -> Counts:
 
 
 def _deepspeed_uniform(pile: Pile) -> Counts:
-    """Layers of every stage, (stages, 1, parts): consecutive slices of one list of modules.
+    """Return layers of every stage, (stages, 1, parts): consecutive slices of one list of modules.
 
     A slice may hold uncounted modules alone: the rules refuse such plans (workload/checks.py).
     """
@@ -166,7 +166,7 @@ def _deepspeed_uniform(pile: Pile) -> Counts:
 
 
 def _shared(bounds: Integers, lengths: Integers) -> Counts:
-    """How much of each run, laid end to end, lies between neighbouring bounds: (bounds - 1, runs)."""
+    """Return how much of each run, laid end to end, is between consecutive bounds: (bounds - 1, runs)."""
     edges = np.concatenate([[0], np.cumsum(lengths)])
     low, high = bounds[:-1, None], bounds[1:, None]
     held: Counts = (np.clip(edges[1:], low, high) - np.clip(edges[:-1], low, high)).astype(np.float64)
@@ -208,12 +208,14 @@ def divide(pile: Pile, rule: str) -> Division:
 
 
 def in_kinds(held: Counts, parts: tuple[int, ...], checkpoints: Checkpoints | None) -> Counts:
-    """How many of each kind of layer chunks hold, of how many of each run: (…, runs) → (…, parts)."""
+    """Return how many of each kind of layer chunks hold, given how many of each run: (…, runs) → (…,
+    parts).
+    """
     return checkpoints.cut(held, parts) if checkpoints else _by_part(held, parts)
 
 
 def in_classes(held: Counts) -> Division:
-    """Stages and chunks that hold the same, put together; `held` is (stages, virtual stages, parts)."""
+    """Return stages and chunks grouped by equal content; `held` is (stages, virtual stages, parts)."""
     stages, virtual = held.shape[:2]
     chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
     chunk_class = inverse.reshape(stages, virtual)
@@ -233,7 +235,7 @@ def in_classes(held: Counts) -> Division:
 
 
 def leaves_no_stage_empty(counts: tuple[int, ...], stages: int, rule: Pipeline) -> bool:
-    """Whether every stage holds a layer; of one chunk a stage.
+    """Return whether every stage holds a layer, for one chunk per stage.
 
     Parameters
     ----------
@@ -259,7 +261,9 @@ def leaves_no_stage_empty(counts: tuple[int, ...], stages: int, rule: Pipeline) 
 
 
 def _by_part(held: Counts, parts: tuple[int, ...]) -> Counts:
-    """Layers of every chunk by kind, (stages, virtual stages, parts): runs of equal layers added up."""
+    """Return layers of every chunk by kind, (stages, virtual stages, parts): runs of equal layers are
+    summed.
+    """
     if not parts:
         return held
     added: Counts = held @ (np.array(parts)[:, None] == np.arange(max(parts) + 1)).astype(np.float64)
@@ -274,7 +278,7 @@ def divide_all(
     at_end: int = 2,
     checkpoints: Checkpoints | None = None,
 ) -> Stages:
-    """The divisions of a batch of plans by a stack's rule.
+    """Return the divisions of a batch of plans by a stack's rule.
 
     Parameters
     ----------
@@ -326,7 +330,7 @@ def divide_all(
 
 
 def _pad(rows: Counts | Integers, lengths: tuple[int, ...]) -> Counts:
-    """Zeros behind the leading axes, up to `lengths`."""
+    """Return an array padded with zeros along the leading axes, up to `lengths`."""
     wanted = (*lengths, *rows.shape[len(lengths) :])
     padded: Counts = np.pad(
         rows.astype(np.float64), [(0, to - have) for to, have in zip(wanted, rows.shape, strict=True)]

@@ -37,7 +37,7 @@ SPLITS = 4.0  # chunks of a product whose result is scattered
 
 
 def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
-    """Items of one layer and pass, their tensor-parallel messages chunked and run beside products.
+    """Return items of one layer and pass, with tensor-parallel messages in chunks that overlap products.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def under_products(items: tuple[Item, ...], ranks: Counts) -> tuple[Item, ...]:
 
 
 def _pattern(items: tuple[Item, ...], ranks: Counts) -> tuple[list[Item], int]:
-    """What replaces the first of these items and those behind it, and how many of them; nothing if none."""
+    """Return what replaces the first of these items and those after it, and how many; empty if none."""
     first, *others = items
     if not others or any(item.beside for item in items[:2]):
         return [], 0
@@ -83,7 +83,7 @@ def _pattern(items: tuple[Item, ...], ranks: Counts) -> tuple[list[Item], int]:
 
 
 def _collective(item: Item) -> str:
-    """What a message is, of narrow elements or wide ones; "" for a kernel."""
+    """Return the collective of a message, of 8-bit or 16-bit elements; "" for a kernel."""
     return item.work.collective if isinstance(item.work, AbstractMessage) else ""
 
 
@@ -96,12 +96,12 @@ def _scatters(item: Item) -> bool:
 
 
 def _is_product(item: Item) -> bool:
-    """A product whose rows are tokens: forward, or the gradient of its input."""
+    """Return whether an item is a product whose rows are tokens: forward, or the input gradient."""
     return isinstance(item.work, Matmul) and not item.name.endswith(".wgrad")
 
 
 def _are_gradients(first: Item, second: Item) -> bool:
-    """Both gradients of one linear."""
+    """Return whether two items are both gradients of one linear layer."""
     return (
         isinstance(first.work, Matmul)
         and first.name.endswith(".dgrad")
@@ -110,7 +110,7 @@ def _are_gradients(first: Item, second: Item) -> bool:
 
 
 def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
-    """So many of the equal chunks of an item, a product's rows or a message's bytes."""
+    """Return this many of the equal chunks of an item, a product's rows or a message's bytes."""
     name = f"{item.name}.{word}" if word else item.name
     if isinstance(item.work, Matmul):
         return replace(item, name=name, work=replace(item.work, m=item.work.m / chunks), count=count)
@@ -121,18 +121,18 @@ def _chunk(item: Item, chunks: Counts, count: Counts, word: str = "") -> Item:
 
 
 def _free_of(item: Item, stream: str) -> Item:
-    """The item without waiting for a stream."""
+    """Return the item without waiting for a stream."""
     return replace(item, waits=tuple(name for name in item.waits if name != stream))
 
 
 def _gathered(gather: Item, product: Item, ranks: Counts) -> list[Item]:
-    """All chunks but the last are multiplied while others arrive; the last waits for all."""
+    """Return items in which all chunks but the last are multiplied while others arrive."""
     ahead = _free_of(_chunk(product, ranks, ranks - 1.0), "tp")
     return [gather, ahead, _chunk(product, ranks, np.ones_like(ranks), "last")]
 
 
 def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
-    """The first chunk alone; each later one beside the sum of the one before; the last sum alone."""
+    """Return the first chunk alone; each later one overlaps the previous sum; the last sum is alone."""
     chunks = np.where(ranks > 1, SPLITS, 1.0)
     one = np.ones_like(ranks)
     return [
@@ -144,7 +144,7 @@ def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
 
 
 def _beside_weight_gradient(dgrad: Item, wgrad: Item, scatter: Item) -> list[Item]:
-    """The scatter of the input's gradient starts with the weight gradient.
+    """Return items in which the scatter of the input's gradient starts with the weight gradient.
 
     The weight gradient waits for what was sent before the scatter (its gathered input), not for the
     scatter: an item that sends nothing stands for that moment.

@@ -61,7 +61,7 @@ CHAINS: dict[str, int] = {  # kinds made of several kernels → tensors between 
 def backward_peak(
     forward: tuple[Item, ...], recomputed: frozenset[str], writes_weight_gradients: bool
 ) -> Floats:
-    """Most bytes of one layer's tensors that are alive at once during its backward, (plans, 1).
+    """Return the most bytes of one layer's tensors that are alive at once during its backward, (plans, 1).
 
     Parameters
     ----------
@@ -103,7 +103,9 @@ def backward_peak(
 
 
 def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
-    """Bytes of the tensors of a layer, as far as an item says them: one that keeps, makes or reads it."""
+    """Return bytes of the tensors of a layer, as far as an item that keeps, makes or reads one states
+    them.
+    """
     sizes: dict[str, Floats] = {}
     for item in items:
         for name, size_bytes in item.saved():
@@ -149,16 +151,16 @@ class _Walk:
     held: dict[int, Floats] = field(default_factory=dict)  # number → bytes
 
     def alive(self) -> Floats:
-        """Bytes of all gradients."""
+        """Return the bytes of all live gradients."""
         return sum(self.held.values(), ZERO)
 
     def born(self, name: str, size_bytes: Floats) -> None:
-        """A gradient of its own for a tensor."""
+        """Add the gradient of a tensor."""
         self.number[name] = max(self.held, default=-1) + 1
         self.held[self.number[name]] = size_bytes
 
     def step(self, item: Item) -> Floats:
-        """One item's backward; returns the bytes of gradients alive while it runs."""
+        """Process one item's backward; return the bytes of gradients alive while it runs."""
         of_output = self.number.pop(item.output, None)
         if of_output is None:  # nothing behind it has a gradient
             return self.alive()
@@ -183,7 +185,7 @@ class _Walk:
 
 
 def _lives(items: tuple[Item, ...], recomputed: frozenset[str]) -> list[_Life]:
-    """The tensors that a backward needs, kept or made again; of a gathered tensor the shard."""
+    """Return the tensors that a backward needs, kept or recomputed; the shard of a gathered tensor."""
     kept, chosen = kept_tensors(items, recomputed), reruns(items, recomputed)
     made = {item.output: run_of(item, recomputed) for item in items}
     gathers = {item.output: item for item in items if item.kept_bytes is not None}
@@ -205,12 +207,12 @@ def _lives(items: tuple[Item, ...], recomputed: frozenset[str]) -> list[_Life]:
 
 
 def _shard_bytes(gather: Item | None, size_bytes: Floats) -> Floats:
-    """What is kept of a tensor: all of it, or the shard that it was gathered from."""
+    """Return what is kept of a tensor: all of it, or the shard that it was gathered from."""
     return size_bytes if gather is None or gather.kept_bytes is None else gather.kept_bytes
 
 
 def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: bool) -> Floats:
-    """What an item has for its own time: a gathered input, its weight's gradient, a chain's tensors."""
+    """Return an item's temporaries: a gathered input, its weight's gradient, tensors of a chain."""
     work, needed_bytes = item.work, ZERO
     if isinstance(work, MemoryBound):
         needed_bytes = CHAINS.get(work.kind, 0) * work.elements * ELEMENT_BYTES[work.dtype]
@@ -227,7 +229,9 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
 
 
 def weight_bytes(work: object) -> Floats:
-    """Bytes of a linear's weight, or a table, in the dtype of its product; 0 if frozen or other work."""
+    """Return bytes of a linear's weight, or a table, in the dtype of its product; 0 if frozen or other
+    work.
+    """
     if not getattr(work, "trained", True):
         return ZERO
     if isinstance(work, Matmul):
@@ -243,14 +247,14 @@ def weight_bytes(work: object) -> Floats:
 
 
 def _is_loss(item: Item) -> bool:
-    """Whether an item stands behind the logits: the loss, and the sums over ranks that it needs."""
+    """Return whether an item follows the logits: the loss, and the sums over ranks that it needs."""
     if isinstance(item.work, MemoryBound):
         return item.work.kind in LOSS
     return isinstance(item.work, AbstractMessage) and item.inputs[:1] == (item.output,)
 
 
 def _passes_on(item: Item, place: int) -> bool:
-    """Whether the gradient of an input is the very tensor of the output's gradient."""
+    """Return whether the gradient of an input is the same tensor as the output's gradient."""
     work = item.work
     if isinstance(work, (Replicate, AllReduce, Quantise)):
         return True
@@ -260,7 +264,7 @@ def _passes_on(item: Item, place: int) -> bool:
 
 
 def _output_bytes(item: Item) -> Floats | None:
-    """Bytes of what an item makes, where its work says so."""
+    """Return bytes of what an item makes, if its work states them."""
     work = item.work
     if isinstance(work, Matmul):
         return work.m * work.n * ELEMENT_BYTES[work.dtype]
@@ -276,7 +280,7 @@ def _output_bytes(item: Item) -> Floats | None:
 
 
 def _input_bytes(item: Item) -> Floats | None:
-    """Bytes of what an item reads, where its work says so."""
+    """Return bytes of what an item reads, if its work states them."""
     work = item.work
     if isinstance(work, MemoryBound) and work.kind != "split_heads":
         return work.elements * ELEMENT_BYTES[work.dtype]

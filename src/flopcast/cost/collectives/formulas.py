@@ -15,12 +15,12 @@ from flopcast.dtypes import Counts
 
 
 def _rails(inside: Counts, nodes: Counts) -> Counts:
-    """Every rank inside a domain drives its own card: as many rings side by side, which share the bytes."""
+    """Return the network cards that a rank's data uses: one ring per rank of a domain, on its own card."""
     return np.where(nodes > 1, inside, 1.0)
 
 
 def _last_of_block(nodes: Counts, blocks: Counts) -> Counts:
-    """A ring goes through a block domain by domain: one of them sends to the next block."""
+    """Return 1 / (domains per block): a ring leaves a block only at the block's last domain."""
     return blocks / nodes
 
 
@@ -56,23 +56,23 @@ class Formula:
 
 
 def _to_other_blocks(nodes: Counts, blocks: Counts) -> Counts:
-    """Equal parts for all domains: of those that leave their own, what leaves the block as well."""
+    """Return the share of the bytes between domains that goes to other blocks, for equal parts."""
     elsewhere = np.maximum(nodes - nodes / blocks, 0.0)
     return elsewhere / np.maximum(nodes - 1, 1.0)
 
 
 def _everything(nodes: Counts, blocks: Counts) -> Counts:
-    """Both ends are in different blocks, and so are those of the pairs beside them."""
+    """Return 1: both ends of the transfer are in different blocks."""
     return np.ones(np.broadcast_shapes(nodes.shape, blocks.shape))
 
 
 def _one_card(inside: Counts, nodes: Counts) -> Counts:
-    """A pair of ranks: the sender's card alone."""
+    """Return 1: a transfer uses only the sender's card."""
     return np.ones(np.broadcast_shapes(inside.shape, nodes.shape))
 
 
 def _own_card(inside: Counts, nodes: Counts) -> Counts:
-    """Each rank's own bytes for each other: those that leave its domain use its own card alone.
+    """Return the factor on the bandwidth of one card if each rank uses only its own card between domains.
 
     Of n ranks in m domains, (n - 1) / n of what a rank sends goes to others and (m - 1) / m leaves; their
     ratio is what the bandwidth of one card is multiplied by. What stays inside is hidden behind it.
@@ -83,12 +83,12 @@ def _own_card(inside: Counts, nodes: Counts) -> Counts:
 
 
 def _others(n: Counts) -> Counts:
-    """What belongs to other ranks than one's own, of n equal parts."""
+    """Return the part of n equal parts that belongs to other ranks."""
     return (n - 1) / n
 
 
 def _tree(n: Counts) -> Counts:
-    """Rounds in which a doubling tree reaches `n` ranks.
+    """Return the number of rounds in which a doubling tree reaches `n` ranks.
 
     NCCL sends small messages along trees, large ones along rings; the ring's n - 1 hops would count
     latency that a message large enough for a ring hides behind its own bytes.
@@ -97,7 +97,7 @@ def _tree(n: Counts) -> Counts:
 
 
 def _chain(n: Counts) -> Counts:
-    """From rank to rank, all of them: NCCL broadcasts and reduces to one rank along a ring only.
+    """Return the number of steps of a chain; NCCL broadcasts and reduces to one rank only along a ring.
 
     Its own model of time takes the network's latency for every rank (src/graph/tuning.cc, nsteps · lat).
     """
@@ -105,7 +105,7 @@ def _chain(n: Counts) -> Counts:
 
 
 def _direct(n: Counts) -> Counts:
-    """One hop to however many ranks: each writes into the buffers of all others."""
+    """Return 1 hop for any number of ranks: each writes directly into the buffers of all others."""
     return np.minimum(n - 1, 1.0)
 
 

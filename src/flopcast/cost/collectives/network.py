@@ -73,19 +73,19 @@ class Terms:
 
     @property
     def bound_s(self) -> Floats:
-        """Seconds at the whole bus bandwidth, without latency."""
+        """Return the seconds at the full bus bandwidth, without latency."""
         found_s: Floats = self.share * self.sent_bytes / self.bus_bytes_per_s
         return found_s
 
     @property
     def on_link_s(self) -> Floats:
-        """Seconds in which bytes occupy the link, without latency."""
+        """Return the seconds in which bytes occupy the link, without latency."""
         found_s: Floats = self.bound_s / self.efficiency
         return found_s
 
     @property
     def alone_s(self) -> Floats:
-        """Seconds with nothing beside it."""
+        """Return the seconds without concurrent work."""
         found_s: Floats = self.latency_s + self.on_link_s
         return found_s
 
@@ -93,7 +93,7 @@ class Terms:
 def message_terms(
     collective: str, size_bytes: Floats, group: Group, cluster: Cluster, book: CurveBook
 ) -> tuple[Tier, Terms, Curve | None]:
-    """The tier that messages of one group use, what their seconds are made of, and the curve asked.
+    """Return the tier of the messages of one group, the terms of their seconds, and the curve.
 
     All arrays (rows,), every row on the same tier. Exchanges of experts that leave their domain
     (ONE_COPY_A_DOMAIN) are timed otherwise where one copy for each domain is sent.
@@ -114,7 +114,7 @@ def message_seconds(
     book: CurveBook,
     domain_bytes: Floats | None = None,
 ) -> MessageCost:
-    """Seconds of `collective`; all arrays broadcast against each other.
+    """Return the seconds of `collective`; all arrays broadcast against each other.
 
     Time is `hops · latency + share · message_bytes / (bus bandwidth · efficiency)` (Hockney, Parallel
     Computing 20(3), 1994). Efficiency is looked up in the fabric's curve by size, ranks inside and
@@ -169,7 +169,7 @@ def message_seconds(
 
 
 def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Tier) -> Terms:
-    """One copy for each other domain, which a rank's own network card sends."""
+    """Return the seconds of one copy to each other domain, which the network card of the rank sends."""
     attained = link.library_fraction.get(collective, link.attained_fraction)
     return Terms(
         latency_s=np.full(nodes.shape, link.latency_s),
@@ -181,7 +181,7 @@ def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Ti
 
 
 def tier_of(nodes: Counts, cluster: Cluster) -> np.ndarray:
-    """Index of the tier that joins a group over so many scale-up domains, which lie side by side.
+    """Return the index of the tier that joins a group that spans this many adjacent scale-up domains.
 
     The last tier has no end, whatever its `devices` say.
     """
@@ -202,7 +202,7 @@ def _on_tier(
     inner: Tier | None,
     curve: Curve | None,
 ) -> Terms:
-    """What messages cost that all use `link`; flat arrays of equal length.
+    """Return the cost of messages that all use `link`; flat arrays of equal length.
 
     `own_bytes_per_s` is a device's share of the link, (rows,); `inner` the tier inside of its domain, where
     the others' shares reach it, None where `link` is that: more network cards than it has bandwidth for do
@@ -236,7 +236,7 @@ def _on_tier(
 
 
 def _uplink_bytes_per_s(collective: str, nodes: Counts, index: int, cluster: Cluster) -> Floats:
-    """What a device may send on a tier while its whole block does; (rows,).
+    """Return the bytes/s of a device on a tier while all devices of its block send; (rows,).
 
     A block is what the tier below joins. Its uplinks carry 1 / oversubscription of what its devices can
     send: that is too little only for as much of the traffic as leaves the block.
@@ -250,7 +250,7 @@ def _uplink_bytes_per_s(collective: str, nodes: Counts, index: int, cluster: Clu
 
 
 def _curve(collective: str, link: Tier, book: CurveBook) -> Curve | None:
-    """The fabric's own curve, or that of the collective whose bus bandwidth it borrows."""
+    """Return the curve of the fabric, or of the collective whose bus bandwidth it borrows."""
     name: str | None = collective
     while name is not None:
         curve = book.exact(link.fabric, name)

@@ -35,7 +35,7 @@ class Found:
 
     @property
     def log_sigma_factor(self) -> float:
-        """Both steps away, in quadrature."""
+        """Return the log sigma of both steps, added in quadrature."""
         return float(np.hypot(self.class_log_sigma_factor, self.device_log_sigma_factor))
 
 
@@ -58,7 +58,7 @@ class CurveBook:
         cousins: tuple[str, ...] = (),
         engine_ratio: float = 1.0,
     ) -> Found:
-        """The curve for kernel class `name` on `owner`, or the nearest that exists.
+        """Return the curve for kernel class `name` on `owner`, or the nearest that exists.
 
         `cousins` are devices whose curves may be borrowed, the nearest first; `engine_ratio` is the peak
         that bounds the class over that of 16 bits, which a relative may need. There is always an answer:
@@ -90,12 +90,12 @@ class CurveBook:
         )
 
     def exact(self, owner: str, name: str) -> Curve | None:
-        """The curve of exactly this owner and name: a fabric says nothing about another one."""
+        """Return the curve of exactly this owner and name; fabrics never use the curves of others."""
         return self.curves.get((owner, name))
 
 
 def _chain(name: str) -> Iterator[Relative]:
-    """The relative of a class, the relative's own, and so on: ratios multiply, sigmas add in quadrature."""
+    """Yield the fallback classes in order, with their ratios multiplied and sigmas added in quadrature."""
     ratio, sigma, speed_up_ratio = 1.0, 0.0, None
     while (relative := RELATIVES.get(name)) is not None:
         ratio, sigma = ratio * relative.time_ratio, float(np.hypot(sigma, relative.log_sigma_factor))
@@ -107,12 +107,12 @@ def _chain(name: str) -> Iterator[Relative]:
 
 
 def slower(curve: Curve, time_ratio: float) -> Curve:
-    """A curve whose efficiency is everywhere that much lower; the curve itself at a ratio of 1."""
+    """Return a curve with this many times lower efficiency; the curve itself if the ratio is 1."""
     return curve if time_ratio == 1.0 else replace(curve, table=curve.table - np.log(time_ratio))
 
 
 def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Curve:
-    """A curve of one efficiency everywhere: a data-sheet estimate, with no axes to leave."""
+    """Return a curve of constant efficiency: an estimate from the data sheet, without axes."""
     return Curve(
         name=name,
         owner=owner,

@@ -76,7 +76,7 @@ class KernelClass:
 
     @property
     def is_derated(self) -> bool:
-        """Whether a stack's derate scales it: products, also those of attention that writes its scores.
+        """Return whether a stack's derate scales the class: products, including those of unfused attention.
 
         Fused attention leaves the matrix engines idle for much of its time, and runs in training as it does
         alone: MPT on A100 and H100, where it is up to 90 % of a step (docs/accuracy/journal.md).
@@ -85,18 +85,18 @@ class KernelClass:
 
     @property
     def is_sustained(self) -> bool:
-        """Whether a busy device slows it below the curve; true for GEMMs (sustained.py)."""
+        """Return whether a busy device slows the class below its curve; true for GEMMs (sustained.py)."""
         return self.kind.family == "gemm_level"
 
     @property
     def is_fused_attention(self) -> bool:
-        """Whether it is attention that never writes its scores, of any generation, in either pass."""
+        """Return whether the class is fused attention of any generation, in either pass."""
         return self.curve.startswith(FUSED_ATTENTION)
 
 
 @lru_cache(maxsize=4096)
 def class_of(kernel: str) -> KernelClass:
-    """The class of a kernel as operators name it, or of a curve.
+    """Return the class of a kernel by its name in operators, or of a curve by its name.
 
     "gemm.fp8" is a table of serving kernels, "narrow_gemm.fp8" the products of training: the libraries that
     run 16-bit products, from whose curves they mostly borrow, so that they are of the same kind.

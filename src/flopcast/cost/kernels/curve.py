@@ -80,7 +80,7 @@ class Curve:
 
 
 def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessors: int = 1) -> Logs:
-    """Interpolated log-efficiency: linear in the logarithms, so time is a power of size between nodes.
+    """Return the log-efficiency, interpolated linearly in logarithms, so that time is a power of size.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessor
 
 
 def _overflowed(curve: Curve, logs: list[Logs]) -> list[Logs]:
-    """log2 of coordinates, what one exceeds its axis by added to another, where the view says so."""
+    """Return log2 of coordinates; where the view says so, the excess over one axis is added to another."""
     pair = view_of(curve.name).overflow
     if pair is None or max(pair) >= len(curve.axes):
         return logs
@@ -126,7 +126,7 @@ def _overflowed(curve: Curve, logs: list[Logs]) -> list[Logs]:
 
 
 def _looked_up(curve: Curve, logs: Sequence[Logs]) -> Logs:
-    """The table at log2 of its coordinates, each held inside its axis; (rows,)."""
+    """Return the table at log2 of coordinates, each clipped to its axis; (rows,)."""
     corners: list[Corner] = [(np.ones(logs[0].shape), ())]
     for axis, log in zip(curve.axes, logs, strict=False):
         below, share = _locate(axis, log)
@@ -140,7 +140,7 @@ def _looked_up(curve: Curve, logs: Sequence[Logs]) -> Logs:
 
 
 def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction: float) -> Logs:
-    """What log-efficiency gains beyond the end of an axis along which work grows; (rows,), 0 or more.
+    """Return the gain of log-efficiency beyond the end of an axis along which work grows; (rows,), >= 0.
 
     There, time goes on as it did over the last measured octave: what is added takes what that octave's
     addition took, as latency and fill are paid once. Efficiency that falls at the end is held. An octave
@@ -158,7 +158,7 @@ def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction:
 
 
 def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
-    """Which shapes have a coordinate more than 5 % outside of the measured range: a mask, (rows,).
+    """Return a mask of shapes with a coordinate more than 5 % outside the measured range, (rows,).
 
     Less than that is the rounding of a curve file, or a measured shape with its padding. A curve without
     axes has no range to leave.
@@ -172,7 +172,7 @@ def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
 
 
 def _locate(axis: Counts, log: Logs) -> tuple[Integers, Counts]:
-    """Index of the node below, and the share of the node above; at the last node, share 1."""
+    """Return the index of the node below, and the weight of the node above; at the last node, weight 1."""
     if len(axis) == 1:
         zero = np.zeros(log.shape)
         return zero.astype(np.intp), zero

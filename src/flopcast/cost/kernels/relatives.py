@@ -30,7 +30,7 @@ class Relative:
     speed_up_ratio: float | None = None
 
     def time_ratio_of(self, engine_ratio: float) -> float:
-        """How much longer the class takes at the relative's efficiency.
+        """Return the ratio of the class's time to its time at the efficiency of the fallback class.
 
         `engine_ratio` is its own engine's peak over that of 16 bits.
 

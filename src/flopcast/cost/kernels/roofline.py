@@ -16,7 +16,7 @@ SUSTAINED_FRACTION = 0.93
 
 
 def bound_seconds(need: Work, device: Device) -> Floats:
-    """Seconds at the device's peaks: of its matrix engine, or of its memory, whichever is longer.
+    """Return the seconds at the device's peak rates: the longer of matrix engine and memory.
 
     Returns
     -------

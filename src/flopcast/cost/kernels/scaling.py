@@ -18,7 +18,7 @@ from flopcast.spec.stack import Stack
 def kernel_factors(
     priced: KernelClass, found: Found, cluster: Cluster, stack: Stack, factors: FactorBook
 ) -> tuple[str, ...]:
-    """Names of the factors of a kernel class, each made on first use.
+    """Return the names of the factors of a kernel class; each factor is created on first use.
 
     A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
     another generation of the kernel than the stack runs; what the site's clocks add (clocks.py); and the
@@ -48,5 +48,5 @@ def kernel_factors(
 
 
 def scale_ratio(names: tuple[str, ...], factors: FactorBook) -> float:
-    """Product of the factors' ratios; all of them were made by `kernel_factors` before."""
+    """Return the product of the factors' ratios; `kernel_factors` must have created all of them."""
     return math.prod(factors.found[name].ratio for name in names)

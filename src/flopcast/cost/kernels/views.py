@@ -61,7 +61,7 @@ class View:
     at_least: tuple[float, ...] = ()
 
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
-        """By which power of each axis the table's efficiency may rise, beside terms of these coefficients.
+        """Return the largest power of each axis by which the efficiency may rise, given these coefficients.
 
         A wave term of coefficient c makes efficiency proportional to the output to the power c as long as
         its tiles fill less than one wave, and padded rows do as long as they fill less than a tile; the
@@ -84,7 +84,7 @@ class View:
 
 
 def wave(tiles: Counts, multiprocessors: int, useful: Counts | None = None) -> Logs:
-    """Logarithm of how full the waves are: 0 where the tiles are a multiple of the multiprocessors.
+    """Return the logarithm of the fill of the waves; 0 if the tiles are a multiple of the multiprocessors.
 
     `useful` is the work in tiles, less than their number where some are padded; all of it where it is None.
 
@@ -97,7 +97,7 @@ def wave(tiles: Counts, multiprocessors: int, useful: Counts | None = None) -> L
 
 
 def padding(size: Counts, tile: int) -> Logs:
-    """Logarithm of the used share of the last tile's padding: 0 for multiples of the tile.
+    """Return the logarithm of the used share of the last tile; 0 for multiples of the tile.
 
     >>> np.exp(padding(np.array([128.0, 192.0]), 128)).tolist()
     [1.0, 0.75]
@@ -106,7 +106,7 @@ def padding(size: Counts, tile: int) -> Logs:
 
 
 def uneven(size: Counts, tile: int) -> Logs:
-    """-1 where a size is no multiple of the tile: another kernel is chosen, however little is padded."""
+    """Return -1 if a size is not a multiple of the tile, because another kernel then runs; else 0."""
     off: Logs = -1.0 * (size % tile != 0)
     return off
 
@@ -123,7 +123,7 @@ def _product_terms(
     unevens: Mapping[str, tuple[int, ...]],
     shapes: tuple[tuple[int, int], ...] = BATCHED_TILES,
 ) -> dict[str, Term]:
-    """Terms of anything that is computed as products: waves of its tiles, and how they fit m, n and k.
+    """Return the terms of any kernel made of products: waves of its tiles, and their fit to m, n and k.
 
     `product` gives how many products there are, and m, n and k of each, from a class' coordinates; `shapes`
     are rows and columns of the tiles that its kernels may have.
@@ -150,19 +150,19 @@ def _product_terms(
 
 
 def _flash_table(shape: Coordinates) -> Coordinates:
-    """The head is padded: sizes from 33 to 64 run one kernel."""
+    """Return the axes of flash attention; the head is padded, so that sizes 33 to 64 run one kernel."""
     queries, head_size, batch = shape
     return queries, np.ceil(head_size / 32) * 32, batch
 
 
 def _grouped_table(shape: Coordinates) -> Coordinates:
-    """Rows of the mean group, elements of one weight, groups."""
+    """Return the axes of grouped products: rows of the mean group, elements of one weight, groups."""
     rows, n, k, groups, _ = shape
     return rows / groups, n * k, groups
 
 
 def _skew(shape: Coordinates, _: int) -> Logs:
-    """Minus the logarithm of the imbalance: 0 where groups are equally full.
+    """Return minus the logarithm of the imbalance; 0 if groups are equally full.
 
     With a coefficient c, time is proportional to imbalance^c. At 1 a kernel lasts as if every group were
     as full as the fullest; at 0 its tiles are spread over the device whatever group they belong to.
@@ -171,7 +171,7 @@ def _skew(shape: Coordinates, _: int) -> Logs:
 
 
 def _blocks(rows: int, each: int = 1) -> Term:
-    """Waves of blocks of queries, of which a multiprocessor runs `each` at a time."""
+    """Return the waves of blocks of queries, `each` of which run at a time on a multiprocessor."""
 
     def term(shape: Coordinates, multiprocessors: int) -> Logs:
         queries, _, batch = shape
@@ -254,5 +254,5 @@ VIEWS: dict[str, View] = {
 
 
 def view_of(name: str) -> View:
-    """The view of a kernel class, or of a precision of it ("gemm.fp8")."""
+    """Return the feature view of a kernel class, or of a precision of it ("gemm.fp8")."""
     return VIEWS.get(name) or VIEWS.get(name.rpartition(".")[0], PLAIN)

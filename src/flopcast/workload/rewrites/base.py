@@ -18,7 +18,7 @@ Rewrite = Callable[[Items], Items]
 
 
 def kind_of(item: Item) -> str:
-    """The kind of a memory-bound item, the kernel of another operator, "" for a message.
+    """Return the kind of a memory-bound item, the kernel of another operator, "" for a message.
 
     Of a memory-bound item the kind is the same in both passes, its kernel is not.
     """
@@ -58,7 +58,7 @@ def fuse_runs(items: Items, kinds: tuple[str, ...], fused: str) -> Items:
 
 
 def _fused(run: Items, kind: str) -> Item:
-    """One item for a run over equally many elements; group and component are the last one's."""
+    """Return one item for a run over equally many elements; group and component are the last one's."""
     work = run[0].work
     if not isinstance(work, MemoryBound):  # kinds are those of memory-bound items
         return run[0]
@@ -67,14 +67,14 @@ def _fused(run: Items, kind: str) -> Item:
 
 
 def read_outside(run: Items) -> tuple[str, ...]:
-    """Tensors that a run reads and does not write before: what its first item reads, then the others."""
+    """Return tensors that a run reads and does not write before: those of its first item first."""
     made = {item.output for item in run[:-1]}
     others = [name for item in run for name in item.inputs if name not in made]
     return tuple(dict.fromkeys([*run[0].inputs, *others]))
 
 
 def beside(item: Item, word: str) -> str:
-    """The name of an item that a rewrite puts beside `item`: in the same part of the layer.
+    """Return the name of an item that a rewrite adds next to `item`, in the same part of the layer.
 
     >>> from flopcast.operators.item import host_work
     >>> beside(host_work("step", "step"), "drain")

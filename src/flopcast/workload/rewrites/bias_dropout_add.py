@@ -4,7 +4,7 @@ from flopcast.workload.rewrites.base import Items, fuse_runs
 
 
 def bias_dropout_add(items: Items) -> Items:
-    """`bias_add, dropout, residual_add` → one kernel; without dropout, `bias_add, residual_add`.
+    """Replace `bias_add, dropout, residual_add` by one kernel; without dropout, `bias_add, residual_add`.
 
     Reads the sum and the residual, writes one tensor and a byte of mask an element; keeps the mask alone.
     """

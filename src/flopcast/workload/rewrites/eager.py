@@ -15,17 +15,21 @@ from flopcast.workload.rewrites.base import Items, change_kind
 
 
 def wide_rmsnorm(items: Items) -> Items:
-    """`rmsnorm` → cast, square, mean, divide, cast, scale (Llama): keeps the wide input, the normalised."""
+    """Replace `rmsnorm` by cast, square, mean, divide, cast, scale (Llama); keeps fp32 input and 16-bit
+    output.
+    """
     return change_kind(items, "rmsnorm", "wide_rmsnorm")
 
 
 def wide_scaled_rmsnorm(items: Items) -> Items:
-    """`rmsnorm` → the same, but scaled before the last cast (Gemma, OLMo 2): both kept tensors are wide."""
+    """Replace `rmsnorm` by the same, but scaled before the last cast (Gemma, OLMo 2); both kept tensors are
+    fp32.
+    """
     return change_kind(items, "rmsnorm", "wide_scaled_rmsnorm")
 
 
 def wide_softmax(items: Items) -> Items:
-    """`softmax` of 16 bits → cast, softmax, cast: keeps its result in both widths.
+    """Replace `softmax` of 16 bits by cast, softmax, cast, which keeps its result in both widths.
 
     A router's that is wide anyway stays one kernel.
     """
@@ -38,7 +42,9 @@ def wide_softmax(items: Items) -> Items:
 
 
 def unfused_gate(items: Items) -> Items:
-    """`swiglu`, `geglu` → activation, product: keeps the activated half too. A clamp costs nothing more."""
+    """Replace `swiglu` and `geglu` by activation and product; also keeps the activated half; clamps are
+    free.
+    """
     for gate in ("swiglu", "geglu"):
         for kind in (gate, f"clamped_{gate}"):
             items = change_kind(items, kind, f"unfused_{gate}")
@@ -46,7 +52,7 @@ def unfused_gate(items: Items) -> Items:
 
 
 def unfused_dense_gate(items: Items) -> Items:
-    """As `unfused_gate`, but gates of experts stay one kernel, clamp included.
+    """Replace gates as `unfused_gate` does, but keep those of experts as one kernel, including the clamp.
 
     References
     ----------
@@ -58,5 +64,5 @@ def unfused_dense_gate(items: Items) -> Items:
 
 
 def unfused_gelu(items: Items) -> Items:
-    """`gelu` → half of x, cube, tanh, sums, products (transformers' "gelu_new"): keeps four tensors."""
+    """Replace `gelu` by elementwise kernels (transformers' "gelu_new"), which keep four tensors."""
     return change_kind(items, "gelu", "unfused_gelu")

@@ -11,7 +11,7 @@ from flopcast.workload.rewrites.base import Items, kind_of
 
 
 def epilogue_bias(items: Items) -> Items:
-    """`bias_add, split_heads` → `epilogue_bias, split_heads`: no forward kernel is left.
+    """Replace `bias_add, split_heads` by `epilogue_bias, split_heads`: no forward kernel is left.
 
     The gradient's sum over tokens stays. Only the bias of q, k and v stands in front of a split of heads.
     """
@@ -23,7 +23,7 @@ def epilogue_bias(items: Items) -> Items:
 
 
 def _in_epilogue(item: Item) -> Item:
-    """The bias as part of the product before it."""
+    """Return the bias as part of the product before it."""
     if not isinstance(item.work, MemoryBound):  # kinds are those of memory-bound items
         return item
     return replace(item, work=replace(item.work, kind="epilogue_bias"))

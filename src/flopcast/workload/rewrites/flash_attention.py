@@ -16,7 +16,7 @@ from flopcast.workload.rewrites.ring_attention import in_ring_steps
 
 
 def flash_attention(items: Items) -> Items:
-    """The run from `scores` to `context` → one kernel; dropout, if any, happens inside it.
+    """Replace the run from `scores` to `context` by one kernel, which includes the dropout.
 
     Its mask is not kept: the backward pass draws the same random numbers again. A layer is causal if its
     run has a mask. The kernel writes heads side by side, as (sequence, token, head, element): the copy that
@@ -39,7 +39,7 @@ def flash_attention(items: Items) -> Items:
 
 
 def _joins_heads(item: Item, before: Item) -> bool:
-    """Whether an item copies what the kernel before it has just written."""
+    """Return whether an item copies what the kernel before it has just written."""
     return (
         isinstance(before.work, FlashAttention)
         and kind_of(item) == "copy"
@@ -49,7 +49,8 @@ def _joins_heads(item: Item, before: Item) -> bool:
 
 
 def _fused(run: Items, work: BatchedMatmul) -> Item:
-    """The kernel in the place of the context product `work`, the run's last: same output, same group.
+    """Return the kernel in the place of the context product `work`, the run's last: same output, same
+    group.
 
     It reads what the run read: queries and keys as the scores did, values as the context did. Where these
     have another size than queries and keys, it is the kernel of latent attention.

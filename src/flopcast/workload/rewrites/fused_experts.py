@@ -21,7 +21,7 @@ GATES = {
 
 
 def fused_experts(items: Items) -> Items:
-    """Gates, and biases in front of them, that read a grouped product become part of it."""
+    """Make gates, and biases before them, that read a grouped product part of that product."""
     made = {item.output for item in items if isinstance(item.work, GroupedMatmul)}
     return tuple(
         replace(item, work=replace(item.work, kind=GATES[item.work.kind]))

@@ -16,7 +16,7 @@ CAST, CHAIN, FUSED = "cast_to_fp32", "cross_entropy", "fused_cross_entropy"
 
 
 def fused_loss(items: Items, cut: Counts) -> Items:
-    """Items of a head, its loss in one kernel.
+    """Replace the loss of a head by one kernel.
 
     Parameters
     ----------

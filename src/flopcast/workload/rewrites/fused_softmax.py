@@ -4,5 +4,5 @@ from flopcast.workload.rewrites.base import Items, fuse_runs
 
 
 def fused_softmax(items: Items) -> Items:
-    """`mask_fill, softmax` → `scaled_masked_softmax`; keeps its output, as softmax does."""
+    """Replace `mask_fill, softmax` by `scaled_masked_softmax`, which keeps its output, as softmax does."""
     return fuse_runs(items, ("mask_fill", "softmax"), "scaled_masked_softmax")

@@ -13,7 +13,7 @@ from flopcast.workload.rewrites.base import Items, beside
 
 
 def layout_copies(items: Items) -> Items:
-    """One copy of q, k and v before every fused attention kernel, one behind; backward, of their gradients.
+    """Add one copy of q, k and v before every fused attention kernel, one after it; backward, of gradients.
 
     The copies before take the place of what the kernel would have kept, so those tensors are not kept
     twice; its output is, in both layouts.
@@ -26,7 +26,7 @@ def layout_copies(items: Items) -> Items:
 
 
 def _copied(item: Item, work: FlashAttention) -> Items:
-    """The kernel between both copies; the second is run again by no mode that runs the kernel again."""
+    """Return the kernel between both copies; recomputing the kernel does not repeat the second."""
     value_size = work.head_size if work.value_head_size is None else work.value_head_size
     wide = (work.batch + work.kv_batch) * work.head_size
     rows = (wide + work.kv_batch * value_size) * work.queries

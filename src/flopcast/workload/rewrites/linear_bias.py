@@ -12,12 +12,14 @@ from flopcast.workload.rewrites.base import Items
 
 
 def linear_bias(items: Items) -> Items:
-    """`bias_add` → `epilogue_bias`: no forward kernel is left, the gradient's sum over tokens stays."""
+    """Replace `bias_add` by `epilogue_bias`: no forward kernel is left, only the gradient's sum over
+    tokens.
+    """
     return tuple(_in_epilogue(item) for item in items)
 
 
 def _in_epilogue(item: Item) -> Item:
-    """A bias as part of the product before it; any other item as it is."""
+    """Return a bias as part of the product before it; any other item unchanged."""
     if isinstance(item.work, MemoryBound) and item.work.kind == "bias_add":
         return replace(item, work=replace(item.work, kind="epilogue_bias"))
     return item

@@ -14,7 +14,7 @@ METRICS = ("cross_entropy", "perplexity")
 
 
 def loss_metrics(items: Items) -> Items:
-    """Before a loss, one `metric_cross_entropy` of the same logits for each metric."""
+    """Add one `metric_cross_entropy` of the same logits before a loss for each metric."""
     found: list[Item] = []
     for item in items:
         if kind_of(item) == "cross_entropy" and isinstance(item.work, MemoryBound):

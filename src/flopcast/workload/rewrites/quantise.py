@@ -83,7 +83,7 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
 
 
 def _gathers(items: Items, products: list[Item]) -> dict[int, Item]:
-    """Gathers of tensors that nothing but narrow products reads, by identity."""
+    """Return all-gathers of tensors that only low-precision products read, by identity."""
     narrow = {id(item) for item in products}
     return {
         id(item): item
@@ -96,7 +96,9 @@ def _gathers(items: Items, products: list[Item]) -> dict[int, Item]:
 
 
 def _scatters(items: Items, products: list[Item]) -> dict[int, Item]:
-    """For each product (by identity), the reduce-scatter that reads its output first, if one does."""
+    """Return, for each product (by identity), the reduce-scatter that reads its output first, if one
+    does.
+    """
     found: dict[int, Item] = {}
     for product in products:
         place = next(at for at, item in enumerate(items) if item is product)
@@ -107,7 +109,9 @@ def _scatters(items: Items, products: list[Item]) -> dict[int, Item]:
 
 
 def _after_norm(tensor: str, items: Items, products: list[Item]) -> bool:
-    """Whether a norm makes `tensor` and nothing but narrow products, or their gather, reads it."""
+    """Return whether a norm makes `tensor`, and only low-precision products, or their all-gather, read
+    it.
+    """
     narrow = {id(item) for item in products}
     maker = next((item for item in reversed(items) if item.output == tensor), None)
     readers = [item for item in items if tensor in item.inputs]
@@ -119,7 +123,7 @@ def _after_norm(tensor: str, items: Items, products: list[Item]) -> bool:
 
 
 def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) -> Item:
-    """The cast of a product's input on all of its rows."""
+    """Return the cast of a product's input on all of its rows."""
     tensor = product.inputs[0]
     elements, _, dtype = sizes_of(product.work)
     alias = next(
@@ -134,7 +138,9 @@ def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) 
 
 
 def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> list[Item]:
-    """The cast of a rank's share, agreed on where it must be, and the gather of what it wrote."""
+    """Return the cast of a rank's share, with a common scale if needed, and the all-gather of its
+    result.
+    """
     source = gather.inputs[0]
     reader = next(item for item in products if gather.output in item.inputs)
     cast = cast.of(reader)
@@ -165,7 +171,7 @@ def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> 
 
 
 def _scattered(scatter: Item, cast: Casts) -> list[Item]:
-    """A reduce-scatter whose backward casts this rank's gradients, and gathers what that wrote."""
+    """Return a reduce-scatter whose backward casts this rank's gradients and gathers the result."""
     moved = _message(scatter)
     wide_bytes = 2.0
     ratio = cast.gathered_layouts * cast.size_bytes / wide_bytes
@@ -188,7 +194,7 @@ def _scattered(scatter: Item, cast: Casts) -> list[Item]:
 
 
 def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
-    """Transposes of what a product's backward gets from a gather, where engines read one layout.
+    """Return transposes of what a product's backward gets from an all-gather, if engines read one layout.
 
     They stand ahead of the gather or the product, so that nothing stands between it and its message.
     """
@@ -198,7 +204,9 @@ def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
 
 
 def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
-    """A product with narrow operands, and the cast of its output's gradient unless others cast that."""
+    """Return a product with low-precision operands, and the cast of its output's gradient unless others
+    cast it.
+    """
     _, outputs, dtype = sizes_of(product.work)
     work = product.work
     if isinstance(work, Product):
@@ -211,13 +219,13 @@ def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
 
 
 def _of_gradient(product: Item, word: str, elements: Counts, each_bytes: float, dtype: str) -> Item:
-    """A pass of the backward alone, right before the product's own gradients."""
+    """Return a pass of the backward alone, right before the product's own gradients."""
     work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, of_gradient=True)
     return _item(f"{product.name}_{word}", work, product.output, product.output, product.group)
 
 
 def _dispatched(item: Item, work: Dispatch, products: list[Item], cast: Casts) -> Item:
-    """Tokens on their way to experts, cast before they leave: a row's cast is part of the permutation."""
+    """Return tokens cast before they are sent to experts; the cast of a row is part of the permutation."""
     wide_bytes = ELEMENT_BYTES[sizes_of(products[0].work)[2]]
     narrow_bytes = work.message_bytes * (cast.size_bytes / wide_bytes)
     message = Narrow(
@@ -227,10 +235,10 @@ def _dispatched(item: Item, work: Dispatch, products: list[Item], cast: Casts) -
 
 
 def _message(item: Item) -> Counts:
-    """Bytes of a message."""
+    """Return the bytes of a message."""
     return item.work.message_bytes if isinstance(item.work, AbstractMessage) else np.zeros((1, 1))
 
 
 def _item(name: str, work: Quantise, source: str, output: str, group: str) -> Item:
-    """A cast, on a line of the breakdown of its own."""
+    """Return a cast as an item with its own line in the breakdown."""
     return kernel(name, work, (source,), output, component="casts", group=group)

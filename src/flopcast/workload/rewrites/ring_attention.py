@@ -32,7 +32,7 @@ from flopcast.workload.rewrites.base import Items, beside
 
 
 def in_ring_steps(items: Items) -> Items:
-    """Every attention kernel that follows hops of a ring → its blocks; others stay.
+    """Replace every attention kernel that follows transfers of a ring by its blocks; others stay.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def in_ring_steps(items: Items) -> Items:
 
 
 def _blocks(item: Item, whole: FlashAttention, ring: object, ranks: Counts) -> list[Item]:
-    """The rank's own block, those that the next hop hides behind, the last, and what puts them together."""
+    """Return the rank's own block, those that hide the next transfer, the last, and the merge."""
     waits = tuple(stream for stream in item.waits if stream != "cp")
     own = replace(whole, keys=whole.queries)
     zigzag = isinstance(ring, RingPass) and ring.order == "zigzag"
@@ -98,7 +98,7 @@ def _blocks(item: Item, whole: FlashAttention, ring: object, ranks: Counts) -> l
 
 
 def _merged_gradients(item: Item, whole: FlashAttention, ranks: Counts) -> Item:
-    """Gradients of q, k and v that every block adds to: a kernel of the backward pass alone."""
+    """Return gradients of q, k and v that every block adds to: a kernel of the backward pass alone."""
     wide, narrow = whole.head_size, whole.output_size
     tokens = whole.queries * (whole.batch * wide + whole.kv_batch * (wide + narrow))
     work = MemoryBound(kind="merge_gradients", elements=tokens, dtype=whole.dtype)

@@ -12,7 +12,9 @@ from flopcast.workload.rewrites.base import Items
 
 
 def separate_experts(items: Items) -> Items:
-    """Every grouped product becomes as many dense ones: the same FLOP and bytes, another kernel."""
+    """Replace every grouped product by one dense product per expert: the same FLOP and bytes, another
+    kernel.
+    """
     return tuple(
         replace(item, work=replace(item.work, separate=True))
         if isinstance(item.work, GroupedMatmul)

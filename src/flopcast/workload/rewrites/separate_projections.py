@@ -24,17 +24,19 @@ HALVES = ("swiglu", "geglu")
 
 
 def separate_projections(items: Items) -> Items:
-    """Eager: gradients are added one after the other, each by a kernel."""
+    """Add gradients one after the other, each by a kernel, as in eager mode."""
     return _forked(items, compiled=False)
 
 
 def compiled_projections(items: Items) -> Items:
-    """Compiled: by one kernel before a reduce-scatter; without one, in the norm's own gradient kernel."""
+    """Add gradients by one kernel before a reduce-scatter, else in the norm's gradient kernel
+    (compiled).
+    """
     return _forked(items, compiled=True)
 
 
 def _forked(items: Items, compiled: bool) -> Items:
-    """What adds gradients stands ahead of the gather, so that nothing is between it and its products."""
+    """Move what adds gradients before the gather, so that nothing is between it and its products."""
     gathers = {item.output: item for item in items if _gathers(item)}
     forks: dict[int, list[Item]] = {}
     for item in items:
@@ -46,12 +48,12 @@ def _forked(items: Items, compiled: bool) -> Items:
 
 
 def _gathers(item: Item) -> bool:
-    """Whether tokens of all tensor-parallel ranks come together."""
+    """Return whether an item gathers tokens of all tensor-parallel ranks."""
     return isinstance(item.work, AllGather) and item.work.axis == "tp"
 
 
 def _parts(item: Item, items: Items) -> int:
-    """How many matrices a product has in such a model: by what reads its result."""
+    """Return how many matrices a product has in such a model, by what reads its result."""
     if not isinstance(item.work, Matmul):
         return 1
     readers = [kind_of(other) for other in items if item.output in other.inputs]
@@ -61,7 +63,7 @@ def _parts(item: Item, items: Items) -> int:
 
 
 def _fork(product: Item, parts: int, compiled: bool) -> Item:
-    """Backward, the gradients of so many products to their common input, added up."""
+    """Return the backward kernel that adds the gradients of this many products to their common input."""
     work = product.work
     if not isinstance(work, Matmul):
         return product

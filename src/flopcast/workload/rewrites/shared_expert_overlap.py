@@ -22,7 +22,7 @@ _SHARED = re.compile(r"(^|\.)shared\.(?!join$)")  # all of them but the sum with
 
 
 def shared_expert_overlap(items: Items) -> Items:
-    """Items of shared experts → the same, behind the launch of an exchange and without waiting for it.
+    """Return items with those of shared experts after the launch of an exchange, without waiting for it.
 
     A layer without shared experts stays as it is.
     """
@@ -41,5 +41,5 @@ def shared_expert_overlap(items: Items) -> Items:
 
 
 def _not_waiting(item: Item, stream: str) -> Item:
-    """The item beside whatever that stream carries."""
+    """Return the item, which does not wait for what that stream carries."""
     return replace(item, waits=tuple(name for name in item.waits if name != stream), beside=stream)

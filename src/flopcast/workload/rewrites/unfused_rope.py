@@ -10,7 +10,7 @@ from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 
 def unfused_rope(items: Items) -> Items:
-    """`rope` → `unfused_rope`: ten passes forward, twenty backward.
+    """Replace `rope` by `unfused_rope`: ten passes forward, twenty backward.
 
     Where only a part of each head is turned, it is cut out and joined with the rest again.
     """
@@ -21,7 +21,7 @@ def unfused_rope(items: Items) -> Items:
 
 
 def unfused_scaled_rope(items: Items) -> Items:
-    """`scaled_rope` → `unfused_rope`: the fused kernel of Transformer Engine scales by nothing but one.
+    """Replace `scaled_rope` by `unfused_rope`: Transformer Engine's fused kernel does not scale.
 
     References
     ----------
@@ -32,7 +32,7 @@ def unfused_scaled_rope(items: Items) -> Items:
 
 
 def _unfused(rope: Item, items: Items) -> Items:
-    """The chain as one item, and a join behind it where it turns less than whole heads of q and k.
+    """Return the chain as one item, followed by a join if it rotates only parts of q and k.
 
     How many elements whole heads have is read off the layer's attention product or kernel.
     """

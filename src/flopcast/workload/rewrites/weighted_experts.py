@@ -14,7 +14,7 @@ from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 
 def weighted_experts(items: Items) -> Items:
-    """`unpermute` → `unpermute_sum`: rows are added at home, weighed before, by a number a row.
+    """Replace `unpermute` by `unpermute_sum`: rows are weighted by a factor each, then added locally.
 
     So the second linear's bias must be weighed too, as nothing else weighs it: `bias_add` behind the last
     product → `weighed_bias`. It is done expert by expert, in PyTorch's operators and in fp32, which
@@ -31,7 +31,8 @@ def weighted_experts(items: Items) -> Items:
 
 
 def weighted_joined_experts(items: Items) -> Items:
-    """As `weighted_experts`, where the first linear's bias is added expert by expert too: → `joined_bias`.
+    """Replace as `weighted_experts` does, and `bias_add` of the first linear by `joined_bias`, expert by
+    expert.
 
     Nothing weighs that one: parts added (4 bytes an element), joined (4); backward summed over tokens (2),
     joined (4).
@@ -44,14 +45,14 @@ def weighted_joined_experts(items: Items) -> Items:
 
 
 def _weighed(items: Items, first: str) -> Items:
-    """Rows weighed before they come home; biases behind the products: the first as `first`."""
+    """Return rows weighted before they are returned; biases follow the products, the first as `first`."""
     made = [item.output for item in items if isinstance(item.work, GroupedMatmul)]
     biased = tuple(_bias(item, made, first) if kind_of(item) == "bias_add" else item for item in items)
     return change_kind(biased, "unpermute", "unpermute_sum")
 
 
 def _bias(item: Item, made: list[str], first: str) -> Item:
-    """The bias of a product of experts as one of its kinds; any other as it is."""
+    """Return the bias of a product of experts as one of its kinds; any other item unchanged."""
     if not made or item.inputs[0] not in made:
         return item
     kind = "weighed_bias" if item.inputs[0] == made[-1] else first
@@ -59,7 +60,7 @@ def _bias(item: Item, made: list[str], first: str) -> Item:
 
 
 def chunked_gate(items: Items) -> Items:
-    """A clamped gate → `clamp_halves` and the gate's own kernel, which does not clamp.
+    """Replace a clamped gate by `clamp_halves` and the gate's own kernel, which does not clamp.
 
     Both halves are cut out, clamped and joined by PyTorch (8 passes of a half). Backward each of three
     bounds is a comparison that writes a mask of one byte (4.5), two masks of one half are joined (1.5),
@@ -75,7 +76,7 @@ def chunked_gate(items: Items) -> Items:
 
 
 def _chunked(item: Item) -> Items:
-    """Clamp and gate of a clamped gate; any other item as it is."""
+    """Return clamp and gate of a clamped gate; any other item unchanged."""
     gate = kind_of(item).removeprefix("clamped_")
     if not isinstance(item.work, MemoryBound) or gate == item.work.kind:
         return (item,)

@@ -14,7 +14,9 @@ from flopcast.workload.rewrites.base import Items
 
 
 def whole_window_gradients(items: Items) -> Items:
-    """The backward of a kernel with a window skips what a causal mask hides, no more; forward as it is."""
+    """Make the backward of a kernel with a window skip only what a causal mask hides; forward is
+    unchanged.
+    """
     return tuple(
         replace(item, work=replace(item.work, gradient_skips=False))
         if isinstance(item.work, FlashAttention) and item.work.mean_keys is not None
