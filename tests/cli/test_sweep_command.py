@@ -178,7 +178,7 @@ def test_a_sweep_that_is_broken_off_tells_what_is_answered_and_how_to_go_on(
     assert json.loads(whole.out)["partial"] is False
     assert len(path.read_text().splitlines()) == 2
     assert "interrupted: 1 of 4 scenarios are finished" in ended.err
-    assert ("to resume from the ledger" if ledger else "with --ledger FILE") in ended.err
+    assert ("to resume from the ledger" if ledger else "use --ledger FILE") in ended.err
     assert table.out.startswith("1 scenario, ")
 
 

@@ -82,12 +82,12 @@ class Linear:
 
     @property
     def leaves_region(self) -> bool:
-        """Whether it is cut along its input: its result is a partial sum."""
+        """Return whether the linear is cut along its input, so that its result is a partial sum."""
         return self.item in ("attention.out", "mlp.down")
 
 
 def linears(block: Block, hidden: int) -> dict[str, Linear]:
-    """The matrices of a block that may have adapters, by target.
+    """Return the matrices of a block that may have adapters, by target.
 
     >>> block = Block(mixer=Attention(heads=4), feed_forward=Mlp(ffn_hidden=256, activation="swiglu"))
     >>> [f"{name} {linear.rows}×{linear.columns}" for name, linear in linears(block, 64).items()]
@@ -115,7 +115,7 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
 
 
 def _kind_of(value: object) -> str:
-    """The word that tells layers apart."""
+    """Return the kind that distinguishes the layers."""
     return str(value.get("kind", "") if isinstance(value, Mapping) else getattr(value, "kind", ""))
 
 
@@ -139,17 +139,17 @@ class Adapted(AbstractLayer):
     adapters: Adapters
 
     def _found(self, hidden: int) -> dict[str, Linear]:
-        """The linears with an adapter, by target."""
+        """Return the linears with an adapter, by target."""
         known = linears(self.inner, hidden) if isinstance(self.inner, Block) else {}
         return {name: known[name] for name in self.adapters.targets if name in known}
 
     def _is_stored_narrow(self, name: str) -> bool:
-        """Whether a weight, named as the item of its product, is stored in the base's own dtype."""
+        """Return whether a weight, named as the item of its product, is stored in the base's own dtype."""
         parts = ("attention.", "mlp.")
         return self.adapters.base_dtype != "model" and self.inner.kind == "block" and name.startswith(parts)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Those of the layer inside, frozen, and the two matrices of each adapter."""
+        """Return the frozen weights of the layer inside, and the two matrices of each adapter."""
         products = {i.name for i in self.inner.forward(hidden, split) if isinstance(i.work, Matmul)}
         frozen = [
             replace(
@@ -175,7 +175,7 @@ class Adapted(AbstractLayer):
         return tuple(frozen)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """The items of the layer inside, without weight gradients, and those of adapters beside them.
+        """Return the items of the layer inside, without weight gradients, and those of its adapters.
 
         What an adapter makes joins its linear's result before the bias or, beside a row-parallel linear,
         the finished sum over ranks. Items have their linear's component and names that begin as its does,
@@ -203,7 +203,7 @@ class Adapted(AbstractLayer):
         return tuple(items)
 
     def _written_out(self, item: Item) -> list[Item]:
-        """What a product with a weight of few bits needs before it."""
+        """Return what a product with a low-bit weight needs before it."""
         if not isinstance(item.work, Matmul) or not self._is_stored_narrow(item.name):
             return []
         weight = Dequantise(
@@ -221,7 +221,8 @@ class _Adapter:
     fields: Adapters
 
     def narrow(self, width: Counts, summed: bool, split: Split) -> list[Item]:
-        """From the linear's input to the narrow tensor: whole on every rank, or `summed` of own tokens.
+        """Return items from the linear's input to the low-rank tensor, which is whole on every rank or
+        `summed`.
 
         The input has two readers now: its backward adds two gradients.
         """
@@ -239,7 +240,7 @@ class _Adapter:
         return [*items, blocking(f"{self.name}.use", used, made, output)]
 
     def wide(self, onto: str, width: Counts, tokens: Counts, split: Split) -> list[Item]:
-        """From the narrow tensor to the width of the linear's result, and onto that."""
+        """Return items from the low-rank tensor to the width of the linear's result, added to that."""
         product = Matmul(m=tokens, n=width, k=constant(self.fields.rank), dtype=split.dtype)
         made = f"{self.name}.b"
         return [
@@ -256,14 +257,14 @@ class _Adapter:
         return replace(kernel(name, product, (source,), component=self.item.component), wide=True)
 
     def _pass(self, kind: str, elements: Counts, source: str, output: str, split: Split) -> Item:
-        """A memory-bound operator of the adapter."""
+        """Return a memory-bound operator of the adapter."""
         work = MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
         name = f"{self.name}.{kind.partition('_')[0]}"
         return kernel(name, work, (source,), output, component=self.item.component)
 
 
 def _frozen(item: Item) -> Item:
-    """An item without gradients of weights; those of its inputs stay."""
+    """Return an item without gradients of weights; those of its inputs stay."""
     if isinstance(item.work, Matmul | GroupedMatmul | EmbeddingLookup | MemoryBound):
         return replace(item, work=replace(item.work, trained=False))
     return item

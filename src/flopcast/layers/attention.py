@@ -93,7 +93,7 @@ class Attention(AbstractMixer):
 
     @property
     def groups(self) -> int:
-        """Key/value heads of the whole layer: each serves heads / groups query heads.
+        """Return key/value heads of the whole layer; each serves heads / groups query heads.
 
         >>> Attention(heads=32, kv_heads=8).groups, Attention(heads=32).groups
         (8, 32)
@@ -101,7 +101,7 @@ class Attention(AbstractMixer):
         return self.kv_heads or self.heads
 
     def size(self, hidden: int) -> int:
-        """Elements of one head.
+        """Return elements of one head.
 
         >>> Attention(heads=32).size(hidden=4096), Attention(heads=16, head_size=256).size(hidden=3072)
         (128, 256)
@@ -109,19 +109,21 @@ class Attention(AbstractMixer):
         return self.head_size or hidden // self.heads
 
     def has_whole_heads(self, hidden: int) -> bool:
-        """Without a head size of its own, a head has hidden / heads elements: a whole number of them."""
+        """Return whether a head has a whole number of elements: hidden / heads, unless a size is given."""
         return self.head_size is not None or hidden % self.heads == 0
 
     def linear_elements(self, hidden: int) -> int:
-        """Projections of queries, keys, values and the output."""
+        """Return elements of the projections of queries, keys, values and the output."""
         return hidden * (2 * self.heads + 2 * self.groups) * self.size(hidden)
 
     def pair_flop(self, hidden: int) -> int:
-        """Two products of two FLOP an element: each query head meets every key, whoever shares its keys."""
+        """Return the FLOP per pair of query and key: two products of two FLOP per element and query
+        head.
+        """
         return 4 * self.heads * self.size(hidden)
 
     def square(self, length: int) -> float:
-        """Both sides of the band, where there is a window.
+        """Return both sides of the band, if there is a window.
 
         >>> [Attention(heads=1, window=window).square(8192) / 8192 for window in (None, 1024)]
         [8192.0, 1920.0]
@@ -131,7 +133,7 @@ class Attention(AbstractMixer):
         return float(2.0 * length * mean_keys(constant(length), self.window, self.window_kind).item())
 
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
-        """Query heads and key/value heads of one rank.
+        """Return query heads and key/value heads of one rank.
 
         Where ranks outnumber key/value heads, each rank holds one head and some hold the same one:
         its projection is stored and computed more than once.
@@ -144,7 +146,8 @@ class Attention(AbstractMixer):
         return self.heads / split.tensor, np.maximum(self.groups / split.tensor, 1.0)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """One fused q, k, v projection, norms of q and k, the output projection (its bias is the block's).
+        """Return the fused q, k, v projection, norms of q and k, and the output projection without its
+        bias.
 
         The first is cut along its output (whole heads), the second along its input, so that no
         message stands between them.
@@ -164,7 +167,7 @@ class Attention(AbstractMixer):
         return (*qkv, *self._norm_weights(size, heads, groups), *((sinks,) if self.sinks else ()), out)
 
     def _norm_weights(self, size: int, heads: Counts, groups: Counts) -> tuple[Weight, ...]:
-        """Scales of the norms of q and k; `heads` and `groups` are those of one rank."""
+        """Return scales of the norms of q and k; `heads` and `groups` are those of one rank."""
         if self.qk_norm in ("none", "unscaled"):
             return ()
         if self.qk_norm == "per_head":
@@ -175,7 +178,7 @@ class Attention(AbstractMixer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From "attention.in.full" to "attention.partial", one rank's share of the sum.
+        """Return items from "attention.in.full" to "attention.partial", one rank's share of the sum.
 
         Parameters
         ----------
@@ -198,13 +201,13 @@ class Attention(AbstractMixer):
         )
 
     def _handed(self, hidden: int, split: Split) -> Handed:
-        """Widths of q, k, v and the core's result on this rank."""
+        """Return the widths of q, k, v and the core's result on this rank."""
         heads, groups = self.local_heads(split)
         size = self.size(hidden)
         return Handed(queries=heads * size, keys=groups * size, values=groups * size, output=heads * size)
 
     def _project(self, hidden: int, split: Split) -> list[Item]:
-        """Queries, keys and values of this rank's heads, from one GEMM over the normed input.
+        """Return queries, keys and values of this rank's heads, from one GEMM over the normed input.
 
         "split_heads" costs nothing forward (views), but its backward joins the three gradients.
         """
@@ -228,11 +231,11 @@ class Attention(AbstractMixer):
 
     @property
     def _norms(self) -> bool:
-        """Whether queries and keys are normed."""
+        """Return whether queries and keys are normalised."""
         return self.qk_norm != "none"
 
     def _norm_queries_and_keys(self, hidden: int, split: Split) -> list[Item]:
-        """One kernel over q and k together, whose rows are heads or the rank's part of the width.
+        """Return one kernel over q and k together, whose rows are heads or the rank's part of the width.
 
         A norm over the whole width needs the sums of squares of all ranks, one fp32 number a token for q
         and one for k; its backward needs as many again. Gradients of scales that all heads share are summed
@@ -256,7 +259,7 @@ class Attention(AbstractMixer):
         return items
 
     def _attend(self, hidden: int, split: Split) -> list[Item]:
-        """Scores, mask, softmax, dropout, context: the part that selective recompute runs again.
+        """Return scores, mask, softmax, dropout, context: the part that selective recompute repeats.
 
         All square tensors count every pair of tokens, masked or not: a kernel that writes the scores
         computes the upper triangle too. Slopes and cap stand before the mask, which softmax may fuse.
@@ -290,13 +293,17 @@ class Attention(AbstractMixer):
         return [*items, _item("context", context, (kept, "v"), "context", CORE)]
 
     def _mean_keys(self, split: Split) -> Counts | None:
-        """Keys of a query inside the window; None where every window holds its whole sequence."""
+        """Return the mean keys per query inside the window; None if every window holds its whole
+        sequence.
+        """
         if self.window is None or np.all(split.keys <= self.window):
             return None
         return mean_keys(split.keys, self.window, self.window_kind)
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
-        """Heads side by side again (a copy: batched products write them apart), then the output GEMM."""
+        """Return items that join the heads (by a copy: batched products write them apart), then the output
+        GEMM.
+        """
         heads, _ = self.local_heads(split)
         inner = heads * self.size(hidden)
         copy = _over(split.tokens * inner, "copy", split)
@@ -308,12 +315,12 @@ class Attention(AbstractMixer):
 
 
 def _over(elements: Counts, kind: str, split: Split) -> MemoryBound:
-    """A memory-bound operator whose rows, where it reduces any, are the keys of one query."""
+    """Return a memory-bound operator whose rows, if it reduces any, are the keys of one query."""
     return MemoryBound(kind=kind, elements=elements, width=split.keys, dtype=split.dtype)
 
 
 def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:
-    """A kernel whose name and tensors get the prefix "attention."."""
+    """Return a kernel whose name and tensors get the prefix "attention."."""
     return kernel(
         f"attention.{name}",
         work,

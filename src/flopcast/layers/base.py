@@ -57,12 +57,12 @@ class Split:
 
     @property
     def tokens(self) -> Counts:
-        """Tokens of one micro-batch, as the tensor-parallel regions see them."""
+        """Return tokens of one micro-batch in the tensor-parallel regions."""
         return self.sequences * self.length
 
     @property
     def own_tokens(self) -> Counts:
-        """Tokens of norms, residuals and dropout: divided by sequence parallelism, else repeated.
+        """Return tokens of norms, residuals and dropout: divided by sequence parallelism, else repeated.
 
         References
         ----------
@@ -72,7 +72,7 @@ class Split:
 
     @property
     def queries(self) -> Counts:
-        """Tokens of one sequence that a rank's attention core has queries of.
+        """Return tokens of one sequence whose queries a rank's attention core has.
 
         Its own or, where ranks have exchanged them for a share of the heads (`head_shards`), all; of one
         document, where several are packed.
@@ -81,22 +81,24 @@ class Split:
 
     @property
     def keys(self) -> Counts:
-        """Tokens whose keys these queries meet: all of their document, on whichever rank they lie."""
+        """Return tokens whose keys these queries attend to: all of their document, on any rank."""
         return self.length * self.context / self.documents
 
     @property
     def attended(self) -> Counts:
-        """What attention takes one after the other: documents of a micro-batch, one a sequence or more."""
+        """Return what attention processes separately: documents of a micro-batch, at least one per
+        sequence.
+        """
         return self.sequences * self.documents
 
     @property
     def head_shards(self) -> Counts:
-        """By how much an attention core's heads are cut besides tensor parallelism."""
+        """Return by how much an attention core's heads are cut in addition to tensor parallelism."""
         return self.context if self.context_exchange == "all_to_all" else ONE
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of one activation element."""
+        """Return the bytes of one activation element."""
         return ELEMENT_BYTES[self.dtype]
 
 
@@ -139,7 +141,7 @@ class AbstractLayer(Noun, ABC):
 
     @abstractmethod
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """The parameter tensors of one instance.
+        """Return the parameter tensors of one instance.
 
         Parameters
         ----------
@@ -154,7 +156,7 @@ class AbstractLayer(Noun, ABC):
 
     @abstractmethod
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """The logical items of one forward pass over one micro-batch.
+        """Return the logical items of one forward pass over one micro-batch.
 
         Returns
         -------
@@ -165,7 +167,7 @@ class AbstractLayer(Noun, ABC):
 
 
 def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) -> Iterable[Weight]:
-    """Weight of `out = x @ w` cut along its output (`cut` shards), and its bias, if any.
+    """Yield the weight of `out = x @ w` cut along its output (`cut` shards), and its bias, if any.
 
     Parameters
     ----------
@@ -180,12 +182,12 @@ def linear_weights(name: str, rows: int, columns: int, cut: Counts, bias: bool) 
 
 
 def replicated(name: str, elements: int) -> Weight:
-    """A tensor that every tensor-parallel rank holds whole: norms, biases after a sum, positions."""
+    """Return a tensor that every tensor-parallel rank holds whole: norms, biases after a sum, positions."""
     return Weight(name=name, elements=constant(elements), total=elements)
 
 
 def whole_matrix(name: str, rows: int, columns: int) -> Weight:
-    """A matrix that every tensor-parallel rank holds whole: routers, projections down to latents."""
+    """Return a matrix that every tensor-parallel rank holds whole: routers, projections down to latents."""
     return replace(replicated(name, rows * columns), matrix=(constant(rows), constant(columns)))
 
 
@@ -206,7 +208,7 @@ def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = Tr
 
 
 def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> Item:
-    """What a column-parallel linear needs of its input: the whole of it on every rank.
+    """Return messages that give a column-parallel linear its whole input on every rank.
 
     With sequence parallelism the shards are gathered, and gathered again for the weight gradient
     rather than kept (arXiv:2205.05198, section 4.2.2). The result is named `source` + ".full".
@@ -229,7 +231,7 @@ def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> 
 
 
 def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, split: Split) -> Item:
-    """What follows a row-parallel linear: the partial sums of all ranks are added.
+    """Return messages that add the partial sums of a row-parallel linear over all ranks.
 
     The sum reaches every rank (all-reduce, `g` of arXiv:1909.08053) or, with sequence parallelism,
     each rank gets its tokens of it (reduce-scatter, half the bytes).
@@ -250,7 +252,7 @@ def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, spli
 
 
 def activation_bytes(hidden: int, split: Split) -> Floats:
-    """Bytes of the activation between two layers, on one rank, shape (plans, 1).
+    """Return bytes of the activation between two layers, on one rank, shape (plans, 1).
 
     Also the size of a full-recompute checkpoint and of what a pipeline stage hands on.
     """

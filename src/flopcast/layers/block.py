@@ -46,14 +46,16 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 def _kind_of_feed_forward(value: object) -> str:
-    """The word that tells feed-forwards apart; without one, whoever names experts has them."""
+    """Return the kind of a feed-forward; without a kind, a mapping that names experts is of experts."""
     if not isinstance(value, Mapping):
         return str(getattr(value, "kind", "mlp"))
     return str(value.get("kind", "experts" if "num_experts" in value else "mlp"))
 
 
 def _kind_of_mixer(value: object) -> str:
-    """The word that tells mixers apart; without one, whoever names a latent of keys has that kind."""
+    """Return the kind of a mixer; without a kind, a mapping that names a latent of keys is latent
+    attention.
+    """
     if not isinstance(value, Mapping):
         return str(getattr(value, "kind", "attention"))
     return str(value.get("kind", "latent_attention" if "kv_lora_rank" in value else "attention"))
@@ -131,7 +133,7 @@ class Block(AbstractLayer):
         return self
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Norms, both halves, and the biases that are added after their sums.
+        """Return norms, both halves, and the biases that are added after their sums.
 
         A bias after a sum is held whole by every rank: it is added once, to the finished sum.
         """
@@ -156,7 +158,7 @@ class Block(AbstractLayer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to tensor "y".
+        """Return items from tensor "x" to tensor "y".
 
         Sequential blocks enter and leave the tensor-parallel region twice; parallel ones leave it
         once, because the partial sums of both halves are added before the ranks' are.
@@ -171,7 +173,7 @@ class Block(AbstractLayer):
         return self._parallel(hidden, split)
 
     def _half(self, part: str, source: str, output: str, hidden: int, split: Split) -> list[Item]:
-        """Norms, layer, sum over ranks, then bias, dropout and residual: one half, from `source`.
+        """Return one half from `source`: norms, layer, sum over ranks, then bias, dropout and residual.
 
         A norm after the half acts on the finished sum with its bias, before dropout. A half that is not in
         the tensor-parallel region (experts, latent attention) reads what a rank owns and leaves whole sums.
@@ -197,13 +199,13 @@ class Block(AbstractLayer):
     def _in_region(
         self, part: str, source: str, inside: tuple[Item, ...], hidden: int, split: Split
     ) -> tuple[Item, ...]:
-        """A half between the messages that gather its input and sum its result over ranks."""
+        """Return a half between the messages that gather its input and sum its result over ranks."""
         enter = enter_tensor_parallel(source, f"{part}.enter", hidden, split)
         leave = leave_tensor_parallel(f"{part}.partial", f"{part}.sum", f"{part}.leave", hidden, split)
         return (replace(enter, output=f"{part}.in.full"), *inside, leave)
 
     def _parallel(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Both halves of one input, joined while they are partial sums, then summed over ranks once.
+        """Return both halves of one input, joined while they are partial sums, then summed over ranks once.
 
         Partial sums are whole on every rank, also where sequence parallelism cuts what follows them.
         """
@@ -228,30 +230,30 @@ class Block(AbstractLayer):
         )
 
     def _norm(self, part: str, source: str, hidden: int, split: Split) -> Item:
-        """The norm before a half; it writes `part` + ".in", which then enters the region."""
+        """Return the norm before a half; it writes `part` + ".in", which then enters the region."""
         return _wide(self.norm, f"{part}.norm", (source,), f"{part}.in", hidden, split, "norm")
 
     def _norm_after(self, part: str, hidden: int, split: Split) -> Item:
-        """The norm of a half's result: over whole sums, so it follows the sum over ranks."""
+        """Return the norm of a half's result, which follows the sum over ranks."""
         return _wide(
             self.norm, f"{part}.norm_after", (f"{part}.sum",), f"{part}.normed", hidden, split, "norm"
         )
 
     def _after(self, part: str, tensor: str, bias: bool, hidden: int, split: Split) -> list[Item]:
-        """Bias and dropout on a half's result, in place: they keep nothing but the dropout mask."""
+        """Return bias and dropout on a half's result, in place: they keep only the dropout mask."""
         return [*self._bias(part, tensor, bias, hidden, split), *self._drop(part, tensor, hidden, split)]
 
     def _bias(self, part: str, tensor: str, bias: bool, hidden: int, split: Split) -> list[Item]:
-        """The add of a half's last bias, if it has one."""
+        """Return the add of a half's last bias, if it has one."""
         return [_wide("bias_add", f"{part}.bias", (tensor,), tensor, hidden, split)] if bias else []
 
     def _drop(self, part: str, tensor: str, hidden: int, split: Split) -> list[Item]:
-        """Dropout on a half's result, if there is any."""
+        """Return dropout on a half's result, if there is any."""
         return [_wide("dropout", f"{part}.drop", (tensor,), tensor, hidden, split)] if self.dropout else []
 
 
 def _reading(items: tuple[Item, ...], old: str, new: str) -> tuple[Item, ...]:
-    """Items that read another tensor instead of `old`."""
+    """Return items that read another tensor instead of `old`."""
     return tuple(
         replace(item, inputs=tuple(new if name == old else name for name in item.inputs)) for item in items
     )
@@ -266,7 +268,7 @@ def _wide(
     split: Split,
     component: str = "residual",
 ) -> Item:
-    """A memory-bound operator over this rank's tokens at full width."""
+    """Return a memory-bound operator over this rank's tokens at full width."""
     elements: Counts = split.own_tokens * hidden
     work = MemoryBound(kind=kind, elements=elements, width=constant(hidden), dtype=split.dtype)
     return kernel(name, work, inputs, output, component=component)

@@ -44,7 +44,7 @@ class Handed:
 
 
 def enter_core(part: str, handed: Handed, split: Split, group: str) -> list[Item]:
-    """What stands between q, k, v of a rank's own tokens and its attention core.
+    """Return items between q, k, v of a rank's own tokens and its attention core.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def enter_core(part: str, handed: Handed, split: Split, group: str) -> list[Item
 
 
 def leave_core(part: str, handed: Handed, split: Split) -> list[Item]:
-    """What stands between the core and "context" of a rank's own tokens: the way back of an all-to-all."""
+    """Return items between the core and "context" of a rank's own tokens: the return of an all-to-all."""
     if split.context_exchange == "all_to_all":
         return _exchange(part, "context", handed.output, BEHIND, split)
     return []
 
 
 def _ring(part: str, handed: Handed, split: Split, group: str) -> Item:
-    """Hops of keys and values: one less than ranks, so that all have seen all."""
+    """Return transfers of keys and values around the ring: one less than ranks."""
     hop_bytes = split.tokens * (handed.keys + handed.values) * split.element_bytes
     return Item(
         name=f"{part}.pass_on",
@@ -87,14 +87,14 @@ def _ring(part: str, handed: Handed, split: Split, group: str) -> Item:
 
 
 def _gather(part: str, tensor: str, width: Counts, split: Split) -> Item:
-    """All ranks' keys or values; the rank's own are what is kept."""
+    """Return the all-gather of keys or values; only the rank's own are kept."""
     own_bytes = split.tokens * width * split.element_bytes
     message = AllGather(axis="cp", message_bytes=own_bytes * split.context)
     return blocking(f"{part}.gather_{tensor}", message, f"{part}.{tensor}", f"{part}.{tensor}", own_bytes)
 
 
 def _exchange(part: str, tensor: str, width: Counts, times: int, split: Split) -> list[Item]:
-    """One tensor cut by heads instead of tokens, or back; copied so often, by kernels of their own."""
+    """Return items that cut one tensor by heads instead of tokens, or back, with this many copies."""
     size, name = split.tokens * width, f"{part}.{tensor}"
     copies = MemoryBound(kind="copy", elements=times * size, dtype=split.dtype)
     message = AllToAll(axis="cp", message_bytes=size * split.element_bytes)

@@ -28,7 +28,7 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 def padded_rows(vocabulary: int, multiple: int, tensor: Counts) -> Counts:
-    """Rows of the padded table on one rank.
+    """Return rows of the padded table on one rank.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Embedding(AbstractLayer):
     dropout: Probability = 0.0
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """The table; positions and norm, which every rank holds whole."""
+        """Return the table, and positions and norm, which every rank holds whole."""
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         table = Weight(
             name="embedding.table",
@@ -84,7 +84,7 @@ class Embedding(AbstractLayer):
         return weights
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From token ids to tensor "y", of shape (own tokens, hidden).
+        """Return items from token ids to tensor "y", of shape (own tokens, hidden).
 
         Positions, norm and dropout follow the sum over ranks, so sequence parallelism divides them.
         Dropout keeps its mask, one byte per element, a norm its input: all that this layer keeps but the

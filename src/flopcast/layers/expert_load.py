@@ -13,7 +13,7 @@ from flopcast.dtypes import Counts
 
 
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
-    """Rows of the fullest expert over the mean, where every token picks by lot.
+    """Return rows of the fullest expert over the mean, if every token chooses at random.
 
     With n rows on each expert in the mean, the rows of one have a standard deviation of sqrt(n); the
     largest of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as
@@ -40,7 +40,7 @@ def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
 
 
 def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
-    """Rows of the fullest rank over the mean, where each holds experts / ranks of them.
+    """Return rows of the fullest rank over the mean, if each holds experts / ranks of them.
 
     A rank's mean is one of E / n numbers that are drawn without replacement: its standard deviation is that
     of one number times sqrt((n - 1) / (E - 1)). All experts on one rank are no draw; one on each rank is

@@ -122,22 +122,22 @@ class Experts(AbstractLayer):
 
     @property
     def bias(self) -> bool:
-        """Whether the block adds a bias after the sum: experts have none."""
+        """Return False: experts have no bias after the sum."""
         return False
 
     @property
     def up_columns(self) -> int:
-        """Columns of one expert's first linear: twice its width where it is gated."""
+        """Return columns of one expert's first linear: twice its width if it is gated."""
         return self.expert_hidden * (2 if self.activation in GATED else 1)
 
     @property
     def shared_width(self) -> int:
-        """Inner width of all shared experts side by side, 0 without any."""
+        """Return the inner width of all shared experts side by side, 0 without any."""
         return self.shared_experts * (self.shared_hidden or self.expert_hidden)
 
     @property
     def active_columns(self) -> int:
-        """Columns that one token meets: of its own experts, the shared ones, the router and the gate.
+        """Return columns that one token uses: of its own experts, the shared ones, the router and the gate.
 
         >>> Experts(num_experts=8, top_k=2, expert_hidden=14336).active_columns
         86024
@@ -153,7 +153,7 @@ class Experts(AbstractLayer):
 
     @property
     def _shared(self) -> Mlp | None:
-        """The shared experts as the dense MLP that they are, or none."""
+        """Return the shared experts as a dense MLP, or None."""
         if not self.shared_width:
             return None
         return Mlp(ffn_hidden=self.shared_width, activation=self.activation)
@@ -182,7 +182,7 @@ class Experts(AbstractLayer):
 
     @property
     def _filled_ratio(self) -> float:
-        """Rows of all experts over the tokens' picks: what is dropped is not there, padding is.
+        """Return rows of all experts over the tokens' picks: less by drops, more by padding.
 
         Where capacity is the mean load or more, what chance drops is left out: a few per cent at most.
         """
@@ -191,11 +191,11 @@ class Experts(AbstractLayer):
         return min(1.0, self.capacity_factor) if self.capacity_factor else 1.0
 
     def _picks(self, split: Split) -> Counts:
-        """Rows that a rank sends off: a row for each pick of its own tokens, those dropped left out."""
+        """Return rows that a rank sends: one for each pick of its own tokens, without dropped ones."""
         return split.own_tokens * self.top_k * self._filled_ratio
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Router, both stacks of experts, the shared experts and their gate.
+        """Return router, both stacks of experts, the shared experts and their gate.
 
         Router and gate are whole on every rank; shared experts are cut as a dense MLP is. One token uses
         `top_k` of the experts: `Weight.active`.
@@ -221,7 +221,9 @@ class Experts(AbstractLayer):
         return (*router, *stacks, *self._biases(hidden, split), *shared)
 
     def _biases(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Biases of experts: the first linear's cut as its columns, the second's whole with its expert."""
+        """Return biases of experts: the first linear's cut as its columns, the second's whole with its
+        expert.
+        """
         if not self.expert_bias:
             return ()
         return tuple(
@@ -236,7 +238,7 @@ class Experts(AbstractLayer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From "mlp.in", this rank's own tokens, to "mlp.sum", of the same shape.
+        """Return items from "mlp.in", this rank's own tokens, to "mlp.sum", of the same shape.
 
         Sizes are those of the fullest rank, for which all others wait.
         """
@@ -249,12 +251,14 @@ class Experts(AbstractLayer):
         )
 
     def _rows(self, split: Split) -> Counts:
-        """Rows that the fullest rank multiplies: those of all ranks that share its experts' columns."""
+        """Return rows that the fullest rank multiplies: those of all ranks that share its experts'
+        columns.
+        """
         of_rank, _ = self.imbalance(split)
         return self._picks(split) * split.expert_tensor * of_rank
 
     def _route(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """The router; what steers the choice comes before it."""
+        """Return the router, after the items that steer its choice."""
         before = (("selection_bias", self.selection_bias), ("group_limit", self.expert_groups > 1))
         return router_items(
             hidden,
@@ -267,7 +271,7 @@ class Experts(AbstractLayer):
         )
 
     def _send(self, hidden: int, split: Split) -> list[Item]:
-        """A row for each token and pick; to the ranks of its experts; to those that share their columns.
+        """Return items that send a row per token and pick to the ranks that hold its expert.
 
         A token goes to a rank once, however many of its experts are there (operators/exchanges.py): what
         crosses the links is less than the rows that are made of it.
@@ -284,7 +288,7 @@ class Experts(AbstractLayer):
         ]
 
     def _compute(self, hidden: int, split: Split) -> list[Item]:
-        """The products of this rank's experts, both linears of all of them in one kernel each."""
+        """Return the products of this rank's experts, one kernel for each of the two linears."""
         rows, inner = self._rows(split), self.expert_hidden / split.expert_tensor
         up = GroupedMatmul(
             groups=self.num_experts / split.expert,
@@ -306,13 +310,13 @@ class Experts(AbstractLayer):
         ]
 
     def _bias(self, tensor: str, elements: Counts, split: Split) -> list[Item]:
-        """The add of a linear's bias to every row, in place, if experts have biases."""
+        """Return the add of a linear's bias to every row, in place, if experts have biases."""
         name = f"experts.{tensor}"
         add = _pass("bias_add", elements, split)
         return [_item(f"{tensor}_bias", add, name, name)] if self.expert_bias else []
 
     def _return(self, hidden: int, split: Split) -> list[Item]:
-        """Back the way that the rows came; at home the rows of a token are weighed and added."""
+        """Return items that send the rows back, then weight and add the rows of each token."""
         home = self._picks(split) * hidden
         output = "experts.sum" if self.shared_width else "mlp.sum"
         return [
@@ -331,7 +335,7 @@ class Experts(AbstractLayer):
         hidden: int,
         split: Split,
     ) -> Item:
-        """The exchange among the ranks over which experts are spread, as the fullest of them sees it.
+        """Return the exchange among the ranks over which experts are spread, for the fullest of them.
 
         With padding every row travels, as nobody tells padding from tokens.
         """
@@ -364,7 +368,7 @@ class Experts(AbstractLayer):
         hidden: int,
         split: Split,
     ) -> Item:
-        """Rows of all ranks that hold columns of the same experts; nothing where each holds whole ones.
+        """Return rows of all ranks that hold columns of the same experts; none if each holds whole ones.
 
         These are the tensor-parallel ranks: their messages run on that stream.
         """
@@ -375,16 +379,16 @@ class Experts(AbstractLayer):
         return replace(item, stream="tp", component="tp_communication")
 
     def _sorted(self, hidden: int, split: Split) -> MemoryBound:
-        """Rows of several ranks brought into the order of the experts; those of one are in it already."""
+        """Return rows of several ranks sorted by expert; those of a single rank are already sorted."""
         several = np.where(split.expert * split.expert_tensor > 1, 1.0, 0.0)
         return _pass("permute", self._rows(split) * hidden * several, split)
 
 
 def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
-    """A memory-bound operator in the dtype of activations."""
+    """Return a memory-bound operator in the dtype of activations."""
     return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
 
 
 def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:
-    """A kernel whose name gets the prefix "experts."."""
+    """Return a kernel whose name gets the prefix "experts."."""
     return kernel(f"experts.{name}", work, (source,), output, component="experts")

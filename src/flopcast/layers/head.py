@@ -33,7 +33,7 @@ class FinalNorm(AbstractLayer):
         return norm_weights("final_norm", self.norm, hidden, self.norm_bias, self.norm_scale)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to tensor "y"."""
+        """Return items from tensor "x" to tensor "y"."""
         work = MemoryBound(
             kind=self.norm, elements=split.own_tokens * hidden, width=constant(hidden), dtype=split.dtype
         )
@@ -60,7 +60,9 @@ class Head(AbstractLayer):
     predictions: int = Field(default=1, ge=1, description="tokens predicted at each place")
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """One table of the embedding's shape, padded alike, so that both cuts agree; then the bias."""
+        """Return a table of the embedding's shape and padding, so that both are cut alike; then the
+        bias.
+        """
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         total = 0 if self.tied else self.vocabulary * hidden
         table = Weight(
@@ -75,7 +77,7 @@ class Head(AbstractLayer):
         return table, Weight(name="head.bias", elements=rows, total=self.vocabulary)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to the loss, and from those of further predictions to theirs.
+        """Return items from tensor "x" to the loss, and from those of further predictions to theirs.
 
         What the loss keeps of its logits depends on the stack (spec/stack.py, `logit_bytes`): the items
         here keep only the input of the product, and what a soft cap writes.
@@ -94,7 +96,7 @@ class Head(AbstractLayer):
         return tuple(items)
 
     def _one_loss(self, hidden: int, split: Split) -> list[Item]:
-        """Logits of every place and their cross entropy."""
+        """Return logits of every token and their cross entropy."""
         tokens, dtype = split.tokens, split.dtype
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         logits = Matmul(m=tokens, n=rows, k=constant(hidden), dtype=dtype)
@@ -115,7 +117,7 @@ class Head(AbstractLayer):
         ]
 
     def _bend(self, elements: Counts, split: Split) -> list[Item]:
-        """Bias and soft cap on this rank's logits, in place."""
+        """Return bias and soft cap on this rank's logits, in place."""
         return [
             kernel(
                 f"head.{name}",

@@ -76,35 +76,35 @@ class LatentAttention(AbstractMixer):
 
     @property
     def out_bias(self) -> bool:
-        """Whether the block adds a bias after the sum: no projection has one."""
+        """Return False: no projection has a bias after the sum."""
         return False
 
     @property
     def groups(self) -> int:
-        """Every head has keys and values of its own, once they are projected up."""
+        """Return the number of heads; each has keys and values of its own, once they are projected up."""
         return self.heads
 
     @property
     def query_size(self) -> int:
-        """Elements of a head's queries and keys."""
+        """Return elements of a head's queries and keys."""
         return self.qk_nope_head_size + self.qk_rope_head_size
 
     @property
     def _up_columns(self) -> int:
-        """Columns of a head in the projection up to keys and values."""
+        """Return columns of a head in the projection up to keys and values."""
         return self.qk_nope_head_size + self.value_head_size
 
     @property
     def _down_columns(self) -> int:
-        """Columns of the projection down: the latent of keys and values, and the rotated keys."""
+        """Return columns of the projection down: the latent of keys and values, and the rotated keys."""
         return self.kv_lora_rank + self.qk_rope_head_size
 
     def has_whole_heads(self, hidden: int) -> bool:
-        """Always: sizes of heads are fields of their own."""
+        """Return True: sizes of heads are fields of their own."""
         return hidden > 0
 
     def linear_elements(self, hidden: int) -> int:
-        """Elements of all projections; norms multiply nothing."""
+        """Return elements of all projections; norms multiply nothing."""
         queries = self.heads * self.query_size
         query = queries * hidden
         if self.q_lora_rank:
@@ -113,15 +113,19 @@ class LatentAttention(AbstractMixer):
         return query + key_value + self.heads * self.value_head_size * hidden
 
     def pair_flop(self, hidden: int) -> int:
-        """Scores over the elements of queries, context over those of values: two FLOP each."""
+        """Return FLOP of scores over the elements of queries, and of context over those of values: two
+        each.
+        """
         return 2 * self.heads * (self.query_size + self.value_head_size)
 
     def square(self, length: int) -> float:
-        """Every query meets every key."""
+        """Return the whole square: every query attends to every key."""
         return float(length) ** 2
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Projections down and norms whole on every rank, projections up and the last one cut by heads."""
+        """Return projections down and norms, whole on every rank, and projections up and out, cut by
+        heads.
+        """
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor
         query: tuple[Weight, ...] = (_cut("q", hidden, queries, cut),)
@@ -140,7 +144,9 @@ class LatentAttention(AbstractMixer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From "attention.in", this rank's own tokens, to "attention.sum", of the same shape."""
+        """Return items from "attention.in", this rank's own tokens, to "attention.sum", of the same
+        shape.
+        """
         return (
             *self._queries(hidden, split),
             *self._keys_and_values(hidden, split),
@@ -152,13 +158,13 @@ class LatentAttention(AbstractMixer):
         )
 
     def _handed(self, split: Split) -> Handed:
-        """Widths of q, k, v and the core's result, written out for every head of this rank."""
+        """Return widths of q, k, v and the core's result, for every head of this rank."""
         heads = self.heads / split.tensor
         wide, narrow = heads * self.query_size, heads * self.value_head_size
         return Handed(queries=wide, keys=wide, values=narrow, output=narrow)
 
     def _queries(self, hidden: int, split: Split) -> list[Item]:
-        """Queries of this rank's heads, by way of their latent if they have one."""
+        """Return queries of this rank's heads, through their latent if they have one."""
         width = self.heads / split.tensor * self.query_size
         if not self.q_lora_rank:
             enter = enter_tensor_parallel("attention.in", "attention.enter", hidden, split)
@@ -172,7 +178,7 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _keys_and_values(self, hidden: int, split: Split) -> list[Item]:
-        """Keys without their rotated part, and values, of this rank's heads.
+        """Return keys without their rotated part, and values, of this rank's heads.
 
         Cutting the rotated keys off the latent costs nothing forward (views); backward joins gradients.
         """
@@ -190,7 +196,9 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _normed_and_gathered(self, which: str, rank: int, split: Split) -> list[Item]:
-        """The norm of a latent over own tokens, then what its projection up needs: all tokens."""
+        """Return the norm of a latent over own tokens, then the gather of all tokens for its projection
+        up.
+        """
         work = MemoryBound(
             kind="rmsnorm", elements=split.own_tokens * rank, width=constant(rank), dtype=split.dtype
         )
@@ -201,7 +209,7 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _heads_written_out(self, split: Split) -> list[Item]:
-        """Rotation, then queries, keys and values as the attention kernel reads them.
+        """Return rotation, then queries, keys and values as the attention kernel reads them.
 
         Both parts of a head's queries and keys are joined, the rotated keys repeated for each head, and
         values cut off the keys: copies of every element, so that what was projected up is not kept.
@@ -217,7 +225,9 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _attend(self, split: Split) -> list[Item]:
-        """Scores, mask, softmax, dropout, context: as without latents, but for the size of values."""
+        """Return scores, mask, softmax, dropout, context, as without latents but with another size of
+        values.
+        """
         batch = split.attended * self.heads / split.tensor / split.head_shards
         scores = BatchedMatmul(
             role="scores",
@@ -245,7 +255,7 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
-        """Heads side by side again, the output projection, the sum over ranks."""
+        """Return items that join the heads, the output projection, and the sum over ranks."""
         inner = self.heads / split.tensor * self.value_head_size
         out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
         return [
@@ -256,7 +266,7 @@ class LatentAttention(AbstractMixer):
 
 
 def _cut(name: str, whole: int, shared: int, cut: Counts) -> Weight:
-    """A matrix of `whole` by `shared` elements that ranks share by heads, along the second."""
+    """Return a matrix of `whole` by `shared` elements that ranks share by heads, along the second."""
     return Weight(
         name=f"attention.{name}",
         elements=whole * shared / cut,
@@ -266,24 +276,24 @@ def _cut(name: str, whole: int, shared: int, cut: Counts) -> Weight:
 
 
 def _linear(rows: Counts, columns: Counts, inputs: int, split: Split) -> Matmul:
-    """A projection of `inputs` elements a row."""
+    """Return a projection with `inputs` elements per row."""
     return Matmul(m=rows, n=columns, k=constant(inputs), dtype=split.dtype)
 
 
 def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
-    """A memory-bound operator that reduces nothing."""
+    """Return a memory-bound operator that reduces nothing."""
     return MemoryBound(kind=kind, elements=elements, dtype=split.dtype)
 
 
 def _over_keys(kind: str, pairs: Counts, split: Split) -> MemoryBound:
-    """A memory-bound operator whose rows are the keys of one query."""
+    """Return a memory-bound operator whose rows are the keys of one query."""
     return MemoryBound(kind=kind, elements=pairs, width=split.keys, dtype=split.dtype)
 
 
 def _item(
     name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str = "", group: str = ""
 ) -> Item:
-    """A kernel whose name and tensors get the prefix "attention."; what it writes is named after it."""
+    """Return a kernel whose name and tensors get the prefix "attention."; its output has its name."""
     return kernel(
         f"attention.{name}",
         work,

@@ -26,23 +26,23 @@ class AbstractMixer(AbstractLayer):
     @property
     @abstractmethod
     def groups(self) -> int:
-        """Key/value heads of the whole layer, which ranks hold whole or repeat whole."""
+        """Return key/value heads of the whole layer, which ranks hold whole or repeat whole."""
 
     @abstractmethod
     def has_whole_heads(self, hidden: int) -> bool:
-        """Whether a head has a whole number of elements inside this hidden width."""
+        """Return whether a head has a whole number of elements inside this hidden width."""
 
     @abstractmethod
     def linear_elements(self, hidden: int) -> int:
-        """Elements of all matrices that a token is multiplied with: two FLOP each, for a token."""
+        """Return elements of all matrices that a token is multiplied with: two FLOP each, for a token."""
 
     @abstractmethod
     def pair_flop(self, hidden: int) -> int:
-        """FLOP of scores and context for one query and one key, all heads together."""
+        """Return FLOP of scores and context for one query and one key, all heads together."""
 
     @abstractmethod
     def square(self, length: int) -> float:
-        """Pairs of a query and a key of one head, as conventions count them that take no mask into account.
+        """Return pairs of a query and a key of one head, as conventions without a mask count them.
 
         length² without a window; with one, twice the pairs of the causal band, as length² is twice those of
         the causal triangle.

@@ -38,7 +38,7 @@ class Mlp(AbstractLayer):
 
     @property
     def up_columns(self) -> int:
-        """Columns of the first linear.
+        """Return the columns of the first linear.
 
         >>> Mlp(ffn_hidden=11008, activation="swiglu").up_columns
         22016
@@ -47,11 +47,11 @@ class Mlp(AbstractLayer):
 
     @property
     def active_columns(self) -> int:
-        """Columns of all linears beside the hidden width: one token meets them all."""
+        """Return columns of all linears of one token, apart from the hidden width."""
         return self.up_columns + self.ffn_hidden
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Up and down projections; the bias of the second is the block's.
+        """Return up and down projections; the bias of the second is the block's.
 
         Up is cut along its output, down along its input: no message between them.
         """
@@ -65,7 +65,7 @@ class Mlp(AbstractLayer):
         return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From "mlp.in.full" to "mlp.partial", one rank's share of the sum."""
+        """Return items from "mlp.in.full" to "mlp.partial", one rank's share of the sum."""
         tokens, dtype = split.tokens, split.dtype
         width, inner = self.up_columns / split.tensor, self.ffn_hidden / split.tensor
         up = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
@@ -81,5 +81,5 @@ class Mlp(AbstractLayer):
 
 
 def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:
-    """A kernel whose name and tensors get the prefix "mlp."."""
+    """Return a kernel whose name and tensors get the prefix "mlp."."""
     return kernel(f"mlp.{name}", work, (f"mlp.{source}",), f"mlp.{output}", component="mlp")

@@ -42,38 +42,38 @@ class Module:
 
 
 def _name(item: Item) -> str:
-    """An item's name as its block gives it."""
+    """Return an item's name as its block gives it."""
     return _PREDICTION.sub("", item.name) if item.name.startswith("mtp") else item.name
 
 
 def _is_attention(item: Item) -> bool:
-    """The mixer with its messages: neither its norms nor what adds its result to the residual stream."""
+    """Return whether an item is of the mixer or its messages, without norms and the residual add."""
     return _name(item).startswith("attention.") and item.component not in ("norm", "residual")
 
 
 def _is_mlp(item: Item) -> bool:
-    """Both linears and what stands between them, with all their messages; experts are none."""
+    """Return whether an item is of the dense MLP: linears, items between them, and messages."""
     sent = _name(item) in ("mlp.enter", "mlp.leave") or _name(item).startswith(("mlp.up.", "mlp.down."))
     return item.component == "mlp" or sent
 
 
 def _is_shared(item: Item) -> bool:
-    """Shared experts with their messages, without the sum that adds them to the others."""
+    """Return whether an item is of the shared experts, without the sum that adds them to the others."""
     return _name(item).startswith("shared.") and _name(item) != "shared.join"
 
 
 def _is_moe(item: Item) -> bool:
-    """Router, both ways of the tokens, experts, shared ones too: all but norm and residual."""
+    """Return whether an item is of the router, dispatch, experts or combine, without norm and residual."""
     return _name(item).startswith(("experts.", "shared."))
 
 
 def _is_norm(item: Item) -> bool:
-    """The norm before a half, not one of queries and keys or of a half's result."""
+    """Return whether an item is the norm before a half, not of queries and keys or of a half's result."""
     return item.component == "norm" and _name(item) in ("attention.norm", "mlp.norm")
 
 
 def _is_latent_up(item: Item) -> bool:
-    """Latents gathered, projected up, rotated and joined to heads.
+    """Return whether an item gathers latents, projects them up, rotates or joins them.
 
     Queries that have no latent are projected elsewhere, and stay.
     """
@@ -93,7 +93,7 @@ MODULES: dict[str, Module] = {  # what holds more stands first
 
 
 def module_of(item: Item, chosen: Iterable[str]) -> str:
-    """Which of the chosen modules an item belongs to: the widest of them; "" for none.
+    """Return the widest of the chosen modules that an item belongs to; "" for none.
 
     A group that a layer names itself ("core_attention") is a module too, checkpointed.
 
@@ -117,7 +117,7 @@ def module_of(item: Item, chosen: Iterable[str]) -> str:
 
 
 def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
-    """Tensors that an item of a module makes whose output is not kept either; none of other items."""
+    """Return tensors that an item of a module makes whose output is not kept either; empty for others."""
     name = module_of(item, chosen)
     if name not in MODULES or not MODULES[name].discards:
         return ()
@@ -126,7 +126,7 @@ def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
 
 
 def run_of(item: Item, chosen: Iterable[str]) -> str:
-    """The run that runs again together with this item: a module, or one item of it; "" for none.
+    """Return the run that is recomputed with this item: a module, or one item of it; "" for none.
 
     Each module of multi-token prediction has runs of its own.
     """
@@ -138,7 +138,7 @@ def run_of(item: Item, chosen: Iterable[str]) -> str:
 
 
 def known_modules(items: Iterable[Item]) -> tuple[str, ...]:
-    """Modules and groups that hold at least one of these items: what a mode may name."""
+    """Return modules and groups that hold at least one of these items and that a mode may name."""
     run = tuple(items)
     found = [name for name, module in MODULES.items() if any(map(module.holds, run))]
     return tuple(sorted({*found, *(item.group for item in run if item.group)}))

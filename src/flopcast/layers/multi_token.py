@@ -50,16 +50,16 @@ class MultiTokenPrediction(AbstractLayer):
 
     @property
     def _embedding(self) -> Embedding:
-        """The look-up of tokens further ahead: the model's, without positions."""
+        """Return the look-up of later tokens in the model's embedding, without positions."""
         return Embedding(vocabulary=self.vocabulary, vocabulary_multiple=self.vocabulary_multiple)
 
     def linear_elements(self, hidden: int) -> int:
-        """Elements of the matrices of one module that its tokens are multiplied with, without the head."""
+        """Return elements of the matrices of one module for each token, without the head."""
         inside = self.block.mixer.linear_elements(hidden) + hidden * self.block.feed_forward.active_columns
         return 2 * hidden * hidden + inside
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Of each module two norms, the projection, the block and the final norm; the table once for all.
+        """Return two norms, projection, block and final norm of each module; the table only once.
 
         The projection is cut along its output.
         """
@@ -86,7 +86,7 @@ class MultiTokenPrediction(AbstractLayer):
         return tuple(found)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """From tensor "x" to tensor "y": the modules one after the other, beside the last block's result.
+        """Return items from tensor "x" to tensor "y": the modules in order, after the last block.
 
         Each leaves its own "normed" for the head.
         """
@@ -98,7 +98,7 @@ class MultiTokenPrediction(AbstractLayer):
         return tuple(items)
 
     def _join(self, hidden: int, split: Split) -> list[Item]:
-        """Hidden state and embedding, normed, side by side, projected to one: tensor "x" of the block.
+        """Return hidden state and embedding, normed and concatenated, projected to tensor "x" of the block.
 
         The projection is column parallel: its input is gathered whole, and so is its output, whose shares
         are columns. Backward that gather is counted as a reduce-scatter; without sequence parallelism it
@@ -123,11 +123,11 @@ class MultiTokenPrediction(AbstractLayer):
         ]
 
     def _predict(self, hidden: int, split: Split) -> list[Item]:
-        """The block, and the norm before the head."""
+        """Return the block, and the norm before the head."""
         return [*self.block.forward(hidden, split), self._norm("final_norm", "y", "normed", hidden, split)]
 
     def _norm(self, name: str, source: str, output: str, hidden: int, split: Split) -> Item:
-        """A norm of the block's kind over own tokens."""
+        """Return a norm of the block's kind over own tokens."""
         elements = split.own_tokens * hidden
         work = MemoryBound(
             kind=self.block.norm, elements=elements, width=constant(hidden), dtype=split.dtype
@@ -136,7 +136,7 @@ class MultiTokenPrediction(AbstractLayer):
 
 
 def _named(item: Item, prefix: str, source: str) -> Item:
-    """An item of one module: its name and its tensors tell the module; "in" is what came before."""
+    """Return an item of one module: its name and its tensors name the module; "in" is the input."""
     shared = {"in": source, "ids": "ids"}
     inputs = tuple(shared.get(name, f"{prefix}{name}") for name in item.inputs)
     return replace(item, name=f"{prefix}{item.name}", inputs=inputs, output=f"{prefix}{item.output}")

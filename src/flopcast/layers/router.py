@@ -19,7 +19,7 @@ from flopcast.operators.memory_bound import MemoryBound
 def router_items(
     hidden: int, split: Split, *, experts: int, scores: str, dtype: str, before: tuple[str, ...], loss: bool
 ) -> tuple[Item, ...]:
-    """From "mlp.in", this rank's own tokens, to "experts.picks".
+    """Return items from "mlp.in", this rank's own tokens, to "experts.picks".
 
     Parameters
     ----------

@@ -19,13 +19,13 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 def shared_weights(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Weight, ...]:
-    """The dense MLP's, cut as it is, and the gate, which is whole on every rank."""
+    """Return the weights of the dense MLP, cut as it is, and the gate, which is whole on every rank."""
     own = tuple(replace(weight, name=_shared(weight.name)) for weight in mlp.weights(hidden, split))
     return (*own, replicated("shared.gate", hidden)) if gate else own
 
 
 def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item, ...]:
-    """From "mlp.in" and "experts.sum" to "mlp.sum": the MLP in a tensor-parallel region of its own.
+    """Return items from "mlp.in" and "experts.sum" to "mlp.sum", in a tensor-parallel region of their own.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item,
 
 
 def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
-    """One number a token, its sigmoid, and the product with the shared experts' result."""
+    """Return the gate: one number per token, its sigmoid, and the product with the experts' result."""
     number = Matmul(m=split.own_tokens, n=constant(1), k=constant(hidden), dtype=split.dtype)
     scale = _pass("scale_rows", hidden, split)
     return (
@@ -67,10 +67,10 @@ def _gate(hidden: int, split: Split) -> tuple[Item, ...]:
 
 
 def _shared(name: str) -> str:
-    """A name of the dense MLP as one of the shared experts: "mlp.up" is "shared.up"."""
+    """Return a name of the dense MLP as one of the shared experts: "mlp.up" is "shared.up"."""
     return f"shared.{name.removeprefix('mlp.')}"
 
 
 def _pass(kind: str, hidden: int, split: Split) -> MemoryBound:
-    """A pass over this rank's own tokens."""
+    """Return a pass over this rank's own tokens."""
     return MemoryBound(kind=kind, elements=split.own_tokens * hidden, dtype=split.dtype)

@@ -67,16 +67,16 @@ class Traced(AbstractMixer):
 
     @property
     def groups(self) -> int:
-        """The number of groups, which is 1: the operators of the trace contain the heads."""
+        """Return 1, the number of groups: the operators of the trace contain the heads."""
         return 1
 
     @property
     def out_bias(self) -> bool:
-        """Biases are among the operators."""
+        """Return False: biases are among the operators."""
         return False
 
     def has_whole_heads(self, hidden: int) -> bool:
-        """Sizes are those of a model that ran."""
+        """Return True: the sizes are those of a model that ran."""
         return True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
@@ -106,25 +106,25 @@ class Traced(AbstractMixer):
         return tuple(items)
 
     def linear_elements(self, hidden: int) -> int:
-        """Half of the FLOP of a token that do not grow with the length of its sequence."""
+        """Return half of the FLOP per token that do not grow with the length of its sequence."""
         return round(self._flop_of_token()[0] / 2)
 
     def pair_flop(self, hidden: int) -> int:
-        """FLOP of a token for each token of its sequence, mask or not."""
+        """Return the FLOP of a token per token of its sequence, with or without mask."""
         return round(self._flop_of_token()[1])
 
     def square(self, length: int) -> float:
-        """length²: a trace tells no window."""
+        """Return length²: a trace shows no window."""
         return float(length) ** 2
 
     def _flop_of_token(self) -> tuple[float, float]:
-        """FLOP of a token: what is fixed, and what comes with each token of its sequence."""
+        """Return the FLOP of a token: the constant part, and the part per token of its sequence."""
         short, long = (self._flop(length) / length for length in PROBES)
         slope = (long - short) / (PROBES[1] - PROBES[0])
         return short - slope * PROBES[0], slope
 
     def _flop(self, length: Number) -> float:
-        """FLOP of one sequence, every pair of its tokens counted."""
+        """Return the FLOP of one sequence, with every pair of its tokens counted."""
         split = Split(
             sequences=ONE, length=constant(length), tensor=ONE, sequence_parallel=False, dtype="bf16"
         )
@@ -167,18 +167,18 @@ class NoFeedForward(AbstractLayer):
 
     @property
     def bias(self) -> bool:
-        """None."""
+        """Return False: there is no bias."""
         return False
 
     @property
     def active_columns(self) -> int:
-        """None."""
+        """Return 0: there are no columns."""
         return 0
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """None."""
+        """Return no weights."""
         return ()
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """None."""
+        """Return no items."""
         return ()

@@ -99,7 +99,7 @@ class TracedPass(AbstractTracedOperator):
     keeps: tuple[TracedTensor, ...] = ()
 
     def work(self, split: Split) -> AbstractOperator:
-        """The kernel on one micro-batch."""
+        """Return the kernel on one micro-batch."""
         kept = tuple((tensor.name, tensor.of(split)) for tensor in self.keeps)
         divided = self.divided.of(split)
         moved = self.moved.of(split) - divided + divided / split.tensor
@@ -115,13 +115,13 @@ class TracedMatmul(AbstractTracedOperator):
     k: Size
 
     def work(self, split: Split) -> AbstractOperator:
-        """The product on one micro-batch."""
+        """Return the product on one micro-batch."""
         n = self.n.of(split) / self.cut("column", split=split)
         k = self.k.of(split) / self.cut("row", split=split)
         return Matmul(m=self.m.of(split), n=n, k=k, dtype=split.dtype)
 
     def summed(self, split: Split) -> Counts | None:
-        """The whole output of a product divided by rows."""
+        """Return the whole output of a product divided by rows."""
         return self.m.of(split) * self.n.of(split) if self.division == "row" else None
 
 
@@ -136,7 +136,7 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     scores: bool = Field(description="true: a large output and a short sum; false: the reverse")
 
     def work(self, split: Split) -> AbstractOperator:
-        """The products on one micro-batch."""
+        """Return the products on one micro-batch."""
         batch = self.batch.of(split) / self.cut("within", split=split)
         n, k = self.n.of(split), self.k.of(split)
         return BatchedMatmul(
@@ -160,7 +160,7 @@ class TracedAttention(AbstractTracedOperator):
     value_head_size: int | None = Field(default=None, ge=1, description="default: head_size")
 
     def work(self, split: Split) -> AbstractOperator:
-        """The kernel on one micro-batch."""
+        """Return the kernel on one micro-batch."""
         values, sequences = self.value_head_size, split.sequences / self.cut("within", split=split)
         return FlashAttention(
             batch=self.heads * sequences,
@@ -183,7 +183,7 @@ class TracedGroupedMatmul(AbstractTracedOperator):
     k: Size
 
     def work(self, split: Split) -> AbstractOperator:
-        """The products on one micro-batch."""
+        """Return the products on one micro-batch."""
         return GroupedMatmul(
             groups=constant(self.groups),
             rows=self.rows.of(split),
@@ -194,7 +194,7 @@ class TracedGroupedMatmul(AbstractTracedOperator):
         )
 
     def summed(self, split: Split) -> Counts | None:
-        """The whole output of products divided by rows."""
+        """Return the whole output of products divided by rows."""
         return self.rows.of(split) * self.n.of(split) if self.division == "row" else None
 
 

@@ -18,7 +18,7 @@ WindowKind = Literal["sliding", "chunked"]
 
 
 def mean_keys(length: Counts, window: int, kind: WindowKind) -> Counts:
-    """Keys of a query, in the mean over a sequence; half of the sequence where the window holds all of it.
+    """Return mean keys per query over a sequence; half of the sequence if the window contains it.
 
     A sliding window is a band: w · s pairs, less the triangle of w² / 2 that lies before the sequence.
     Chunks are triangles side by side, the last of which may be smaller.

@@ -60,11 +60,11 @@ class AbstractOperator(metaclass=_Interface):
 
     @abstractmethod
     def work(self) -> Work:
-        """FLOP and bytes of one execution."""
+        """Return FLOP and bytes of one execution."""
 
     @abstractmethod
     def coordinates(self) -> tuple[Counts, ...]:
-        """What the kernel class's curve looks up, in the order of the curve's axes.
+        """Return the coordinates of the kernel class's curve, in the order of its axes.
 
         Positive, but for bytes of a kernel that moves nothing (views, a bias added by a GEMM).
         """
@@ -75,11 +75,12 @@ class AbstractOperator(metaclass=_Interface):
 
     @abstractmethod
     def saves(self) -> tuple[Saved, ...]:
-        """Tensors kept from the forward until the backward pass."""
+        """Return tensors kept from the forward until the backward pass."""
 
     @abstractmethod
     def gradients(self) -> "tuple[tuple[str, AbstractOperator], ...]":
-        """The operators of the backward pass, each with the suffix of its name, input gradient first.
+        """Return the operators of the backward pass, each with the suffix of its name, input gradient
+        first.
 
         "dgrad" is the gradient of an input, on the critical path of the backward pass; "wgrad" that of
         a weight, which nothing in the pass waits for. Empty where no kernel runs.
@@ -98,9 +99,13 @@ class AbstractMessage(metaclass=_Interface):
         """Name of the collective whose cost model prices this message; "" if nothing is sent."""
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
-        """What counts where a collective sends each of so many scale-up domains no more than one copy."""
+        """Return the bytes that count if a collective sends at most one copy to each of this many
+        domains.
+        """
         return self.message_bytes
 
     @abstractmethod
     def dual(self) -> "AbstractMessage":
-        """What the backward pass exchanges instead: the adjoint, so the dual of the dual is the message."""
+        """Return the message of the backward pass: the adjoint, so that the dual of the dual is the
+        message.
+        """

@@ -43,11 +43,11 @@ class BatchedMatmul(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve per role."""
+        """Return one curve per role."""
         return f"batched_gemm.{self.role}"
 
     def work(self) -> Work:
-        """Both roles multiply and move the same three matrices."""
+        """Return the work; both roles multiply and move the same three matrices."""
         s, t, d = self.queries, self.keys, self.head_size
         return Work(
             flop=2 * self.batch * s * t * d,
@@ -56,11 +56,11 @@ class BatchedMatmul(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Keys, head size, number of products."""
+        """Return keys, head size, number of products."""
         return self.keys, self.head_size, self.batch
 
     def saves(self) -> tuple[Saved, ...]:
-        """Both factors: each is needed for the gradient of the other."""
+        """Return both factors; each is needed for the gradient of the other."""
         size = self.batch * ELEMENT_BYTES[self.dtype]
         width = self.head_size if self.role == "scores" else self.keys
         return (
@@ -69,7 +69,7 @@ class BatchedMatmul(AbstractOperator):
         )
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """dQ = dS @ K and dK = dS.T @ Q; or dP = dO @ V.T and dV = P.T @ dO."""
+        """Return dQ = dS @ K and dK = dS.T @ Q, or dP = dO @ V.T and dV = P.T @ dO."""
         over_keys = replace(self, role="context")
         over_queries = replace(over_keys, queries=self.keys, keys=self.queries)
         if self.role == "scores":

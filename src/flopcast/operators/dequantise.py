@@ -31,22 +31,22 @@ class Dequantise(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve."""
+        """Return the name of the curve."""
         return "dequantise"
 
     def work(self) -> Work:
-        """Codes and their scales read, weights written."""
+        """Return the work: codes and their scales read, weights written."""
         each_bytes = STORED_BYTES[self.stored] + ELEMENT_BYTES[self.dtype]
         return Work(flop=ZERO, moved_bytes=self.elements * each_bytes, unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes moved."""
+        """Return bytes moved."""
         return (self.work().moved_bytes,)
 
     def saves(self) -> tuple[Saved, ...]:
-        """Nothing."""
+        """Return nothing."""
         return ()
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """The same again, for the product of the backward pass."""
+        """Return the same pass again, for the product of the backward pass."""
         return (("dgrad", self),)

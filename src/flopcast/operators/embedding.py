@@ -25,7 +25,7 @@ class EmbeddingLookup(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve per pass."""
+        """Return one curve per pass."""
         return "embedding.backward" if self.is_gradient else "embedding"
 
     def work(self) -> Work:
@@ -36,17 +36,17 @@ class EmbeddingLookup(AbstractOperator):
         return Work(flop=ZERO, moved_bytes=elements * ELEMENT_BYTES[self.dtype], unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Tokens, rows of the table, width: the gradient sorts tokens, then adds rows."""
+        """Return tokens, rows of the table, width: the gradient sorts tokens, then adds rows."""
         return self.tokens, self.vocabulary, self.hidden
 
     def saves(self) -> tuple[Saved, ...]:
-        """The token ids, for the gradient of the table, if there is one."""
+        """Return the token ids, for the gradient of the table, if there is one."""
         if not self.trained:
             return ()
         return (Saved(role="ids", size_bytes=self.tokens * ELEMENT_BYTES["int64"]),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """One scatter into the dense gradient; none into a frozen table."""
+        """Return one scatter into the dense gradient; none into a frozen table."""
         if not self.trained:
             return ()
         return (("wgrad", replace(self, is_gradient=True)),)

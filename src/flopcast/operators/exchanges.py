@@ -31,7 +31,9 @@ class Routing:
     top_groups: int = 1
 
     def bytes_to(self, places: Counts) -> Floats:
-        """Of a copy of every token to each of so many equal places where it has experts."""
+        """Return bytes for one copy of every token to each of this many equal places with one of its
+        experts.
+        """
         copies = expected_copies(self.experts, self.top_k, places, self.groups, self.top_groups)
         found_bytes: Floats = self.tokens_bytes * copies
         return found_bytes
@@ -54,7 +56,7 @@ class AbstractExchange(AbstractMessage):
     library: str = "deepep"
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
-        """Of one copy for each domain, where the library sends no more; of all copies otherwise.
+        """Return bytes for one copy per domain if the library sends no more, else for all copies.
 
         DeepEP and HybridEP send a token over the network once for each domain, and on from there.
         """
@@ -63,7 +65,7 @@ class AbstractExchange(AbstractMessage):
         return np.minimum(self.routing.bytes_to(domains), self.message_bytes)
 
     def _other_way(self, way: "type[Way]") -> "Way":
-        """The same tokens, out where they come back and back where they go out."""
+        """Return the exchange of the same tokens in the other direction."""
         return way(
             axis=self.axis,
             message_bytes=self.message_bytes,
@@ -82,11 +84,11 @@ class Dispatch(AbstractExchange):
 
     @property
     def collective(self) -> str:
-        """Priced as its library's dispatch."""
+        """Return the collective that prices it: its library's dispatch."""
         return DISPATCH[self.library]
 
     def dual(self) -> "Combine":
-        """Gradients of the copies come home and are summed."""
+        """Return the message of the gradients of the copies, which return and are summed."""
         return self._other_way(Combine)
 
 
@@ -96,18 +98,18 @@ class Combine(AbstractExchange):
 
     @property
     def collective(self) -> str:
-        """Priced as its library's combine."""
+        """Return the collective that prices it: its library's combine."""
         return COMBINE[self.library]
 
     def dual(self) -> Dispatch:
-        """The gradient of the sum goes to every rank that gave a summand."""
+        """Return the message of the sum's gradient, which goes to every rank that gave a summand."""
         return self._other_way(Dispatch)
 
 
 def expected_copies(
     experts: Counts, top_k: Counts, ranks: Counts, groups: int = 1, top_groups: int = 1
 ) -> Counts:
-    """How many ranks a token goes to, its own included, where routing is uniform; arrays broadcast.
+    """Return how many ranks a token goes to, including its own, under uniform routing; arrays broadcast.
 
     Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank is
     left out where all k lie among the other E − E / n: with probability C(E − E/n, k) / C(E, k), the
@@ -146,7 +148,7 @@ def expected_copies(
 
 
 def _missed(held: Counts, experts: Counts, top_k: Counts) -> Counts:
-    """Odds that no one of `top_k` different experts is among `held` ones of them all."""
+    """Return the probability that none of `top_k` different experts is among `held` of all."""
     missed: Counts = np.ones(np.broadcast_shapes(held.shape, experts.shape, top_k.shape))
     for pick in range(int(np.max(top_k, initial=0))):
         again = np.maximum(experts - held - pick, 0.0) / np.maximum(experts - pick, 1.0)
@@ -155,7 +157,9 @@ def _missed(held: Counts, experts: Counts, top_k: Counts) -> Counts:
 
 
 def _drawn_here(here: Counts, groups: int, drawn: int) -> list[Counts]:
-    """Odds that 0, 1, … of `drawn` different groups are among the `here` first ones of them all."""
+    """Return the probabilities that 0, 1, … of `drawn` different groups are among the first `here` of
+    all.
+    """
     odds = [np.ones(here.shape), *(np.zeros(here.shape) for _ in range(drawn))]
     for done in range(drawn):
         left = groups - done

@@ -76,14 +76,14 @@ class FlashAttention(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve per pass, for equal heads, for others, and for windows."""
+        """Return one curve per pass, for equal heads, for others, and for windows."""
         latent = "" if self.value_head_size is None else ".latent"
         window = "" if self.mean_keys is None else ".window"
         return f"flash_attention{latent or window}{'.backward' if self.is_gradient else ''}"
 
     @property
     def output_size(self) -> Counts:
-        """Elements of one head of values and of the output."""
+        """Return elements of one head of values and of the output."""
         return self.head_size if self.value_head_size is None else self.value_head_size
 
     @property
@@ -92,12 +92,15 @@ class FlashAttention(AbstractOperator):
 
     @property
     def _pairs(self) -> Counts:
-        """Pairs of a query and a key of one head, before a mask halves them; with a window, its band's."""
+        """Return pairs of a query and a key of one head, before a mask halves them; with a window, its
+        band's.
+        """
         return self.queries * (self._num_keys if self.mean_keys is None else 2.0 * self.mean_keys)
 
     @property
     def _square(self) -> Counts:
-        """Side of the squares that hold this rank's pairs of queries and keys; one for each sequence and
+        """Return the side of the squares that hold this rank's pairs of queries and keys; one for each
+        sequence and
         head, more with a window.
         """
         if self.mean_keys is not None:
@@ -105,7 +108,7 @@ class FlashAttention(AbstractOperator):
         return self.queries if self.keys is None else (self.queries * self.keys) ** 0.5
 
     def work(self) -> Work:
-        """Two products forward, five backward (the scores are computed again).
+        """Return the work: two products forward, five backward (the scores are recomputed).
 
         Over elements of queries and keys go the scores, and backward the gradients of both; over elements
         of values the output, and backward the gradients of values and of the weights. Forward reads q, k, v
@@ -128,7 +131,7 @@ class FlashAttention(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Side of a square of as many pairs, head size, number of heads over all sequences.
+        """Return the side of a square of as many pairs, head size, number of heads over all sequences.
 
         The size is the mean of the two, which forward work is proportional to.
 
@@ -143,7 +146,7 @@ class FlashAttention(AbstractOperator):
         return length, 0.5 * (self.head_size + self.output_size), squares
 
     def saves(self) -> tuple[Saved, ...]:
-        """q, k, v, the output and one fp32 log-sum per row: blocks of a row share theirs."""
+        """Return q, k, v, the output and one fp32 log-sum per row; blocks of a row share theirs."""
         size = ELEMENT_BYTES[self.dtype]
         asking, asked = self.batch * self.queries * size, self.kv_batch * self._num_keys * size
         log_sums = self.batch * self.queries * ELEMENT_BYTES["fp32"]
@@ -156,6 +159,6 @@ class FlashAttention(AbstractOperator):
         return kept if self.partial else (*kept, Saved(role="log_sum", size_bytes=log_sums))
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """One kernel for dQ, dK and dV."""
+        """Return one kernel for dQ, dK and dV."""
         mean_keys = self.mean_keys if self.gradient_skips else None
         return (("dgrad", replace(self, is_gradient=True, mean_keys=mean_keys)),)

@@ -24,7 +24,7 @@ class Format:
 
     @property
     def size_bytes(self) -> float:
-        """Bytes of one element with its share of a scale.
+        """Return bytes of one element with its share of a scale.
 
         >>> FORMATS["fp8"].size_bytes, FORMATS["mxfp8"].size_bytes, FORMATS["nvfp4"].size_bytes
         (1.0, 1.03125, 0.5625)

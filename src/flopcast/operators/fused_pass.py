@@ -35,27 +35,27 @@ class FusedPass(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve per pass."""
+        """Return one curve per pass."""
         return "fused_pass.backward" if self.is_gradient else "fused_pass"
 
     def work(self) -> Work:
-        """No matrix product; each tensor once."""
+        """Return the work: no matrix product, and each tensor moved once."""
         again = sum((elements for _, elements in self.kept), ZERO) if self.is_gradient else ZERO
         return Work(
             flop=ZERO, moved_bytes=(self.moved + again) * ELEMENT_BYTES[self.dtype], unit=self.dtype
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes moved."""
+        """Return bytes moved."""
         return (self.work().moved_bytes,)
 
     def saves(self) -> tuple[Saved, ...]:
-        """The named tensors."""
+        """Return the named tensors."""
         size_bytes = ELEMENT_BYTES[self.dtype]
         return tuple(
             Saved(role=f"tensor:{name}", size_bytes=elements * size_bytes) for name, elements in self.kept
         )
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """One kernel."""
+        """Return one kernel."""
         return (("dgrad", replace(self, is_gradient=True)),)

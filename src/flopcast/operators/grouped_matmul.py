@@ -56,7 +56,7 @@ class GroupedMatmul(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve for all layouts; the curve holds a ratio for each.
+        """Return one curve for all layouts; the curve holds a ratio for each.
 
         Separate products are dense ones, but a class of their own: side by side, many at once.
         """
@@ -64,7 +64,9 @@ class GroupedMatmul(AbstractOperator):
         return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"
 
     def work(self) -> Work:
-        """Every row meets one weight; every weight moves once, however few rows its group has."""
+        """Return the work: every row meets one weight, and every weight moves once, for any size of its
+        group.
+        """
         wide, narrow = ELEMENT_BYTES[self.dtype], self._operand_bytes
         rows_bytes, weights_bytes = (
             self.rows * self.k * narrow
@@ -79,16 +81,16 @@ class GroupedMatmul(AbstractOperator):
 
     @property
     def is_weight_gradient(self) -> bool:
-        """Whether the result has the shape of the weights."""
+        """Return whether the result has the shape of the weights."""
         return self.layout == "weight_gradient"
 
     @property
     def _operand_bytes(self) -> float:
-        """Bytes of one element of x or w."""
+        """Return the bytes of one element of x or w."""
         return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """All rows, columns, length of the sum, groups, imbalance.
+        """Return all rows, columns, length of the sum, groups, imbalance.
 
         The first three are those of a dense product of all rows, whose curve stands in where the class
         was not measured. Of separate products they are the mean group's, as of any dense product.
@@ -103,21 +105,23 @@ class GroupedMatmul(AbstractOperator):
         return np.maximum(self.groups, 1.0) if self.separate else ONE
 
     def as_one_product(self) -> Matmul:
-        """All rows times one weight: what a group alone is. A weight gradient sums over rows."""
+        """Return all rows times one weight, as for a single group. A weight gradient sums over rows."""
         m, n, k = self.rows, self.n, self.k
         if self.layout == "weight_gradient":
             m, n, k = n, k, m
         return Matmul(m=m, n=n, k=k, dtype=self.dtype, layout=self.layout, narrow=self.narrow)
 
     def saves(self) -> tuple[Saved, ...]:
-        """The rows of all groups, for the weight gradients, if there are any."""
+        """Return the rows of all groups, for the weight gradients, if there are any."""
         if not self.trained:
             return ()
         x_bytes = self.rows * self.k * self._operand_bytes
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """`dx = dout @ w.T` over the same groups; of trained weights, one `dw = x.T @ dout` a group."""
+        """Return `dx = dout @ w.T` over the same groups; for trained weights also `dw = x.T @ dout` per
+        group.
+        """
         found: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=self.k, k=self.n, layout="input_gradient")),
             ("wgrad", replace(self, layout="weight_gradient")),

@@ -57,7 +57,7 @@ class Item:
     beside: str = ""  # stream of a message that it runs beside, in the backward pass too
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:
-        """Tensors kept for the backward pass: (name, bytes), names shared across the layer.
+        """Return tensors kept for the backward pass: (name, bytes), with names shared across the layer.
 
         Two operators that keep the same tensor name it alike, so that it is counted once; what an
         operator keeps for itself gets its own name in front ("attention.dropout.mask").
@@ -77,7 +77,7 @@ class Item:
         return f"{self.name}.{kept.role}"
 
     def again(self) -> "Item":
-        """The same item, run again in the backward pass."""
+        """Return the same item, recomputed in the backward pass."""
         return replace(self, phase="recompute")
 
 
@@ -90,14 +90,14 @@ def kernel(
     component: str,
     group: str = "",
 ) -> Item:
-    """A forward operator on the compute stream; its output is named after it unless said otherwise."""
+    """Return a forward operator on the compute stream; by default, its output has its name."""
     return Item(
         name=name, work=work, component=component, inputs=inputs, output=output or name, group=group
     )
 
 
 def host_work(kind: str, phase: str) -> Item:
-    """The device drained, then host time."""
+    """Return an item that waits until the device is idle, then takes host time."""
     return Item(
         name=f"host.{kind}",
         work=HostWork(kind=kind),
@@ -111,7 +111,7 @@ def host_work(kind: str, phase: str) -> Item:
 def blocking(
     name: str, work: AbstractMessage, source: str, output: str, kept_bytes: Floats | None = None
 ) -> Item:
-    """A message that compute waits for, and that waits for compute.
+    """Return a message that compute waits for, and that waits for compute.
 
     It runs on the stream of its axis. `kept_bytes` says that the backward pass finds `source` kept
     instead of `output`, and must gather it again.

@@ -40,13 +40,14 @@ class Matmul(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve for all layouts; the curve holds a ratio for each. Narrow products of training have
+        """Return one curve for all layouts; the curve holds a ratio for each. Narrow products of training
+        have
         their own: those of serving ("gemm.fp8") are other kernels.
         """
         return f"narrow_gemm.{self.narrow}.{self.layout}" if self.narrow else f"gemm.{self.layout}"
 
     def work(self) -> Work:
-        """A multiply and an add per term; each operand moves once."""
+        """Return the work: a multiply and an add per term; each operand moves once."""
         operands = (self.m + self.n) * self.k
         return Work(
             flop=2 * self.m * self.n * self.k,
@@ -56,22 +57,24 @@ class Matmul(AbstractOperator):
 
     @property
     def _operand_bytes(self) -> float:
-        """Bytes of one element of x or w."""
+        """Return the bytes of one element of x or w."""
         return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Rows, columns, length of the sum."""
+        """Return rows, columns, length of the sum."""
         return self.m, self.n, self.k
 
     def saves(self) -> tuple[Saved, ...]:
-        """The input x, as it was multiplied, for the weight gradient, if there is one."""
+        """Return the input x, as it was multiplied, for the weight gradient, if there is one."""
         if not self.trained:
             return ()
         x_bytes = self.m * self.k * self._operand_bytes
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """`dx = dout @ w.T` and `dw = x.T @ dout`: twice the forward's FLOP; dx alone of a frozen w."""
+        """Return `dx = dout @ w.T` and, if w is trained, `dw = x.T @ dout`: together twice the forward's
+        FLOP.
+        """
         m, n, k = self.m, self.n, self.k
         found: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=k, k=n, layout="input_gradient", trained=True)),

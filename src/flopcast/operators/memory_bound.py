@@ -136,23 +136,23 @@ class MemoryBound(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve per kind and pass."""
+        """Return one curve per kind and pass."""
         return f"{self.kind}.backward" if self.is_gradient else self.kind
 
     def work(self) -> Work:
-        """No matrix product; the passes of the kind."""
+        """Return the work: no matrix product, only the passes of the kind."""
         kind = KINDS[self.kind]
         passes = kind.backward if self.is_gradient else kind.forward
         size_bytes = passes * ELEMENT_BYTES[self.dtype] + kind.mask_passes
         return Work(flop=ZERO, moved_bytes=self.elements * size_bytes, unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes moved, and the width of a row where rows are reduced."""
+        """Return bytes moved, and the width of a row if rows are reduced."""
         moved_bytes = self.work().moved_bytes
         return (moved_bytes, self.width) if KINDS[self.kind].reduces else (moved_bytes,)
 
     def saves(self) -> tuple[Saved, ...]:
-        """What the kind keeps."""
+        """Return what the kind keeps."""
         kind = KINDS[self.kind]
         size_bytes = self.elements * ELEMENT_BYTES[self.dtype]
         kept = [Saved(role=role, size_bytes=size_bytes * times) for role, times in kind.saves]
@@ -161,7 +161,7 @@ class MemoryBound(AbstractOperator):
         return tuple(kept)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """One kernel, or none: a gradient of one pass is that of a weight alone (workload/split.py)."""
+        """Return one kernel, or none for the gradient of a weight alone (workload/split.py)."""
         if KINDS[self.kind].backward <= (0 if self.trained else 1):
             return ()
         return (("dgrad", replace(self, is_gradient=True)),)

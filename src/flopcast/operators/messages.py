@@ -29,11 +29,11 @@ class AllReduce(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as an all-reduce."""
+        """Return the collective that prices it: an all-reduce."""
         return "all_reduce"
 
     def dual(self) -> "Replicate":
-        """Each rank already holds the gradient of its summand."""
+        """Return the dual: each rank already holds the gradient of its summand."""
         return Replicate(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -49,11 +49,11 @@ class Replicate(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Nothing is sent."""
+        """Return "": nothing is sent."""
         return ""
 
     def dual(self) -> AllReduce:
-        """The gradients of the copies are summed."""
+        """Return the dual: the gradients of the copies are summed."""
         return AllReduce(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -66,11 +66,11 @@ class AllGather(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as an all-gather."""
+        """Return the collective that prices it: an all-gather."""
         return "all_gather"
 
     def dual(self) -> "ReduceScatter":
-        """The gradient of a gather is a sum, scattered."""
+        """Return the dual: the gradient of a gather is a sum, scattered."""
         return ReduceScatter(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -83,11 +83,11 @@ class ReduceScatter(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as a reduce-scatter."""
+        """Return the collective that prices it: a reduce-scatter."""
         return "reduce_scatter"
 
     def dual(self) -> AllGather:
-        """The gradient of a scatter is a gather."""
+        """Return the dual: the gradient of a scatter is a gather."""
         return AllGather(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -100,11 +100,11 @@ class Broadcast(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as a broadcast."""
+        """Return the collective that prices it: a broadcast."""
         return "broadcast"
 
     def dual(self) -> "Reduce":
-        """The gradients of the copies are summed where the array came from."""
+        """Return the dual: the gradients of the copies are summed at the source of the array."""
         return Reduce(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -117,11 +117,11 @@ class Reduce(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as a reduction to one rank."""
+        """Return the collective that prices it: a reduction to one rank."""
         return "reduce"
 
     def dual(self) -> Broadcast:
-        """Every summand gets the gradient of the sum."""
+        """Return the dual: every summand gets the gradient of the sum."""
         return Broadcast(axis=self.axis, message_bytes=self.message_bytes)
 
 
@@ -134,11 +134,11 @@ class SendReceive(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as one point-to-point transfer."""
+        """Return the collective that prices it: one point-to-point transfer."""
         return "send_receive"
 
     def dual(self) -> "SendReceive":
-        """The gradient travels the other way."""
+        """Return the dual: the gradient is sent in the opposite direction."""
         return self
 
 
@@ -151,11 +151,11 @@ class AllToAll(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as an all-to-all."""
+        """Return the collective that prices it: an all-to-all."""
         return "all_to_all"
 
     def dual(self) -> "AllToAll":
-        """The gradients go back the same way."""
+        """Return the dual: the gradients return the same way."""
         return self
 
 
@@ -173,11 +173,11 @@ class RingPass(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as a point-to-point transfer by every rank of the ring."""
+        """Return the collective that prices it: a point-to-point transfer by every rank of the ring."""
         return "ring_pass"
 
     def dual(self) -> "RingPass":
-        """Gradients travel the other way round."""
+        """Return the dual: gradients travel the other way round."""
         return self
 
 

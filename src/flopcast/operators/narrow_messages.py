@@ -43,11 +43,11 @@ class Narrow(AbstractMessage):
 
     @property
     def collective(self) -> str:
-        """Priced as the collective of this kind."""
+        """Return the collective of this kind."""
         return self.kind
 
     def dual(self) -> "Narrow":
-        """The adjoint's collective, with its own bytes; its dual is this message."""
+        """Return the adjoint's collective, with its own bytes; its dual is this message."""
         return Narrow(
             kind=DUALS[self.kind],
             axis=self.axis,

@@ -26,23 +26,23 @@ class OptimizerUpdate(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve, multi-tensor Adam: every update is a pass over memory."""
+        """Return one curve, multi-tensor Adam: every update is a pass over memory."""
         return "adam"
 
     def work(self) -> Work:
-        """Every byte of gradients, states and weights once."""
+        """Return the work: every byte of gradients, states and weights once."""
         moved_bytes = self.parameters * self.bytes_per_parameter
         return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes moved, and those of one tensor."""
+        """Return bytes moved, and those of one tensor."""
         moved_bytes = self.work().moved_bytes
         return moved_bytes, moved_bytes / self.tensors
 
     def saves(self) -> tuple[Saved, ...]:
-        """Nothing: the states are resident, not saved for a backward pass."""
+        """Return nothing: the states are resident, not saved for a backward pass."""
         return ()
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """None."""
+        """Return no gradients."""
         return ()

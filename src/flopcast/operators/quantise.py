@@ -34,22 +34,22 @@ class Quantise(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """One curve for tensors with one scale, one for blocks with their own: both stream."""
+        """Return one curve for tensors with one scale, one for blocks with their own: both stream."""
         return "quantise.blocks" if self.in_blocks else "quantise"
 
     def work(self) -> Work:
-        """No matrix product; nothing at all in the forward pass where a gradient is cast."""
+        """Return the work: no matrix product; nothing in the forward pass if a gradient is cast."""
         moved_bytes = ZERO if self.of_gradient else self.elements * self.each_bytes
         return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Bytes moved."""
+        """Return bytes moved."""
         return (self.work().moved_bytes,)
 
     def saves(self) -> tuple[Saved, ...]:
-        """Nothing."""
+        """Return nothing."""
         return ()
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """The cast itself, where it is one of a gradient."""
+        """Return the cast itself, if it is one of a gradient."""
         return (("dgrad", replace(self, of_gradient=False)),) if self.of_gradient else ()

@@ -93,12 +93,12 @@ class Batch(Noun):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of every document of a sequence: of one, where nothing is packed."""
+        """Return tokens of every document of a sequence; a single one if nothing is packed."""
         return self.documents or (self.sequence_length,)
 
     @property
     def mean_document_tokens(self) -> float:
-        """Length of the document that a token stands in, on average over tokens: Σ length² / Σ length.
+        """Return the mean length of a token's document, weighted by tokens: Σ length² / Σ length.
 
         As many documents of this length as fill a sequence have as many pairs of tokens as its own.
         """
@@ -106,17 +106,20 @@ class Batch(Noun):
 
     @property
     def listed(self) -> bool:
-        """Whether micro-batches are listed one by one, instead of being all alike."""
+        """Return whether micro-batches are listed one by one, instead of being all alike."""
         return bool(self.micro_batches or self.ranks)
 
     @property
     def lists(self) -> tuple[RankBatch, ...]:
-        """What each class of data-parallel ranks runs; one class where all run the same, none unlisted."""
+        """Return what each class of data-parallel ranks runs; one class if all run the same; () if
+        unlisted.
+        """
         return self.ranks or ((RankBatch(micro_batches=self.micro_batches),) if self.micro_batches else ())
 
     @property
     def kinds(self) -> tuple["Batch", ...]:
-        """One batch of a single kind of sequence for each kind of micro-batch, in the order of first use.
+        """Return one batch with a single kind of sequence for each kind of micro-batch, in order of first
+        use.
 
         The batch itself, where its micro-batches are alike.
         """
@@ -126,7 +129,7 @@ class Batch(Noun):
 
     @property
     def rows(self) -> tuple[Rows, ...]:
-        """For each class of ranks which of `kinds` its micro-batches are, in order; none where unlisted."""
+        """Return, for each class of ranks, the kind of each micro-batch, in order; () if unlisted."""
         place = {kind: row for row, kind in enumerate(self.kinds)}
         return tuple(
             tuple(place[self.of(each)] for each in ranks.micro_batches for _ in range(each.count))
@@ -135,7 +138,7 @@ class Batch(Noun):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Fraction of a step's sequences that is of each kind; they sum to 1."""
+        """Return the fraction of a step's sequences that is of each kind; they sum to 1."""
         if not self.listed:
             return (1.0,)
         counts = [0] * len(self.kinds)
@@ -146,27 +149,27 @@ class Batch(Noun):
 
     @property
     def tokens_by_kind(self) -> Counts:
-        """Tokens of a sequence of each kind, (kinds, 1)."""
+        """Return tokens of a sequence of each kind, (kinds, 1)."""
         return np.array([[kind.sequence_length] for kind in self.kinds], dtype=np.float64)
 
     @property
     def documents_by_kind(self) -> Counts:
-        """Documents of equal length that a sequence of each kind is priced as, (kinds, 1)."""
+        """Return documents of equal length as which a sequence of each kind is priced, (kinds, 1)."""
         return np.array([[kind.sequence_length / kind.mean_document_tokens] for kind in self.kinds])
 
     @property
     def mean_sequence_tokens(self) -> float:
-        """Tokens of a sequence on average over the sequences of a step."""
+        """Return mean tokens per sequence over the sequences of a step."""
         pairs = zip(self.shares, self.kinds, strict=True)
         return sum(share * kind.sequence_length for share, kind in pairs)
 
     def of(self, each: MicroBatch) -> "Batch":
-        """The batch all of whose micro-batches are like this one."""
+        """Return the batch whose micro-batches are all like this one."""
         length = each.sequence_length or sum(each.documents) or self.sequence_length
         return Batch(sequence_length=length, documents=each.documents)
 
     def place(self, kind: "Batch") -> str:
-        """Where the first micro-batch of a kind is written: "batch.micro_batches[0]"."""
+        """Return where the first micro-batch of a kind is written: "batch.micro_batches[0]"."""
         return next(
             f"{prefix}micro_batches[{number}]"
             for prefix, ranks in self.places
@@ -176,12 +179,12 @@ class Batch(Noun):
 
     @property
     def places(self) -> tuple[tuple[str, RankBatch], ...]:
-        """`lists`, each with what stands before its micro-batches: "batch." or "batch.ranks[1]."."""
+        """Return `lists`, each with the prefix of its micro-batches: "batch." or "batch.ranks[1]."."""
         names = [f"batch.ranks[{number}]." for number in range(len(self.ranks))] or ["batch."]
         return tuple(zip(names, self.lists, strict=False))
 
     def told(self) -> str:
-        """Lengths in words, as a report shows them: "seq=4096", and what differs.
+        """Return lengths as text for a report: "seq=4096", and what differs.
 
         >>> Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {})).told()
         'seq=512 to 4096 in 2 kinds of micro-batches, 1408 on average'

@@ -71,12 +71,12 @@ class Rule:
 
 
 def first(values: Counts) -> int:
-    """The first plan's number, of an array over plans: what a rule's texts tell."""
+    """Return the first plan's value of an array over plans, for the texts of rules."""
     return int(values[0, 0])
 
 
 def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
-    """Every rule that the job breaks.
+    """Return every rule that the job breaks.
 
     Returns
     -------
@@ -98,18 +98,18 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
 
 
 def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | None:
-    """The first of the cases that a rule is asked about which breaks it."""
+    """Return the first case of a rule that breaks it."""
     asked = (case,) if rule.about_lists else kinds
     return next((each for each in asked if not np.all(rule.holds(each))), None)
 
 
 def _by_kind(case: Case) -> tuple[Case, ...]:
-    """The case as if all micro-batches were of one kind, once for each kind."""
+    """Return the case as if all micro-batches were of one kind, once for each kind."""
     return tuple(replace(case, batch=kind) for kind in case.batch.kinds)
 
 
 def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
-    """A broken rule as a problem; what it blames of a batch is the micro-batch's."""
+    """Return a broken rule as a problem, with the fields of the micro-batch instead of the batch."""
     field = rule.field if isinstance(rule.field, str) else rule.field(wrong)
     allowed = rule.allowed(wrong)
     if not rule.about_lists and case.batch.listed:
@@ -123,7 +123,7 @@ def _told(rule: Rule, wrong: Case, case: Case) -> Problem:
 
 
 def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:
-    """Mask of shape (plans, 1): plans that keep every rule.
+    """Return a mask of shape (plans, 1): plans that keep every rule.
 
     The same predicates as in `broken`, so that search and a single prediction never disagree about a plan.
     """
@@ -137,7 +137,7 @@ def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:
 
 
 def _all_hold(case: Case, rules: Iterable[Rule]) -> np.ndarray:
-    """Mask of shape (plans, 1) of some rules."""
+    """Return a mask of shape (plans, 1) of some rules."""
     mask = np.ones((case.plans.size, 1), dtype=bool)
     kinds = _by_kind(case)
     for rule in rules:

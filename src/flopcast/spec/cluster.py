@@ -87,14 +87,16 @@ class Device(Noun):
     source: tuple[Source, ...] = ()
 
     def peak(self, dtype: str) -> float:
-        """Dense FLOP/s of a dtype; of fp32, or else of the slowest listed, where it is not listed."""
+        """Return dense FLOP/s of a dtype; if it is not listed, of fp32, or else of the slowest listed
+        dtype.
+        """
         peaks = self.peak_flop_per_s
         if dtype in peaks:
             return peaks[dtype]
         return peaks["fp32"] if "fp32" in peaks else min(peaks.values())
 
     def engine_ratio(self, dtype: str) -> float:
-        """The peak of a dtype's engine over that of 16 bits."""
+        """Return the peak of a dtype's engine over that of 16 bits."""
         return self.peak(dtype) / self.peak("bf16" if "bf16" in self.peak_flop_per_s else "fp16")
 
 
@@ -215,12 +217,12 @@ class Cluster(Noun):
 
     @property
     def node(self) -> Node:
-        """The node of the first group: the only one, as long as a rule refuses several."""
+        """Return the node of the first group, which is the only one as long as a rule refuses several."""
         return self.groups[0].node
 
     @property
     def scale_up_devices(self) -> int:
-        """Devices of one scale-up domain: a node's, or those of all nodes that the first tier joins.
+        """Return devices of one scale-up domain: a node's, or those of all nodes that the first tier joins.
 
         8 in a DGX; 72 where one NVLink fabric joins 18 nodes of 4. Where the only tier is the network
         between nodes of one device (`devices: 0`), each node is a domain of its own.
@@ -229,5 +231,5 @@ class Cluster(Noun):
 
     @property
     def num_devices(self) -> int:
-        """Devices over all groups; a plan must use every one of them."""
+        """Return devices over all groups; a plan must use every one of them."""
         return sum(group.count * group.node.devices for group in self.groups)

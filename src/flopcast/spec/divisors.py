@@ -10,7 +10,7 @@ MANY = 10**12  # divisors of larger numbers are not listed
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors in order; 1 alone where there are too many numbers to try.
+    """Return all divisors in order; only 1 if there are too many numbers to try.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
@@ -22,17 +22,17 @@ def divisors(number: int) -> list[int]:
 
 
 def listed(numbers: list[int]) -> str:
-    """Numbers as a reader wants them, the middle left out of long lists."""
+    """Return numbers as text, without the middle of long lists."""
     return ", ".join(map(str, numbers if len(numbers) <= 16 else [*numbers[:8], "…", *numbers[-3:]]))
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
-    """The divisor that changes least; of two the smaller, which needs fewer devices."""
+    """Return the nearest divisor; of two the smaller, which needs fewer devices."""
     return min(divisors(number), key=lambda d: (abs(d - wanted), d))
 
 
 def dealt_out(blocks: int, chunks: int) -> tuple[int, ...]:
-    """Blocks of each chunk: equal, or else embedding and head count as a block each.
+    """Return blocks of each chunk: equal, or with embedding and head counted as a block each.
 
     What is left over stands late, before the head: earlier stages keep more micro-batches in flight.
 

@@ -35,12 +35,12 @@ class Job(Noun):
 
     @property
     def step_tokens(self) -> float:
-        """Tokens of one step, padding too: of all sequences of the global batch."""
+        """Return tokens of one step, including padding: of all sequences of the global batch."""
         return self.plan.global_batch * self.batch.mean_sequence_tokens
 
     @property
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:
-        """The job as if all its micro-batches were of one kind, once for each kind, with its share of them.
+        """Return the job as if all its micro-batches were of one kind, once for each kind, with its share.
 
         What adds up over sequences, as FLOP do, is the mean of these by share.
         """
@@ -49,7 +49,9 @@ class Job(Noun):
 
     @property
     def software(self) -> Stack:
-        """The stack as it runs on the job's devices: narrow operands are transposed where these need it."""
+        """Return the stack as it runs on the job's devices: it transposes 8-bit operands if these need
+        it.
+        """
         transposes = self.cluster.node.device.one_narrow_layout
         narrow = self.stack.narrow.model_copy(update={"transposes": transposes})
         return self.stack.model_copy(update={"narrow": narrow})

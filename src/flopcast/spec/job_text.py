@@ -18,7 +18,7 @@ WIDEST = 100  # characters of a value that stands on one line
 
 
 def job_document(job: Job) -> dict[str, object]:
-    """The job as the plain data that a job file holds: texts, numbers, lists and mappings.
+    """Return the job as the plain data of a job file: texts, numbers, lists and mappings.
 
     Examples
     --------
@@ -38,12 +38,12 @@ def job_document(job: Job) -> dict[str, object]:
 
 
 def job_text(job: Job) -> str:
-    """The job as YAML: a line a field, what is short on one line. The same job gives the same text."""
+    """Return the job as YAML with one line per field; equal jobs give equal texts."""
     return "".join(f"{key}:{_block(value, 1)}\n" for key, value in job_document(job).items())
 
 
 def _with_units(value: object, units: tuple[str, ...]) -> object:
-    """The value, with the unit that its field's name promises."""
+    """Return the value with the unit that its field's name states."""
     if isinstance(value, Mapping):
         return {key: _with_units(inner, units_of(key) or units) for key, inner in value.items()}
     if isinstance(value, list):
@@ -54,7 +54,7 @@ def _with_units(value: object, units: tuple[str, ...]) -> object:
 
 
 def _block(value: object, depth: int) -> str:
-    """A value behind its key: on the same line if it is short, else on lines of its own."""
+    """Return a value after its key: on the same line if it is short, else on lines of its own."""
     flow = json.dumps(value, ensure_ascii=False)
     pad = "\n" + "  " * depth
     if len(flow) <= WIDEST or not isinstance(value, (Mapping, list)):
@@ -65,11 +65,11 @@ def _block(value: object, depth: int) -> str:
 
 
 def _key(key: str) -> str:
-    """A key as it is; quoted where YAML might take it for anything else."""
+    """Return a key, quoted if YAML might read it as another type."""
     return key if key.isidentifier() and key not in ("true", "false", "null") else json.dumps(key)
 
 
 def _entry(value: object, depth: int) -> str:
-    """An entry of a list behind its dash."""
+    """Return an entry of a list after its dash."""
     told = _block(value, depth)
     return " " + told.lstrip() if told.startswith("\n") else told

@@ -118,11 +118,11 @@ class Model(Noun):
         return self
 
     def _order(self) -> tuple[int, ...]:
-        """The pattern, repeated and cut to as many layers as there are blocks."""
+        """Return the pattern, repeated and cut to as many layers as there are blocks."""
         return tuple(self.pattern[layer % len(self.pattern)] for layer in range(self.num_blocks))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Equal layers in a row: the place in `sequence` of what they are, and how many.
+        """Return runs of equal layers: the index in `sequence` of their layer, and their number.
 
         >>> tiny = {"heads": 4}, {"ffn_hidden": 256}
         >>> local, whole = ({"mixer": mixer, "feed_forward": tiny[1]} for mixer in (
@@ -146,16 +146,16 @@ class Model(Noun):
 
     @property
     def family(self) -> str:
-        """ "experts" if any block routes its tokens, else "dense"."""
+        """Return "experts" if any block routes its tokens, else "dense"."""
         return "experts" if any(block.feed_forward.kind == "experts" for block in self.blocks) else "dense"
 
     @property
     def num_blocks(self) -> int:
-        """Decoder blocks over all runs."""
+        """Return the number of decoder blocks over all runs."""
         return sum(block.count for block in self.blocks)
 
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
-        """Layers, each with how often it stands in the model, in the order of their first one (`runs`).
+        """Return the layers, each with its number in the model, in the order of first use (`runs`).
 
         Embedding and head are layers like any other: they decide how full the first and the last stage
         of a pipeline are. The final norm is of the last block's kind.
@@ -193,7 +193,7 @@ class Model(Noun):
         )
 
     def _further_predictions(self) -> tuple[MultiTokenPrediction, ...]:
-        """All modules of multi-token prediction as the one layer that they are, or none."""
+        """Return all modules of multi-token prediction as a single layer, or none."""
         if not self.mtp:
             return ()
         layer = MultiTokenPrediction(
@@ -206,13 +206,13 @@ class Model(Noun):
         return (layer,)
 
     def _main_weights(self) -> Iterator[tuple[int, Weight]]:
-        """Weights of all layers but the modules of multi-token prediction, with the layers' counts."""
+        """Yield weights of all layers except multi-token prediction, with the layers' counts."""
         for layer, count in self.sequence():
             if not isinstance(layer, MultiTokenPrediction):
                 yield from ((count, weight) for weight in layer.weights(self.hidden, WHOLE))
 
     def parameters(self) -> float:
-        """All weights, without padding; a tied table counts once, multi-token prediction not at all.
+        """Return all weights, without padding; a tied table counts once, multi-token prediction not at all.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class Model(Noun):
         return sum(count * weight.total for count, weight in self._main_weights())
 
     def trained_parameters(self) -> float:
-        """Those of `parameters` that have gradients: all, or the adapters' alone.
+        """Return those of `parameters` that have gradients: all, or only the adapters'.
 
         >>> block = {"count": 2, "mixer": {"heads": 4}, "feed_forward": {"ffn_hidden": 256}}
         >>> tuned = Model(hidden=64, vocabulary=100, blocks=[block], adapters={"rank": 8, "targets": ["q"]})
@@ -236,7 +236,7 @@ class Model(Noun):
         return sum(count * weight.total for count, weight in self._main_weights() if weight.trained)
 
     def mtp_parameters(self) -> float:
-        """Weights of the modules of multi-token prediction, less the tables that they share.
+        """Return weights of the modules of multi-token prediction, less the tables that they share.
 
         Returns
         -------
@@ -247,7 +247,8 @@ class Model(Noun):
         return sum(weight.total for layer in layers for weight in layer.weights(self.hidden, WHOLE))
 
     def active_parameters(self) -> float:
-        """Weights that one token uses: of experts, those it is routed to; embeddings count, tied ones once.
+        """Return weights that one token uses: of experts, those it is routed to; embeddings, tied ones
+        once.
 
         Returns
         -------
@@ -266,7 +267,7 @@ class Model(Noun):
         windows: bool = True,
         documents: tuple[int, ...] = (),
     ) -> float:
-        """Model FLOP of one forward pass over one sequence: matrix products, head included.
+        """Return model FLOP of one forward pass over one sequence: matrix products, including the head.
 
         A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
         but none of the matrix engine's, whose peak MFU is measured against. Of experts, those count that a
@@ -297,7 +298,7 @@ class Model(Noun):
         return self._linear_flop(sequence_length) + attention
 
     def attention_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
-        """FLOP of all scores and contexts of one sequence: the part that grows with its square.
+        """Return FLOP of all scores and contexts of one sequence: the part that grows with its square.
 
         Outside of windows nothing is counted, unless `windows` is false: most formulas know of none.
         Without `causal`, a window counts for both sides of a query, as the square does.
@@ -312,7 +313,7 @@ class Model(Noun):
         return full * (0.5 if causal else 1.0)
 
     def _linear_flop(self, sequence_length: int) -> float:
-        """Two FLOP for each weight of a linear and each token; the unpadded heads are among them."""
+        """Return two FLOP for each weight of a linear and each token, including the unpadded heads."""
         elements = 0.0
         for block in self.blocks:
             feed_forward = self.hidden * block.feed_forward.active_columns
@@ -323,7 +324,7 @@ class Model(Noun):
         return frozen + (2 * sequence_length * self.trained_parameters() if self.adapters else 0.0)
 
     def frozen_flop(self, sequence_length: int) -> float:
-        """FLOP that the backward pass spares over one sequence, as frozen linears have no weight gradient.
+        """Return FLOP that the backward pass saves per sequence, as frozen linears have no weight gradient.
 
         As many as one forward pass of them: a step takes 4 FLOP for a token and frozen weight, not 6.
         """
@@ -332,5 +333,7 @@ class Model(Noun):
         return self._linear_flop(sequence_length) - 2 * sequence_length * self.trained_parameters()
 
     def head_flop(self, sequence_length: int) -> float:
-        """FLOP of the unpadded logits of one forward pass over one sequence: one head a predicted token."""
+        """Return FLOP of the unpadded logits of one forward pass over one sequence: one head per
+        prediction.
+        """
         return 2.0 * sequence_length * (1 + self.mtp) * self.hidden * self.vocabulary

@@ -44,7 +44,7 @@ class Price(Noun):
     source: tuple[Source, ...] = ()
 
     def told(self) -> str:
-        """The price and where it comes from, "3.99 USD/h per device (aws-p5, on demand, 2026-11-09)"."""
+        """Return the price and its source, "3.99 USD/h per device (aws-p5, on demand, 2026-11-09)"."""
         words = ", ".join(word for word in (self.name, self.terms.replace("_", " "), self.date) if word)
         origin = "your own" if self.terms == "own" and self.name == "own" else words
         return f"{self.device_usd_per_hour:g} USD/h per device ({origin})"
@@ -58,7 +58,7 @@ class Draw(Noun):
 
 
 def _draw(fraction: float, log_sigma_factor: float) -> Draw:
-    """A default draw."""
+    """Return a default power draw."""
     return Draw(fraction=fraction, log_sigma_factor=log_sigma_factor)
 
 

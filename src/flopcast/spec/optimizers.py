@@ -44,7 +44,7 @@ OPTIMIZERS: Mapping[str, Kind] = {
 
 
 def state_bytes(name: str, kept: Optimizer) -> float:
-    """Bytes of master weight and moments per parameter; means over rows and columns are not counted.
+    """Return bytes of master weight and moments per parameter, without factored moments.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def state_bytes(name: str, kept: Optimizer) -> float:
 
 
 def moved_bytes(name: str, kept: Optimizer) -> float:
-    """Bytes that the update of one parameter reads and writes.
+    """Return bytes that the update of one parameter reads and writes.
 
     Adafactor writes its update and reads it twice: its mean square is needed before it can be applied.
 
@@ -71,7 +71,7 @@ def moved_bytes(name: str, kept: Optimizer) -> float:
 
 
 def _saved_bytes(name: str, kept: Optimizer) -> float:
-    """What is kept less of a parameter than by AdamW in fp32."""
+    """Return bytes per parameter that are kept less than by AdamW in fp32."""
     kind = OPTIMIZERS[name]
     moments = (ELEMENT_BYTES[kept.exp_avg_dtype], ELEMENT_BYTES[kept.exp_avg_sq_dtype])
     if kind.quantised:

@@ -16,14 +16,14 @@ from flopcast.spec.plan import Plan, Plans
 
 
 def interleaves(plans: Plans) -> np.ndarray:
-    """Rows that run interleaved 1F1B, (plans, 1)."""
+    """Return rows that run interleaved 1F1B, (plans, 1)."""
     asked = plans.structure.schedule in ("auto", "interleaved_1f1b")
     rows: np.ndarray = (plans.virtual_stages > 1) & asked
     return rows
 
 
 def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
-    """The schedule of rows with so many chunks a stage.
+    """Return the schedule of rows with this many chunks per stage.
 
     >>> [order_of(Plan(), chunks) for chunks in (1, 2)]
     ['1f1b', 'interleaved_1f1b']
@@ -32,7 +32,7 @@ def order_of(structure: Plan, chunks: int) -> str | OwnSchedule:
 
 
 def uneven(plans: Plans) -> np.ndarray:
-    """Rows whose blocks are listed, chunk by chunk, because they do not divide, (plans, 1)."""
+    """Return rows whose blocks are listed chunk by chunk, because they do not divide, (plans, 1)."""
     if _listed(plans):
         return np.zeros(plans.virtual_stages.shape, dtype=bool)
     rows: np.ndarray = plans.uneven_blocks % (plans.pipeline_parallel * plans.virtual_stages) != 0
@@ -40,12 +40,12 @@ def uneven(plans: Plans) -> np.ndarray:
 
 
 def _listed(plans: Plans) -> bool:
-    """Whether all rows list the same blocks, or none."""
+    """Return whether all rows list the same blocks, or none."""
     return plans.uneven_blocks == 0 or bool(plans.structure.stage_layers)
 
 
 def stage_layers(plans: Plans, row: int) -> tuple[int, ...]:
-    """The blocks of every chunk that a row lists; () where the stack deals them out."""
+    """Return the blocks of every chunk that a row lists; () if the stack divides them."""
     chunks = int(plans.pipeline_parallel[row, 0] * plans.virtual_stages[row, 0])
     if _listed(plans) or plans.uneven_blocks % chunks == 0:
         return plans.structure.stage_layers

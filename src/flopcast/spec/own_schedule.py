@@ -34,7 +34,7 @@ class Row:
 
     @property
     def task(self) -> Task:
-        """What is run, whatever the stage."""
+        """Return what is run, on any stage."""
         return self.kind, self.chunk, self.micro_batch
 
 
@@ -66,7 +66,7 @@ class OwnSchedule(Noun):
         return self
 
     def rows(self) -> Iterator[Row]:
-        """Every task, stage after stage.
+        """Yield every task, stage after stage.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class OwnSchedule(Noun):
 
     @property
     def stages(self) -> int:
-        """Pipeline stages."""
+        """Return the number of pipeline stages."""
         return len(self.tasks)
 
     @cached_property
@@ -100,26 +100,26 @@ class OwnSchedule(Noun):
 
     @property
     def chunks(self) -> int:
-        """Virtual stages."""
+        """Return the number of virtual stages."""
         return self._extent[0]
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of a step."""
+        """Return the number of micro-batches per step."""
         return self._extent[1]
 
     @property
     def splits_backward(self) -> bool:
-        """Whether weight gradients are tasks of their own."""
+        """Return whether weight gradients are separate tasks."""
         return "W" in self.tasks[0]
 
     def __str__(self) -> str:
-        """As a plan writes it."""
+        """Return the name as a plan writes it."""
         return self.name
 
 
 def own_schedule(name: str, rows: Sequence[Row]) -> OwnSchedule:
-    """A table without faults as a schedule; rows of a stage in the order they run."""
+    """Return a table without faults as a schedule; rows of a stage in the order they run."""
     stages: dict[int, list[str]] = {}
     for row in rows:
         chunk = f".{row.chunk}" if row.chunk else ""
@@ -128,7 +128,7 @@ def own_schedule(name: str, rows: Sequence[Row]) -> OwnSchedule:
 
 
 def faults(rows: Sequence[Row]) -> tuple[Problem, ...]:
-    """Everything that keeps a table from running; where its tasks are not complete, nothing is played."""
+    """Return everything that keeps a table from running; incomplete tables are not simulated."""
     if not rows:
         return (_problem("", None, "at least one task", "a step runs something", "write tasks"),)
     problems = (*_incomplete(rows), *_repeated(rows), *_out_of_order(rows))
@@ -136,7 +136,7 @@ def faults(rows: Sequence[Row]) -> tuple[Problem, ...]:
 
 
 def _incomplete(rows: Sequence[Row]) -> Iterator[Problem]:
-    """Tasks that a stage leaves out, of those that all chunks and micro-batches need."""
+    """Yield tasks that a stage omits, of those that all chunks and micro-batches need."""
     stages, chunks, micro = (
         max(getattr(row, name) for row in rows) + 1 for name in ("stage", "chunk", "micro_batch")
     )
@@ -163,7 +163,7 @@ def _incomplete(rows: Sequence[Row]) -> Iterator[Problem]:
 
 
 def _repeated(rows: Sequence[Row]) -> Iterator[Problem]:
-    """Rows whose task stands there already."""
+    """Yield rows that repeat a task."""
     seen: set[tuple[int, str, int, int]] = set()
     for row in rows:
         if (row.stage, *row.task) in seen:
@@ -173,7 +173,7 @@ def _repeated(rows: Sequence[Row]) -> Iterator[Problem]:
 
 
 def _out_of_order(rows: Sequence[Row]) -> Iterator[Problem]:
-    """Backwards before their own forward, weight gradients before their own backward."""
+    """Yield backwards before their own forward, weight gradients before their own backward."""
     seen: set[tuple[int, str, int, int]] = set()
     for row in rows:
         seen.add((row.stage, *row.task))
@@ -191,7 +191,7 @@ def _out_of_order(rows: Sequence[Row]) -> Iterator[Problem]:
 
 
 def _stuck(rows: Sequence[Row]) -> tuple[Problem, ...]:
-    """The tasks at which stages wait for each other forever, one a stage; none where all run."""
+    """Return the tasks at which stages wait for each other forever, one per stage; none if all run."""
     stages, chunks = max(row.stage for row in rows) + 1, max(row.chunk for row in rows) + 1
     queues = [[row for row in rows if row.stage == stage][::-1] for stage in range(stages)]
     done: set[tuple[str, int, int]] = set()
@@ -217,7 +217,7 @@ def _stuck(rows: Sequence[Row]) -> tuple[Problem, ...]:
 
 
 def _needs(row: Row, stages: int, chunks: int) -> set[tuple[str, int, int]]:
-    """The task whose message a task works on, if any: (kind, number along the model, micro-batch)."""
+    """Return the task whose message a task needs, if any: (kind, number along the model, micro-batch)."""
     number = row.chunk * stages + row.stage
     source = number + {"F": -1, "B": 1, "W": 0}[row.kind]
     if row.kind == "W" or not 0 <= source < stages * chunks:
@@ -226,13 +226,13 @@ def _needs(row: Row, stages: int, chunks: int) -> set[tuple[str, int, int]]:
 
 
 def _named(task: tuple[str, int, int], stages: int) -> str:
-    """A task by its number along the model, in words."""
+    """Return a task by its number along the model, as text."""
     kind, number, micro_batch = task
     return f"{_told((kind, number // stages, micro_batch))} of stage {number % stages}"
 
 
 def _told(task: Task) -> str:
-    """A task as traces write it."""
+    """Return a task as traces write it."""
     kind, chunk, micro_batch = task
     return f"{kind}{micro_batch}" + (f".{chunk}" if chunk else "")
 

@@ -28,7 +28,7 @@ class StatedPhase(Noun):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The changes, one by one."""
+        """Return the changes, one by one."""
         return tuple(self.changes.split()) if isinstance(self.changes, str) else self.changes
 
     @field_validator("tokens", mode="before")

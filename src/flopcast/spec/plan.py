@@ -152,39 +152,39 @@ class Plan(Noun):
 
     @property
     def devices(self) -> int:
-        """Devices that the plan uses. Experts are spread over ranks that other axes already count."""
+        """Return the number of devices of the plan; expert ranks are among those of other axes."""
         return self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
 
     @property
     def num_micro_batches(self) -> int:
-        """Micro-batches of one pipeline and step; rounded down where a rule will refuse the plan."""
+        """Return micro-batches of one pipeline and step; rounded down if a rule will refuse the plan."""
         return self.global_batch // (self.data_parallel * self.micro_batch)
 
     @property
     def activations(self) -> str:
-        """The dtype of activations and weights: 16 bits, whatever products run in."""
+        """Return the dtype of activations and weights: 16 bits, for any precision of products."""
         return activation_dtype(self.precision)
 
     @property
     def pipeline_schedule(self) -> str | OwnSchedule:
-        """The schedule's name, or a user's own: "auto" is 1F1B, interleaved where there are chunks."""
+        """Return the schedule's name, or a user's own: "auto" is 1F1B, interleaved if there are chunks."""
         if self.schedule != "auto":
             return self.schedule
         return "interleaved_1f1b" if self.virtual_stages > 1 else "1f1b"
 
     @property
     def splits_backward(self) -> bool:
-        """Whether weight gradients are tasks of their own (arXiv:2401.10241)."""
+        """Return whether weight gradients are separate tasks (arXiv:2401.10241)."""
         return splits_backward(self.schedule)
 
     @property
     def folds_chunks(self) -> bool:
-        """Whether chunks go down the stages and back up (workload/stages.py), not round them."""
+        """Return whether chunks go down the stages and back up (workload/stages.py), not round them."""
         return self.schedule == "zb_v"
 
     @property
     def skews_steps(self) -> bool:
-        """Whether a stage begins its next step before the others have ended theirs.
+        """Return whether a stage begins its next step before the others have ended theirs.
 
         Norms and overflow flags are then agreed on behind the update, which is taken back in the rare case
         that they forbid it (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
@@ -192,7 +192,7 @@ class Plan(Noun):
         return self.schedule in ("zb_h2", "zb_v")
 
     def short(self) -> str:
-        """The plan in words, defaults left out: what `--plan` reads back as this plan.
+        """Return the plan in short form without defaults; `--plan` reads it back as this plan.
 
         Examples
         --------
@@ -217,12 +217,12 @@ class Plan(Noun):
 
     @property
     def recompute_word(self) -> str:
-        """What is computed again, in one word."""
+        """Return the recompute mode as one word."""
         method, layers = self.recompute_method, self.recompute_layers
         return recompute_words.one_word(self.recompute, method, layers, self.recompute_modules)
 
     def _default(self, name: str, field: FieldInfo) -> object:
-        """What a field is where it is left out."""
+        """Return the default of a field."""
         return self.tensor_parallel if name == "expert_tensor_parallel" else field.default
 
 
@@ -264,17 +264,17 @@ class Plans:
 
     @property
     def size(self) -> int:
-        """How many plans."""
+        """Return the number of plans."""
         return int(self.data_parallel.shape[0])
 
     @property
     def num_micro_batches(self) -> Counts:
-        """Micro-batches of one pipeline and step, shape (plans, 1); whole where the plan is valid."""
+        """Return micro-batches of one pipeline and step, shape (plans, 1); whole if the plan is valid."""
         return np.floor(self.global_batch / (self.data_parallel * self.micro_batch))
 
     @property
     def replicas(self) -> Counts:
-        """Ranks of a stage that hold the same parameters, shape (plans, 1): they sum their gradients.
+        """Return ranks of a stage that hold the same parameters and sum their gradients, shape (plans, 1).
 
         Ranks that share a sequence hold all parameters each and have seen other tokens, as data-parallel
         ranks have: both kinds together are one group (Megatron-LM: "data parallel with context parallel").
@@ -283,7 +283,7 @@ class Plans:
 
     @property
     def state_shards(self) -> Counts:
-        """Replicas that share the optimizer's states, shape (plans, 1): each updates its part.
+        """Return replicas that share the optimizer's states, shape (plans, 1): each updates its part.
 
         From ZeRO-1 on all replicas (arXiv:1910.02054, section 5.1), or those of a group: `data_shard`
         data-parallel ranks, each with the ranks that share its sequences. Otherwise each has its own.
@@ -294,12 +294,14 @@ class Plans:
 
     @property
     def shard_groups(self) -> Counts:
-        """Groups of replicas that each hold all shards, shape (plans, 1): HSDP sums gradients over them."""
+        """Return groups of replicas that each hold all shards, shape (plans, 1): HSDP sums gradients over
+        them.
+        """
         return self.replicas / self.state_shards
 
     @property
     def expert_replicas(self) -> Counts:
-        """Ranks of a stage that hold the same experts, shape (plans, 1): they sum these gradients.
+        """Return ranks of a stage that hold the same experts and sum their gradients, shape (plans, 1).
 
         All ranks of a stage hold each expert's columns once for every such rank, so that it is their number
         over ep · etp: the data-parallel ranks where experts are neither spread nor cut otherwise than the
@@ -310,7 +312,7 @@ class Plans:
 
     @property
     def expert_state_shards(self) -> Counts:
-        """Ranks that share the optimizer's states of the same experts; as `state_shards`.
+        """Return ranks that share the optimizer's states of the same experts; as `state_shards`.
 
         Experts are spread inside a group of shards, so that each group holds all of them.
         """
@@ -318,7 +320,7 @@ class Plans:
         return shards if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
     def split(self, batch: Batch) -> Split:
-        """What a layer may see: its micro-batch and its cut, nothing of replicas, stages or schedule.
+        """Return what a layer may see: its micro-batch and its cut, not replicas, stages or schedule.
 
         Returns
         -------
@@ -344,7 +346,7 @@ class Plans:
 
 
 def structure_of(plan: Plan) -> Plan:
-    """The plan with every numeric field at its default: equal for plans that form one batch.
+    """Return the plan with every numeric field at its default: equal for plans that form one batch.
 
     "auto" is resolved first, because it means different schedules with and without virtual stages. What
     ranks would exchange that share no sequence is no structure.
@@ -363,7 +365,7 @@ def structure_of(plan: Plan) -> Plan:
 
 
 def batch_plans(plans: Sequence[Plan]) -> Plans:
-    """Plans of one structure as arrays.
+    """Return plans of one structure as arrays.
 
     Parameters
     ----------
@@ -390,5 +392,5 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
 
 
 def one_plan(plan: Plan) -> Plans:
-    """A batch of one: how `predict` enters the code that `search` runs on millions."""
+    """Return a batch of one plan, with which `predict` enters the code of `search`."""
     return batch_plans((plan,))

@@ -20,30 +20,32 @@ RankOrder = Literal[
 
 
 def degree(long_name: str, short_name: str, least: int = 1) -> int:
-    """A field that counts from `least` and has two names; typed as what it holds, as `Field` is."""
+    """Return a field that counts from `least` and has two names; its type is that of its values, as for
+    `Field`.
+    """
     info: int = Field(default=least, ge=least, validation_alias=AliasChoices(long_name, short_name))
     return info
 
 
 def tensor_degree(given: dict[str, int]) -> int:
-    """The tensor-parallel degree, if what was given for it is one: what experts are cut by, unless said."""
+    """Return the tensor-parallel degree if it was given as a number; experts are cut by it by default."""
     return given.get("tensor_parallel", 1)
 
 
 def short_name(name: str, field: FieldInfo) -> str:
-    """The field's second name, where it has one."""
+    """Return the field's second name, if it has one."""
     choices = field.validation_alias
     return str(choices.choices[-1]) if isinstance(choices, AliasChoices) else name
 
 
 def or_commas(schema: dict[str, Any]) -> None:
-    """The schema of a list of numbers: an array, or one word with commas, or one number."""
+    """Make the schema of a list of numbers accept an array, a text with commas, or one number."""
     array = {key: schema.pop(key) for key in ("type", "items")}
     word = {"type": "string", "pattern": r"^[0-9]+(,[0-9]+)*$"}
     schema["anyOf"] = [array, word, array["items"]]
 
 
 def or_short_form(schema: dict[str, Any]) -> None:
-    """The schema of recompute: a mode, or the short form that says its fields too."""
+    """Make the schema of recompute accept a mode, or the short form that includes its fields."""
     short = {"type": "string", "pattern": recompute_words.PATTERN}
     schema["anyOf"] = [{"type": schema.pop("type", "string"), "enum": schema.pop("enum")}, short]

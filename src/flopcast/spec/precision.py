@@ -118,7 +118,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def activation_dtype(precision: str) -> str:
-    """What everything but the operands of narrow products is kept in: bf16 under every recipe.
+    """Return the dtype of everything but operands of 8-bit products: bf16 under every recipe.
 
     >>> activation_dtype("fp16"), activation_dtype("nvfp4")
     ('fp16', 'bf16')
@@ -127,7 +127,7 @@ def activation_dtype(precision: str) -> str:
 
 
 def product_engine(precision: str) -> str:
-    """The matrix engine that a plan's linear layers run on, whose peak MFU is counted against.
+    """Return the matrix engine of a plan's linear layers, whose peak is that of MFU.
 
     >>> product_engine("mxfp8"), product_engine("bf16")
     ('fp8', 'bf16')

@@ -16,7 +16,7 @@ PATTERN = r"^(full:(uniform|block|every)(:[1-9][0-9]*)?|selective:[a-z_]+(,[a-z_
 
 
 def split_word(given: Mapping[object, object]) -> dict[object, object]:
-    """A plan's plain data with a short form of its recompute taken apart; anything else as it is.
+    """Return a plan's data with a short form of its recompute expanded; anything else unchanged.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
 
 
 def one_word(mode: str, method: str, layers: int, modules: tuple[str, ...]) -> str:
-    """The word that `split_word` takes apart; defaults are left out.
+    """Return the short form that `split_word` expands, without defaults.
 
     Examples
     --------

@@ -25,16 +25,18 @@ class Alike:
 
     @property
     def size(self) -> int:
-        """How many groups."""
+        """Return the number of groups."""
         return len(self.first)
 
     def holds(self, values: np.ndarray) -> bool:
-        """Whether an array over rows, or with one row for all of them, is the same inside every group."""
+        """Return whether an array over rows, or with one row for all of them, is constant in every
+        group.
+        """
         return len(values) == 1 or bool((values == values[self.first][self.group]).all())
 
 
 def alike(columns: Sequence[np.ndarray]) -> Alike:
-    """Rows that are equal in all of some columns of whole numbers, (rows,) each.
+    """Return groups of rows that are equal in some columns of whole numbers, (rows,) each.
 
     Examples
     --------
@@ -52,7 +54,7 @@ def alike(columns: Sequence[np.ndarray]) -> Alike:
 
 
 def runs(columns: Sequence[np.ndarray]) -> Alike:
-    """Neighbours that are equal in all of some columns, (rows,) each: no sorting, one group for each run.
+    """Return runs of adjacent rows that are equal in some columns, (rows,) each, without sorting.
 
     Examples
     --------
@@ -69,7 +71,7 @@ def runs(columns: Sequence[np.ndarray]) -> Alike:
 
 
 def of_equal_split(plans: Plans) -> Alike:
-    """Plans whose layers see the same: degrees inside a stage, and the micro-batch."""
+    """Return groups of plans whose layers are equal: degrees inside a stage, and the micro-batch."""
     seen = (
         plans.tensor_parallel,
         plans.context_parallel,
@@ -81,15 +83,15 @@ def of_equal_split(plans: Plans) -> Alike:
 
 
 def of_equal_program(plans: Plans) -> Alike:
-    """Neighbours that differ in their global batch alone: the same programs, run more or less often."""
+    """Return runs of adjacent plans that differ only in their global batch and share their programs."""
     return runs([getattr(plans, name)[:, 0] for name in NUMERIC if name != "global_batch"])
 
 
 def rows_of(plans: Plans, rows: Integers) -> Plans:
-    """Some plans of a batch, in the order of `rows`."""
+    """Return some plans of a batch, in the order of `rows`."""
     return replace(plans, **{name: getattr(plans, name)[rows] for name in NUMERIC})
 
 
 def of_rows(values: Counts, rows: Integers) -> Counts:
-    """Some rows of an array; one row that stands for all of them stays alone."""
+    """Return some rows of an array; a single row that stands for all is kept."""
     return values if len(values) == 1 else values[rows]

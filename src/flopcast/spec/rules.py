@@ -26,7 +26,7 @@ from flopcast.spec.schedule_words import CHUNKED
 
 
 def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
-    """A degree or mode of which only one value is built.
+    """Return a rule for a degree or mode of which only one value is supported.
 
     The field stays in the plan: its users see that it is known, and which value is meant meanwhile.
     `attribute` may be a degree, an array over plans, or part of the structure.
@@ -54,13 +54,15 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
 
 
 def _heads(case: Case) -> int:
-    """What a tensor-parallel degree must divide: it cuts the heads of all runs of blocks alike."""
+    """Return what a tensor-parallel degree must divide: it cuts the heads of all runs of blocks."""
     heads = [block.mixer.heads for block in case.model.blocks if not block.mixer.is_whole_block]
     return int(np.gcd.reduce([0, *heads]))  # none of a traced model, which no rank cuts
 
 
 def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:
-    """Fewer key/value heads than ranks are repeated, but each rank holds whole ones."""
+    """Return where key/value heads fit: fewer heads than ranks are repeated, but each rank holds whole
+    ones.
+    """
     if block.mixer.groups == block.mixer.heads:  # the rule of heads says it already
         return np.ones(tensor.shape, dtype=bool)
     kept: np.ndarray = (block.mixer.groups % tensor == 0) | (tensor % block.mixer.groups == 0)
@@ -68,27 +70,27 @@ def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:
 
 
 def _width_fits(block: Block, tensor: Counts) -> np.ndarray:
-    """The inner width of a dense feed-forward is cut evenly; for experts: rules_experts.py."""
+    """Return where the inner width of dense feed-forwards is cut evenly; for experts: rules_experts.py."""
     width = block.feed_forward.ffn_hidden if isinstance(block.feed_forward, Mlp) else 0
     kept: np.ndarray = width % tensor == 0
     return kept
 
 
 def _cut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> np.ndarray:
-    """Whether every run of blocks can be cut, shape (plans, 1)."""
+    """Return whether every run of blocks can be cut, shape (plans, 1)."""
     tensor = case.plans.tensor_parallel
     kept: np.ndarray = np.logical_and.reduce([fits(block, tensor) for block in case.model.blocks])
     return kept
 
 
 def _uncut(case: Case, fits: Callable[[Block, Counts], np.ndarray]) -> Block:
-    """The first run of blocks that the first plan cannot cut."""
+    """Return the first run of blocks that the first plan cannot cut."""
     tensor = case.plans.tensor_parallel[:1]
     return next(block for block in case.model.blocks if not fits(block, tensor).all())
 
 
 def _uncut_width(case: Case) -> int:
-    """The first inner width of a dense feed-forward that the first plan cannot cut."""
+    """Return the first inner width of a dense feed-forward that the first plan cannot cut."""
     layer = _uncut(case, _width_fits).feed_forward
     return layer.ffn_hidden if isinstance(layer, Mlp) else 0
 
@@ -108,22 +110,22 @@ def _tensor_degree(case: Case) -> int:
 
 
 def _wrong(case: Case, right: Callable[[Block, Case], bool]) -> int:
-    """Which run of blocks is the first that is not right."""
+    """Return the index of the first wrong run of blocks."""
     return next(i for i, block in enumerate(case.model.blocks) if not right(block, case))
 
 
 def _heads_divide(block: Block, case: Case) -> bool:
-    """A head has a whole number of elements."""
+    """Return whether a head has a whole number of elements."""
     return block.mixer.has_whole_heads(case.model.hidden)
 
 
 def _groups_divide(block: Block, _: Case) -> bool:
-    """Every key/value head serves equally many query heads."""
+    """Return whether every key/value head serves equally many query heads."""
     return block.mixer.heads % block.mixer.groups == 0
 
 
 def _recomputes_linears(case: Case) -> bool:
-    """Whether a linear's input is recomputed: its weight gradient would have to wait beside it."""
+    """Return whether a linear's input is recomputed: its weight gradient would have to wait with it."""
     plan = case.plans.structure
     modules = set(plan.recompute_modules or case.stack.selective_groups)
     return plan.recompute == "full" or (
@@ -137,13 +139,13 @@ def _recomputes_linears(case: Case) -> bool:
 
 
 def _devices(case: Case) -> Counts:
-    """Devices that each plan uses, shape (plans, 1)."""
+    """Return devices that each plan uses, shape (plans, 1)."""
     plans = case.plans
     return plans.data_parallel * plans.tensor_parallel * plans.pipeline_parallel * plans.context_parallel
 
 
 def _fitting_devices(case: Case) -> str:
-    """Edits that make a plan use every device: of its degrees, or of the nodes."""
+    """Return edits that make a plan use every device: of its degrees, or of the nodes."""
     used, there, per_node = (first(_devices(case)), case.cluster.num_devices, case.cluster.node.devices)
     others = used // first(case.plans.data_parallel)
     edits = [f"set data_parallel to {there // others}"] if there % others == 0 else []
@@ -168,7 +170,7 @@ def _two_stages(case: Case) -> str:
 
 
 def _reducing(case: Case) -> list[int]:
-    """Tiers whose switches would add up."""
+    """Return tiers whose switches would reduce."""
     return [place for place, tier in enumerate(case.cluster.tiers) if tier.in_network_reduction]
 
 
@@ -179,7 +181,7 @@ def _whole_groups(case: Case) -> int:
 
 
 def _per_step(case: Case) -> Counts:
-    """Sequences of one micro-batch on all replicas: what a global batch is counted in."""
+    """Return sequences of one micro-batch on all replicas, the unit of a global batch."""
     return case.plans.data_parallel * case.plans.micro_batch
 
 

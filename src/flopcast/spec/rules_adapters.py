@@ -11,24 +11,24 @@ from flopcast.spec.checks import Case, Rule
 
 
 def _known(case: Case) -> list[str]:
-    """Targets that every block has."""
+    """Return targets that every block has."""
     blocks = [linears(block, case.model.hidden) for block in case.model.blocks]
     return [name for name in blocks[0] if all(name in block for block in blocks)]
 
 
 def _unknown(case: Case) -> list[str]:
-    """Targets that some block has not."""
+    """Return targets that some block lacks."""
     targets = case.model.adapters.targets if case.model.adapters else ()
     return [name for name in targets if name not in _known(case)]
 
 
 def _narrow(case: Case) -> bool:
-    """Whether frozen weights are stored in a dtype of their own."""
+    """Return whether frozen weights are stored in a dtype of their own."""
     return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
 
 
 def _has_experts(case: Case) -> bool:
-    """Whether any block has experts."""
+    """Return whether any block has experts."""
     return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
 
 

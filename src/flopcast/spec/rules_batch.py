@@ -15,7 +15,7 @@ from flopcast.spec.checks import Case, Rule, first
 
 
 def _windowed(case: Case) -> list[int]:
-    """Kinds of blocks whose attention is a band, or is not told apart by documents: places in the model."""
+    """Return blocks whose attention has a window, or does not separate documents, by place in the model."""
     return [
         place
         for place, block in enumerate(case.model.blocks)
@@ -25,24 +25,24 @@ def _windowed(case: Case) -> list[int]:
 
 
 def _number(ranks: RankBatch) -> int:
-    """How many micro-batches a rank runs."""
+    """Return the number of micro-batches that a rank runs."""
     return sum(each.count for each in ranks.micro_batches)
 
 
 def _incomplete(case: Case) -> tuple[str, RankBatch]:
-    """The first list that is no step of the first plan, and what stands before it."""
+    """Return the first list that is not a step of the first plan, and its prefix."""
     asked = first(case.plans.num_micro_batches)
     return next((place, ranks) for place, ranks in case.batch.places if _number(ranks) != asked)
 
 
 def _complete(case: Case) -> np.ndarray:
-    """Plans for whose steps every list has as many micro-batches as there are, (plans, 1)."""
+    """Return plans for whose steps every list has as many micro-batches as there are, (plans, 1)."""
     numbers = np.array([_number(ranks) for ranks in case.batch.lists])
     return np.asarray((case.plans.num_micro_batches == numbers).all(axis=1, keepdims=True))
 
 
 def _completed(case: Case) -> str:
-    """The global batch of lists that are equally long, or advice to make them so."""
+    """Return the global batch of lists that are equally long, or advice to make them so."""
     numbers = {_number(ranks) for ranks in case.batch.lists}
     if len(numbers) > 1:
         return "change counts until every list has as many micro-batches"
@@ -51,12 +51,14 @@ def _completed(case: Case) -> str:
 
 
 def _longest(case: Case) -> int:
-    """Tokens of the longest sequence of a step."""
+    """Return tokens of the longest sequence of a step."""
     return max(kind.sequence_length for kind in case.batch.kinds)
 
 
 def _meets_early(case: Case) -> np.ndarray:
-    """Plans whose data-parallel ranks wait for each other before their gradients are whole, (plans, 1)."""
+    """Return plans whose data-parallel ranks wait for each other before all gradients are done, (plans,
+    1).
+    """
     structure = case.plans.structure
     early = structure.zero >= 2 or structure.skews_steps
     return np.asarray((case.plans.expert_parallel > 1) | early)

@@ -14,36 +14,38 @@ from flopcast.spec.divisors import divisors, nearest_divisor
 
 
 def _alone(case: Case) -> np.ndarray:
-    """Plans whose ranks share no sequence, (plans, 1)."""
+    """Return plans whose ranks share no sequence, (plans, 1)."""
     alone: np.ndarray = case.plans.context_parallel == 1
     return alone
 
 
 def _parts(case: Case) -> Counts:
-    """Parts that a sequence is cut into, (plans, 1): two a rank where their order balances a mask."""
+    """Return parts that a sequence is cut into, (plans, 1): two per rank if their order balances a mask."""
     zigzag = case.plans.structure.context_order == "zigzag"
     return case.plans.context_parallel * (2.0 if zigzag else 1.0)
 
 
 def _most_ranks(case: Case) -> int:
-    """The context-parallel degree nearest to the first plan's that cuts the sequence evenly."""
+    """Return the context-parallel degree nearest to the first plan's that cuts the sequence evenly."""
     each = 2 if case.plans.structure.context_order == "zigzag" else 1
     length, wanted = case.batch.sequence_length, first(case.plans.context_parallel)
     return nearest_divisor(length // each, wanted) if length % each == 0 else 1
 
 
 def _exchanges(case: Case, *kinds: str) -> bool:
-    """Whether the plan's ranks meet all keys in one of these ways."""
+    """Return whether the plan's ranks exchange keys in one of these ways."""
     return case.plans.structure.context_exchange in kinds
 
 
 def _common_heads(case: Case) -> int:
-    """What tensor · context must divide: key/value heads of all runs, which divide the query heads."""
+    """Return what tensor · context must divide: key/value heads of all runs, which divide the query
+    heads.
+    """
     return int(np.gcd.reduce([block.mixer.groups for block in case.model.blocks]))
 
 
 def _nearest_exchange(case: Case) -> int:
-    """The degree nearest to the first plan's that deals out whole heads."""
+    """Return the degree nearest to the first plan's that gives every rank whole heads."""
     tensor, heads = first(case.plans.tensor_parallel), _common_heads(case)
     if heads % tensor:
         return 1
@@ -55,7 +57,7 @@ def _sloped(case: Case) -> bool:
 
 
 def _windowed(case: Case) -> bool:
-    """Whether some queries see a part of their sequence only."""
+    """Return whether some queries attend only to a part of their sequence."""
     length = case.batch.sequence_length
     return any(block.mixer.square(length) < float(length) ** 2 for block in case.model.blocks)
 

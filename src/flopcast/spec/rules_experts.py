@@ -21,7 +21,9 @@ def _experts(case: Case) -> tuple[tuple[int, Experts], ...]:
 
 
 def _common(numbers: list[int]) -> int:
-    """What a degree must divide, as it cuts all runs of blocks alike; 0, which all divide, for none."""
+    """Return what a degree must divide, as it cuts all runs of blocks alike; 0, which all divide, for
+    none.
+    """
     return int(np.gcd.reduce(numbers)) if numbers else 0
 
 
@@ -38,31 +40,33 @@ def _shared_width(case: Case) -> int:
 
 
 def _ranks(case: Case) -> Counts:
-    """Ranks of a stage that experts may be spread over, whole experts or the columns of one each."""
+    """Return ranks of a stage that experts may be spread over, whole experts or the columns of one each."""
     plans = case.plans
     ranks = plans.data_parallel * plans.context_parallel * plans.tensor_parallel
     return ranks / plans.expert_tensor_parallel
 
 
 def _cut_otherwise(case: Case) -> np.ndarray:
-    """Plans that cut experts over neither one nor all tensor-parallel ranks, which a rule refuses."""
+    """Return plans that cut experts over neither one nor all tensor-parallel ranks, which a rule
+    refuses.
+    """
     etp = case.plans.expert_tensor_parallel
     return np.asarray((etp != 1) & (etp != case.plans.tensor_parallel))
 
 
 def _spread(case: Case) -> str:
-    """The edit that mends a degree which does not divide the experts, or their ranks: one for both."""
+    """Return the edit for a degree that does not divide the experts or their ranks: one for both."""
     common = _common([_num_experts(case), first(_ranks(case))])
     return f"set expert_parallel to {nearest_divisor(common, first(case.plans.expert_parallel))}"
 
 
 def _groups(case: Case) -> list[int]:
-    """Groups of experts, of each run of blocks that limits a token to some of them."""
+    """Return groups of experts, of each run of blocks that limits a token to some of them."""
     return [layer.expert_groups for _, layer in _experts(case) if layer.expert_groups > 1]
 
 
 def _groups_fit(case: Case) -> np.ndarray:
-    """Whether a rank's experts lie in one group or fill several, shape (plans, 1)."""
+    """Return whether a rank's experts are within one group or fill several, shape (plans, 1)."""
     ranks = case.plans.expert_parallel
     kept: np.ndarray = np.logical_and.reduce(
         [np.ones(ranks.shape, dtype=bool)]

@@ -9,12 +9,12 @@ from flopcast.spec.site import LEAST_LIMIT_FRACTION
 
 
 def _device_for_hire(case: Case) -> str:
-    """The device that the price is asked for; empty where it is a user's own, or none is known."""
+    """Return the device that the price is for; "" for a user's own price, or if none is known."""
     return case.cluster.price.device if case.cluster.price is not None else ""
 
 
 def _board_w(case: Case) -> float:
-    """The board power of the device; 0 where it is not stated."""
+    """Return the board power of the device; 0 if it is not stated."""
     return case.cluster.node.device.board_power_w or 0.0
 
 
@@ -23,12 +23,12 @@ def _least_limit_w(case: Case) -> float:
 
 
 def _limit_w(case: Case) -> float:
-    """The site's limit of power; that of the board where it states none."""
+    """Return the site's power limit; that of the board if it states none."""
     return case.site.power_limit_w or _board_w(case)
 
 
 def _clock_hz(case: Case) -> float:
-    """The clock that the site sets; the device's highest where it sets none."""
+    """Return the clock that the site sets; the device's highest if it sets none."""
     return case.site.clock_hz or case.cluster.node.device.clock_hz or 0.0
 
 

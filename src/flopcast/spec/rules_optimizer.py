@@ -9,7 +9,7 @@ from flopcast.spec.optimizers import OPTIMIZERS, moved_bytes, state_bytes
 
 
 def _least(case: Case) -> tuple[float, float]:
-    """Bytes kept and moved for a parameter, by the stack's numbers."""
+    """Return the least bytes kept and moved for a parameter, by the stack's numbers."""
     name, kept = case.plans.structure.optimizer, case.stack.optimizer
     return state_bytes(name, kept), moved_bytes(name, kept)
 

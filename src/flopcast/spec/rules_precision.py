@@ -26,12 +26,12 @@ WIDE = ("fp16", "bf16")
 
 
 def precisions(case: Case) -> list[str]:
-    """Precisions that the device computes in."""
+    """Return precisions that the device computes in."""
     return [name for name in (*WIDE, *RECIPES) if _has_engine(case, name)]
 
 
 def _has_engine(case: Case, precision: str) -> bool:
-    """Whether the device multiplies operands of a precision, and applies the scales of its blocks.
+    """Return whether the device multiplies operands of a precision, and applies the scales of its blocks.
 
     Blocks of 128 are scaled by the kernel, between partial sums; those of 16 and 32 by the engine.
     """
@@ -45,7 +45,7 @@ def _has_engine(case: Case, precision: str) -> bool:
 
 
 def _multiple(case: Case) -> int:
-    """What every side of a narrow product must be a multiple of: an engine's block, or its alignment.
+    """Return what every side of an 8-bit product must be a multiple of: a block, or its alignment.
 
     Blocks of 128 that the kernel scales may be cut short: DeepSeek-V3, whose projection down to latents has
     576 columns, has four and a half of them there (its checkpoint holds five scales).
@@ -68,7 +68,7 @@ def _sides(case: Case) -> Iterator[tuple[str, Counts]]:
 
 
 def _uneven(case: Case) -> list[tuple[str, Counts]]:
-    """Sides that are no multiple, of any plan."""
+    """Return sides that are not a multiple, of any plan."""
     multiple = _multiple(case)
     return (
         [(name, side) for name, side in _sides(case) if (side % multiple != 0).any()]
@@ -78,7 +78,7 @@ def _uneven(case: Case) -> list[tuple[str, Counts]]:
 
 
 def _even(case: Case) -> np.ndarray:
-    """Whether every side of a plan's narrow products is a whole number of blocks, (plans, 1)."""
+    """Return whether every side of a plan's 8-bit products is a whole number of blocks, (plans, 1)."""
     kept = np.ones(case.plans.tensor_parallel.shape, dtype=bool)
     for _, side in _uneven(case):
         kept = kept & (side % _multiple(case) == 0)
@@ -86,12 +86,12 @@ def _even(case: Case) -> np.ndarray:
 
 
 def _tokens(case: Case) -> Counts:
-    """Rows of a dense product: those along which a weight gradient sums."""
+    """Return rows of a dense product, along which a weight gradient sums."""
     return case.plans.split(case.batch).tokens
 
 
 def _narrow(case: Case) -> bool:
-    """Whether the plan has a recipe, on a device that can run it: else another rule says so."""
+    """Return whether the plan has a recipe that its device can run; otherwise another rule reports it."""
     precision = case.plans.structure.precision
     return precision in RECIPES and _has_engine(case, precision)
 

@@ -17,18 +17,18 @@ from flopcast.spec.rows import alike
 
 
 def _modules(case: Case) -> tuple[str, ...]:
-    """Modules that the blocks of a model have: what selective recompute may name."""
+    """Return modules that the blocks of a model have, which selective recompute may name."""
     items = (item for block in case.model.blocks for item in block.forward(case.model.hidden, WHOLE))
     return known_modules(items)
 
 
 def _unknown(case: Case, names: Iterable[str]) -> str:
-    """Those of `names` that are no module of the model; a name that is empty is shown by its quotes."""
+    """Return those of `names` that are not a module of the model; empty names are shown in quotes."""
     return ", ".join(name or "''" for name in sorted(set(names) - set(_modules(case))))
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
-    """The rule of a field that names modules, where selective recompute reads it."""
+    """Return the rule of a field that names modules, if selective recompute reads it."""
     return Rule(
         field=field,
         holds=lambda c: c.plans.structure.recompute != "selective" or not _unknown(c, names(c)),
@@ -40,7 +40,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
 
 
 def _largest_chunk(case: Case) -> np.ndarray:
-    """Blocks of the largest chunk, rounded up where they do not divide; (plans, 1)."""
+    """Return blocks of the largest chunk, rounded up if they do not divide; (plans, 1)."""
     if case.plans.structure.stage_layers:
         return np.full((case.plans.size, 1), float(max(case.plans.structure.stage_layers)))
     blocks = sum(block.count for block in case.model.blocks)

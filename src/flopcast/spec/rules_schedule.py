@@ -13,7 +13,7 @@ from flopcast.spec.own_schedule import OwnSchedule
 
 
 def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
-    """Plans whose folded stages would gather shares that never travelled, (plans, 1)."""
+    """Return plans whose folded stages would gather shares that were never sent, (plans, 1)."""
     structure = case.plans.structure
     shared = structure.folds_chunks and not structure.sequence_parallel
     scattered = shared and case.stack.pipeline.payload == "scattered"
@@ -22,13 +22,13 @@ def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
 
 
 def _own(case: Case) -> OwnSchedule | None:
-    """The user's own schedule, where the plan has one."""
+    """Return the user's own schedule, if the plan has one."""
     schedule = case.plans.structure.schedule
     return schedule if isinstance(schedule, OwnSchedule) else None
 
 
 def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
-    """A number of the plan that must be the table's."""
+    """Return the rule for a number of the plan that must be the table's."""
 
     def asked(case: Case) -> int:
         wanted: int = getattr(_own(case), listed, 0)

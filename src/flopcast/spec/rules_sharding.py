@@ -19,22 +19,24 @@ def _zero(case: Case) -> int:
 
 
 def _stages(case: Case) -> str:
-    """The ZeRO stages of the stack, as a sentence lists them."""
+    """Return the ZeRO stages of the stack, as a sentence lists them."""
     return listed(sorted(case.stack.sharding.zero_stages))
 
 
 def _nearest_stage(case: Case) -> int:
-    """The stage of the stack that is closest to the plan's; the lower of two."""
+    """Return the stage of the stack that is closest to the plan's; the lower of two."""
     return min(sorted(case.stack.sharding.zero_stages), key=lambda stage: abs(stage - _zero(case)))
 
 
 def _whole_stages(case: Case) -> list[int]:
-    """The ZeRO stages of the stack in which every rank keeps whole parameters; 0 is one of every stack."""
+    """Return the ZeRO stages of the stack in which every rank keeps whole parameters; 0 always is one."""
     return sorted({0} | {stage for stage in case.stack.sharding.zero_stages if stage < 3})
 
 
 def _whole_expert_shards(case: Case) -> np.ndarray:
-    """Whether the ranks of each group of shards hold each expert equally often; a dense model has none."""
+    """Return whether the ranks of each shard group hold each expert equally often; True for dense
+    models.
+    """
     plans = case.plans
     if _zero(case) == 0 or not any(isinstance(b.feed_forward, Experts) for b in case.model.blocks):
         return np.ones(plans.data_shard.shape, dtype=bool)
@@ -44,7 +46,7 @@ def _whole_expert_shards(case: Case) -> np.ndarray:
 
 
 def _stored_narrow(case: Case) -> bool:
-    """Whether frozen weights are stored in fewer than 16 bits."""
+    """Return whether frozen weights are stored in fewer than 16 bits."""
     return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
 
 

@@ -21,13 +21,13 @@ def _tasks_each(case: Case) -> np.ndarray:
 
 
 def _most_micro_batches(case: Case) -> int:
-    """Micro-batches that the first plan's pipeline may have, in groups that an interleaved order takes."""
+    """Return micro-batches that the first plan's pipeline may have, in whole groups if interleaved."""
     most, stages = MOST_TASKS // first(_tasks_each(case)), first(case.plans.pipeline_parallel)
     return max(1, most - most % stages)
 
 
 def _largest_batch(case: Case) -> int:
-    """The largest global batch of the first plan."""
+    """Return the largest global batch of the first plan."""
     return _most_micro_batches(case) * first(case.plans.data_parallel * case.plans.micro_batch)
 
 

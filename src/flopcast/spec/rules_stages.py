@@ -13,17 +13,17 @@ from flopcast.spec.divisors import dealt_out
 
 
 def _given(case: Case) -> tuple[int, ...]:
-    """Blocks of each chunk as the plan lists them; () where the stack deals them out."""
+    """Return blocks of each chunk as the plan lists them; () if the stack divides them."""
     return case.plans.structure.stage_layers
 
 
 def _chunks(case: Case) -> Counts:
-    """Chunks of all stages, shape (plans, 1)."""
+    """Return chunks of all stages, shape (plans, 1)."""
     return case.plans.pipeline_parallel * case.plans.virtual_stages
 
 
 def _mended(case: Case) -> str:
-    """As many chunks as there are, all blocks in them, none empty inside: as even as it gets.
+    """Return the most even list with the right number of chunks and blocks, none empty inside.
 
     The list itself where it has the right number of chunks: what is missing is given to the last ones, what
     is too much is taken from them.
@@ -43,7 +43,7 @@ def _mended(case: Case) -> str:
 
 
 def _fix(case: Case) -> str:
-    """The nearest list that works; where there are more chunks than blocks, no list does."""
+    """Return the nearest valid list; if there are more chunks than blocks, there is none."""
     if case.model.num_blocks < first(_chunks(case)):
         return f"choose degrees of at most {case.model.num_blocks} chunks, and as many numbers"
     return f"set stage_layers to {_mended(case)}"

@@ -15,7 +15,7 @@ from flopcast.spec.divisors import divisors, listed
 
 
 def _traced(case: Case) -> bool:
-    """Whether any block is traced."""
+    """Return whether any block is traced."""
     return any(isinstance(block.mixer, Traced) for block in case.model.blocks)
 
 

@@ -20,7 +20,7 @@ TABLE = ".csv"  # how the name of a table ends
 
 
 def _known(given: object) -> object:
-    """One fault for what is neither a word nor a table, instead of one for each of them."""
+    """Return one fault for a value that is neither a name nor a table, instead of one for each of them."""
     if isinstance(given, (OwnSchedule, dict)) or given in get_args(Word):
         return given
     words = ", ".join(map(repr, get_args(Word)))
@@ -28,7 +28,7 @@ def _known(given: object) -> object:
 
 
 def _or_file(schema: dict[str, Any]) -> None:
-    """The schema of what a file holds: a word, or the name of a table."""
+    """Make the schema accept a name of a schedule, or of a file with a table."""
     schema["anyOf"] = [
         {"type": "string", "enum": list(get_args(Word))},
         {"type": "string", "pattern": r"\.csv$", "description": "tasks of every stage, in order"},
@@ -39,12 +39,12 @@ Schedule = Annotated[Word | OwnSchedule, BeforeValidator(_known), Field(json_sch
 
 
 def splits_backward(schedule: str | OwnSchedule) -> bool:
-    """Whether weight gradients are tasks of their own."""
+    """Return whether weight gradients are separate tasks."""
     return schedule.splits_backward if isinstance(schedule, OwnSchedule) else schedule in SPLIT
 
 
 def sends_ahead(schedule: str | OwnSchedule) -> bool:
-    """Whether messages never hold up their sender, whatever the stack does under other schedules.
+    """Return whether messages never block their sender, whatever the stack does under other schedules.
 
     Posted together in the gaps between tasks, messages of such orders would wait for tasks that they put
     there: ZB-H2 would deadlock, and so may a user's own order.

@@ -151,7 +151,7 @@ class Memory(Noun):
 
     @property
     def writes_weight_gradients(self) -> bool:
-        """Whether a linear's backward allocates a tensor of its weight's shape."""
+        """Return whether a linear's backward allocates a tensor of its weight's shape."""
         return self.weight_gradients == "written"
 
 

@@ -51,12 +51,12 @@ def offer() -> str:
 
 
 def _stopped(*_: Tensor) -> Result:
-    """There is no kernel: only fakes reach the operator."""
+    """Raise: there is no kernel, as only fake tensors reach the operator."""
     raise NotImplementedError(f"{FORWARD} computes nothing")
 
 
 def _shapes(q: Tensor, _: Tensor, v: Tensor) -> Result:
-    """From (sequences, heads, tokens, elements) to (sequences, tokens, heads, elements); a number a row."""
+    """Return shapes (sequences, heads, tokens, elements) as (sequences, tokens, heads, elements)."""
     sequences, heads, tokens = q.shape[:3]
     sums = q.new_empty(sequences, heads, tokens, dtype=import_module("torch").float32)
     return q.new_empty(sequences, tokens, heads, v.shape[-1]), sums

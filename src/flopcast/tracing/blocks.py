@@ -39,7 +39,7 @@ class _Kind:
 
 
 def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The model of a config as plain data, and what a person should know of it.
+    """Return the model of a config as plain data, and notes for its reader.
 
     Raises
     ------
@@ -77,13 +77,13 @@ def traced_model(libraries: Libraries, config: Config) -> tuple[dict[str, Any], 
 
 
 def _title(libraries: Libraries, config: Config) -> str:
-    """What was traced, by which versions."""
+    """Return what was traced, and by which versions."""
     versions = ", ".join(f"{name} {version}" for name, version in libraries.versions.items())
     return f"trace of {config.model_type}: {versions}"
 
 
 def _notes(attention: str) -> tuple[str, ...]:
-    """What a trace does not tell."""
+    """Return notes on what a trace cannot show."""
     kernel = "one causal kernel" if attention == "fused" else "products that write the scores"
     return (
         f"traced: attention is {kernel}, windows are counted as full attention",
@@ -124,7 +124,7 @@ def _traces(
 
 
 def _kinds(recording: Recording) -> list[_Kind]:
-    """Layers whose operators and tensors have equal shapes, in the order of the first."""
+    """Return layers whose operators and tensors have equal shapes, in the order of the first."""
     found: dict[tuple[object, ...], list[int]] = {}
     signatures: dict[int, list[object]] = {place: [] for place in range(len(recording.inputs))}
     for call in recording.calls:
@@ -137,7 +137,7 @@ def _kinds(recording: Recording) -> list[_Kind]:
 
 
 def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
-    """Which kind stands in which layer; nothing where kinds stand in a row each."""
+    """Return which kind each layer has; empty if the layers of each kind are consecutive."""
     order = {place: index for index, kind in enumerate(kinds) for place in kind.places}
     listed = [order[place] for place in sorted(order)]
     if all(one <= other for one, other in pairwise(listed)):
@@ -151,7 +151,7 @@ def _pattern(kinds: Sequence[_Kind]) -> dict[str, object]:
 def _weights(
     recording: Recording, layer: int, found: Sequence[Kernel], is_divided: bool
 ) -> list[dict[str, object]]:
-    """Weights of one layer; of a stack of experts, what a token uses of it."""
+    """Return weights of one layer; of a stack of experts, what a token uses of it."""
     divided = division_of(recording, layer).storages if is_divided else frozenset()
     rows = {
         kernel.sizes["groups"]: kernel.sizes["rows"] for kernel in found if kernel.kind == "grouped_matmul"
@@ -174,7 +174,7 @@ def _weights(
 
 
 def _operators(config: Config, traces: Sequence[Sequence[Kernel]]) -> list[dict[str, object]]:
-    """Operators of a block whose sizes are polynomials through those of all traces.
+    """Return operators of a block whose sizes are polynomials through those of all traces.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def _operators(config: Config, traces: Sequence[Sequence[Kernel]]) -> list[dict[
 
 
 def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, float]:
-    """The polynomial through values at POINTS, which PROOF must agree with; a number where constant."""
+    """Return the polynomial through values at POINTS, which PROOF must confirm; a number if constant."""
     rows = np.array([_terms(*point) for point in POINTS])
     solution = np.linalg.solve(rows, np.array(values[:-1]))
     expected = float(_terms(*PROOF) @ solution)
@@ -233,7 +233,7 @@ def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, fl
 
 
 def _terms(sequences: int, length: int) -> Counts:
-    """The six terms at one micro-batch, lengths in UNIT."""
+    """Return the six terms at one micro-batch, with lengths in UNIT."""
     s = length / UNIT
     terms: Counts = np.array([1.0, sequences, s, sequences * s, s**2, sequences * s**2])
     return terms
@@ -250,7 +250,7 @@ def _unsteady(config: Config, because: str) -> Problem:
 
 
 def _ends(recording: Recording, config: Config) -> dict[str, Any]:
-    """What stands outside the layers: tables, positions, the last norm, the head.
+    """Return what is outside the layers: tables, positions, the last norm, the head.
 
     Raises
     ------

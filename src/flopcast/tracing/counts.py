@@ -26,7 +26,7 @@ class LayerCount:
 
 
 def layer_counts(recording: Recording) -> dict[int, LayerCount]:
-    """What each decoder layer computes and keeps, by its number; ENDS is all the rest."""
+    """Return what each decoder layer computes and keeps, by its number; ENDS is all the rest."""
     places = (ENDS, *range(len(recording.inputs)))
     wrote = {
         operand.storage: call.layer
@@ -57,7 +57,7 @@ def layer_counts(recording: Recording) -> dict[int, LayerCount]:
 
 
 def summed(recording: Recording) -> dict[str, Any]:
-    """Runs of equal layers, and the ends, as plain data."""
+    """Return runs of equal layers, and the ends, as plain data."""
     counts = layer_counts(recording)
     layers = [counts[index] for index in range(len(recording.inputs))]
     runs = [{"layers": len(list(row)), **asdict(one)} for one, row in groupby(layers)]
@@ -65,7 +65,7 @@ def summed(recording: Recording) -> dict[str, Any]:
 
 
 def count(libraries: Libraries, config: Config, sequences: int, length: int) -> dict[str, Any]:
-    """Everything counted of a model on one micro-batch, as plain data: what the oracle's files hold.
+    """Return everything counted of a model on one micro-batch, as plain data, like the oracle's files.
 
     Twice where its attention can be chosen: as it is written, and as one kernel. Nothing is dropped out.
     """

@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def structure(self) -> tuple[object, ...]:
-        """What must be the same for every micro-batch."""
+        """Return what must be the same for every micro-batch."""
         names = tuple(self.sizes), tuple(self.keeps), tuple(self.enters)
         return self.kind, self.inputs, self.output, *names, self.divided, self.division
 
@@ -78,11 +78,11 @@ class _Layer:
         self.names[self.y] = "y"
 
     def is_own(self, storage: int) -> bool:
-        """Whether a tensor belongs to the layer: it flows in, or is written here."""
+        """Return whether a tensor belongs to the layer: it is an input, or written here."""
         return storage in self.names
 
     def elements(self, storage: int) -> float:
-        """Elements of the traced dtype that a storage could hold."""
+        """Return elements of the traced dtype that a storage could hold."""
         return self.bytes[storage] / ELEMENT_BYTES
 
     def enters(self, places: Iterable[int]) -> dict[str, float]:
@@ -125,7 +125,7 @@ def division_of(recording: Recording, index: int) -> Division:
 
 
 def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
-    """Calls of `among` that a call needs, and those that these need."""
+    """Return calls of `among` that a call needs, and those that these need."""
     found: set[int] = set()
     ahead = [place]
     while ahead:
@@ -136,7 +136,7 @@ def _closure(layer: _Layer, place: int, among: set[int]) -> set[int]:
 
 
 def _joined(layer: _Layer, run: Sequence[int]) -> list[Kernel]:
-    """One kernel for a run of passes, none for no passes."""
+    """Return one kernel for a run of passes, none for no passes."""
     if not run:
         return []
     inside = set(run)
@@ -168,7 +168,7 @@ def _joined(layer: _Layer, run: Sequence[int]) -> list[Kernel]:
 
 
 def _seen(layer: _Layer, inside: set[int], written: Iterable[int]) -> list[int]:
-    """Storages written inside that are read outside, or flow out of the layer; in the order of writing."""
+    """Return storages written inside that are read outside or leave the layer, in the order of writing."""
     outside = {
         storage
         for place, needs in enumerate(layer.needs)
@@ -180,7 +180,7 @@ def _seen(layer: _Layer, inside: set[int], written: Iterable[int]) -> list[int]:
 
 
 def _read(layer: _Layer, run: Sequence[int], inside: set[int]) -> dict[int, float]:
-    """Elements that a run reads of every tensor from outside, each part of one once; weights included."""
+    """Return elements that a run reads of every outside tensor, each part once, including weights."""
     read: dict[int, float] = {}
     for place in run:
         for operand in layer.calls[place].reads:
@@ -191,7 +191,7 @@ def _read(layer: _Layer, run: Sequence[int], inside: set[int]) -> dict[int, floa
 
 
 def _nearest(layer: _Layer, storage: int, place: int, inside: set[int], seen: Sequence[int]) -> list[int]:
-    """The tensors that leave a kernel, or enter it, from which a tensor inside is computed again."""
+    """Return the tensors that enter or leave a kernel, from which a tensor inside is recomputed."""
     if storage in seen:
         return [storage]
     found: list[int] = []
@@ -205,7 +205,7 @@ def _nearest(layer: _Layer, storage: int, place: int, inside: set[int], seen: Se
 
 
 def _product(layer: _Layer, place: int) -> Kernel:
-    """A matrix product with its sizes; the operands that are no weights are its inputs."""
+    """Return a matrix product with its sizes; the operands that are not weights are its inputs."""
     call = layer.calls[place]
     reads = call.reads[-2:] if call.name in ("mm", "addmm", "bmm", "baddbmm") else call.reads
     kind, sizes = _sizes(call.name, reads, [operand.storage in layer.weights for operand in reads])
@@ -221,7 +221,7 @@ def _product(layer: _Layer, place: int) -> Kernel:
 
 
 def _sizes(name: str, reads: Sequence[Operand], weights: Sequence[bool]) -> tuple[str, dict[str, float]]:
-    """The kind of a product and its numbers, by the shapes of its operands.
+    """Return the kind of a product and its numbers, by the shapes of its operands.
 
     A batch of products with a batch of weights is one of groups, each of which gets as many rows.
     """

@@ -16,12 +16,12 @@ Rule = Callable[[Sequence[Shape]], float]
 
 
 def _product(left: Shape, right: Shape) -> float:
-    """2 · m · n · k of `left[.., m, k] @ right[.., k, n]`, over all leading axes of the left."""
+    """Return 2 · m · n · k of `left[.., m, k] @ right[.., k, n]`, over all leading axes of the left."""
     return 2.0 * prod(left) * right[-1]
 
 
 def _grouped(left: Shape, right: Shape) -> float:
-    """A product whose rows, or whose sums, are divided among groups: each is in one of them.
+    """Return FLOP of a product whose rows, or whose sums, are divided among groups.
 
     With rows in groups, right is (groups, k, n) and left (rows, k); with sums in groups both are matrices.
     """
@@ -29,30 +29,32 @@ def _grouped(left: Shape, right: Shape) -> float:
 
 
 def _attention(shapes: Sequence[Shape], wide: int, narrow: int) -> float:
-    """`wide` products over elements of queries and keys, `narrow` over those of values, for every pair."""
+    """Return FLOP of `wide` products over elements of queries and keys, `narrow` over those of values."""
     query, key, value = shapes
     batch_heads, elements = prod(query[:-2]), wide * query[-1] + narrow * value[-1]
     return 2.0 * batch_heads * query[-2] * key[-2] * elements
 
 
 def _forward_attention(shapes: Sequence[Shape]) -> float:
-    """Scores and context."""
+    """Return FLOP of scores and context."""
     return _attention(shapes[:3], wide=1, narrow=1)
 
 
 def _backward_attention(shapes: Sequence[Shape]) -> float:
-    """Five products, as the scores are computed again; the first tensor is the gradient of the output."""
+    """Return FLOP of five products, as the scores are recomputed; the first tensor is the output's
+    gradient.
+    """
     return _attention(shapes[1:4], wide=3, narrow=2)
 
 
 def _convolution(shapes: Sequence[Shape]) -> float:
-    """Every output element sums over one filter; unknown padding is taken to keep the length."""
+    """Return FLOP of a convolution: every output element sums over one filter; it keeps the length."""
     image, filters = shapes[:2]
     return 2.0 * image[0] * filters[0] * prod(image[2:]) * prod(filters[1:])
 
 
 def _last_two(shapes: Sequence[Shape]) -> float:
-    """Products whose first tensor is a bias, where there is one."""
+    """Return FLOP of products whose first tensor is a bias, if there is one."""
     return _product(*shapes[-2:])
 
 
@@ -80,7 +82,7 @@ RULES: dict[str, Rule] = {
 
 
 def flop_of(name: str, shapes: Sequence[Shape]) -> float:
-    """FLOP of one operator, 0 for a pass over tensors.
+    """Return FLOP of one operator, 0 for a pass over tensors.
 
     Parameters
     ----------

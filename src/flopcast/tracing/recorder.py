@@ -43,7 +43,7 @@ class Operand:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that a view reaches."""
+        """Return memory that a view reaches."""
         return min(prod(self.shape) * self.element_bytes, self.storage_bytes)
 
 
@@ -59,14 +59,14 @@ class Call:
 
     @property
     def is_view(self) -> bool:
-        """Whether nothing is computed: what it gives is memory that it was given."""
+        """Return whether nothing is computed: the output is memory of an input."""
         read = {operand.storage for operand in self.reads}
         in_place = self.name.endswith("_")
         return not in_place and all(operand.storage in read for operand in self.writes)
 
     @property
     def flop(self) -> float:
-        """Of matrix products alone."""
+        """Return FLOP of matrix products alone."""
         return flop_of(self.name, [operand.shape for operand in self.reads])
 
 
@@ -90,7 +90,7 @@ class Parameter:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Return the number of elements."""
         return prod(self.shape)
 
 
@@ -106,7 +106,7 @@ class _Notes:
     backward: bool = False
 
     def number(self, tensor: Tensor) -> int:
-        """The number of a tensor's storage."""
+        """Return the number of a tensor's storage."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self.storages:
@@ -115,7 +115,7 @@ class _Notes:
         return self.storages[address]
 
     def operand(self, tensor: Tensor) -> Operand:
-        """A tensor as it is written down."""
+        """Return the record of a tensor."""
         return Operand(
             storage=self.number(tensor),
             shape=tuple(tensor.shape),
@@ -172,7 +172,7 @@ def record(torch: Torch, model: Module, layers: list[Module], ids: Tensor) -> Re
 
 
 def _parameters(model: Module, layers: list[Module], notes: _Notes) -> tuple[Parameter, ...]:
-    """Every weight once, with the layer that holds it."""
+    """Return every weight once, with the layer that holds it."""
     inside = {id(weight): index for index, layer in enumerate(layers) for weight in layer.parameters()}
     return tuple(
         Parameter(
@@ -186,7 +186,7 @@ def _parameters(model: Module, layers: list[Module], notes: _Notes) -> tuple[Par
 
 
 def _keeping(notes: _Notes, weights: frozenset[int]) -> Hook:
-    """The hook that autograd calls for every tensor that it saves; weights are there anyway."""
+    """Return the hook that autograd calls for every tensor that it saves, except weights."""
 
     def keep(tensor: Tensor) -> Tensor:
         storage = notes.number(tensor)
@@ -199,7 +199,7 @@ def _keeping(notes: _Notes, weights: frozenset[int]) -> Hook:
 
 
 def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Iterator[Hook]:
-    """Hooks that tell when a layer begins and ends, forward and backward."""
+    """Add hooks that tell when a layer begins and ends, forward and backward."""
 
     def begin(_: Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         x = arguments[0] if arguments else named["hidden_states"]
@@ -217,7 +217,7 @@ def _borders(layer: Module, index: int, notes: _Notes, ends: list[int]) -> Itera
 
 
 def _enter(notes: _Notes, layer: int) -> Hook:
-    """A hook on a gradient: what follows belongs to `layer`."""
+    """Return a hook on a gradient: what follows belongs to `layer`."""
 
     def enter(_: Tensor) -> None:
         notes.layer = layer
@@ -227,7 +227,7 @@ def _enter(notes: _Notes, layer: int) -> Hook:
 
 @contextmanager
 def _dispatching(torch: Torch, notes: _Notes) -> Iterator[None]:
-    """Every operator that torch dispatches is written down; queries for shapes are none."""
+    """Yield the mode that records every operator that torch dispatches, except queries for shapes."""
     base = import_module("torch.utils._python_dispatch").TorchDispatchMode
 
     def dispatch(

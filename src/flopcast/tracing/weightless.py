@@ -34,12 +34,12 @@ class Libraries:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What a result depends on."""
+        """Return the versions that a result depends on."""
         return {"torch": str(self.torch.__version__), "transformers": str(self.transformers.__version__)}
 
 
 def load_libraries() -> Libraries:
-    """torch and transformers.
+    """Return torch and transformers.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def load_libraries() -> Libraries:
 
 
 def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
-    """The config object of a config.json's values; of a model of several parts, its text model's.
+    """Return the config object of a config.json's values; of a multi-part model, its text model's.
 
     Raises
     ------
@@ -86,7 +86,8 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
 
 
 def published_config(libraries: Libraries, name: str) -> Config:
-    """The config object of a name, which transformers asks of the Hugging Face hub or of its own cache.
+    """Return the config object of a name, which transformers fetches from the Hugging Face hub or its
+    cache.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def published_config(libraries: Libraries, name: str) -> Config:
 
 
 def _decoder(libraries: Libraries, config: Config) -> Config:
-    """The config of the text model, which must predict the next token."""
+    """Return the config of the text model, which must predict the next token."""
     text = config.get_text_config(decoder=True)
     if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
         because = "only decoders that predict the next token are traced"
@@ -114,13 +115,15 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
 
 
 def attentions(libraries: Libraries, config: Config) -> tuple[str, ...]:
-    """How the model of a config can run its attention: as it is written ("eager"), or in one kernel."""
+    """Return how the model of a config can run its attention: as it is written ("eager"), or in one
+    kernel.
+    """
     model = libraries.transformers.AutoModelForCausalLM._model_mapping[type(config)]
     return ("eager", "fused") if model._supports_attention_backend else ("eager",)
 
 
 def without_dropout(config: Config) -> Config:
-    """The config of a model that drops nothing: on a processor masks are wider than a GPU's."""
+    """Return the config without dropout, as masks are wider on a CPU than on a GPU."""
     changed = deepcopy(config)
     for key, value in config.to_dict().items():
         if ("dropout" in key or key.endswith("_pdrop")) and isinstance(value, float):
@@ -129,7 +132,7 @@ def without_dropout(config: Config) -> Config:
 
 
 def build(libraries: Libraries, config: Config, attention: str) -> Module:
-    """The model of a config in training mode, to be called inside `fakes`.
+    """Return the model of a config in training mode; call it inside `fakes`.
 
     `attention` is "eager", which writes the scores, or "fused", which runs one kernel (attention.py).
     """
@@ -143,7 +146,7 @@ def build(libraries: Libraries, config: Config, attention: str) -> Module:
 
 
 def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Module:
-    """The layers of the decoder: the first list of modules that has as many as the config says.
+    """Return the decoder's layers: the first list of modules that has as many as the config says.
 
     Raises
     ------
@@ -168,7 +171,7 @@ def run(
     attention: str,
     only: tuple[int, ...] = (),
 ) -> Recording:
-    """What the model of a config does on one micro-batch, with all of its layers or `only` some.
+    """Return what the model of a config does on one micro-batch, with all of its layers or `only` some.
 
     Raises
     ------
@@ -197,7 +200,7 @@ def run(
 
 
 def _first_line(error: BaseException) -> str:
-    """What another library says, without its advice."""
+    """Return the first line of another library's message, without its advice."""
     return str(error).partition("\n")[0][:200]
 
 
