@@ -10,21 +10,22 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from flopcast.layers.modules import known_modules
+from flopcast.nouns import remembered
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.model import WHOLE
+from flopcast.spec.model import WHOLE, Model
 from flopcast.spec.orders import stage_layers, uneven
 from flopcast.spec.rows import alike
 
 
-def _modules(case: Case) -> tuple[str, ...]:
+@remembered(64)  # many plans of one model are checked
+def _modules(model: Model) -> tuple[str, ...]:
     """Return modules that the blocks of a model have, which selective recompute may name."""
-    items = (item for block in case.model.blocks for item in block.forward(case.model.hidden, WHOLE))
-    return known_modules(items)
+    return known_modules(item for block in model.blocks for item in block.forward(model.hidden, WHOLE))
 
 
 def _unknown(case: Case, names: Iterable[str]) -> str:
     """Return those of `names` that are not a module of the model; empty names are shown in quotes."""
-    return ", ".join(name or "''" for name in sorted(set(names) - set(_modules(case))))
+    return ", ".join(name or "''" for name in sorted(set(names) - set(_modules(case.model))))
 
 
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
@@ -33,7 +34,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
         field=field,
         holds=lambda c: c.plans.structure.recompute != "selective" or not _unknown(c, names(c)),
         value=lambda c: _unknown(c, names(c)),
-        allowed=lambda c: ", ".join(_modules(c)),
+        allowed=lambda c: ", ".join(_modules(c.model)),
         because="selective recompute runs modules of this model's blocks again",
         fix=lambda c: f"remove {_unknown(c, names(c))}",
     )

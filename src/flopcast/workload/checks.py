@@ -9,6 +9,7 @@ one file and one line; so are the ways to divide layers, which are asked what th
 import numpy as np
 
 from flopcast.errors import Problem
+from flopcast.nouns import remembered
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
 from flopcast.spec.orders import uneven
@@ -112,6 +113,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+@remembered(1024)  # advice tries the same edits of a plan in several orders
 def check(job: Job) -> tuple[Problem, ...]:
     """Return every rule that the job breaks; empty if it can be predicted."""
     return broken(job, RULES)
