@@ -52,7 +52,7 @@ def predict(job: Job) -> Report:
 
 
 def predict_memory(job: Job) -> MemoryReport:
-    """What the job keeps on each device, and whether it fits; for machines without curves too.
+    """Return what the job keeps on each device, and whether it fits; also for machines without curves.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def predict_memory(job: Job) -> MemoryReport:
 
 
 def compare(first: Job | Report, second: Job | Report) -> Versus:
-    """Two jobs, or their reports, side by side; what both hang on cancels in their ratio.
+    """Compare two jobs, or their reports; factors that both depend on cancel in their ratio.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def compare(first: Job | Report, second: Job | Report) -> Versus:
 
 
 def report_page(report: Report) -> str:
-    """The report as one HTML file, with the curve of its plan on other numbers of devices.
+    """Return the report as one HTML file, with the curve of its plan on other numbers of devices.
 
     Returns
     -------
@@ -244,7 +244,7 @@ def validate_runs(path: str | Path) -> tuple[tuple[ComparedMemory, ...], dict[st
 
 
 def holds_functional_tests(path: str | Path) -> bool:
-    """Whether a file is a table of Megatron-LM's functional tests: for `validate_runs`.
+    """Return whether a file is a table of Megatron-LM's functional tests, for `validate_runs`.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def validate_decisions(
     leave_out: Sequence[str] = (),
     watched: Watched = iter,
 ) -> dict[Constants, tuple[Sweep, ...]]:
-    """Sweeps of plans of published tables and of suites, each plan as it was measured and predicted.
+    """Return sweeps of plans of published tables and suites, each plan as it was measured and predicted.
 
     Parameters
     ----------
@@ -315,5 +315,5 @@ def validate_decisions(
 
 
 def predict_unfitted(job: Job) -> Report:
-    """As `predict`, by kernels, collectives and data sheets alone: no constant of any published run."""
+    """Predict by kernels, collectives and data sheets alone, without constants of any published run."""
     return predict_with(job, {})

@@ -23,7 +23,7 @@ ELEMENT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int64": 8.0
 
 
 def constant(value: float | int) -> Counts:
-    """The array of shape (1, 1) that holds `value` for every plan.
+    """Return the array of shape (1, 1) that holds `value` for every plan.
 
     >>> constant(4096)
     array([[4096.]])

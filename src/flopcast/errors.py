@@ -34,11 +34,11 @@ class Problem:
 
     @property
     def message(self) -> str:
-        """The error in one line: "plan.tensor_parallel = 6 is not allowed"."""
+        """Return the error in one line: "plan.tensor_parallel = 6 is not allowed"."""
         return f"{self.field} {self.fault or f'= {_shown(self.value)} is not allowed'}"
 
     def __str__(self) -> str:
-        """Four short lines; the first names place, field and value."""
+        """Return four short lines; the first names place, field and value."""
         place = f"{self.where}: " if self.where else ""
         return (
             f"{place}{self.message}\n"
@@ -47,7 +47,9 @@ class Problem:
 
 
 def _shown(value: object, limit: int = 80) -> str:
-    """The value as Python writes it; a long one without its middle, as paths end in the file's name."""
+    """Return the value as Python writes it; a long one without its middle, as paths end in the file's
+    name.
+    """
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 

@@ -103,7 +103,7 @@ def load_job(path: str | Path) -> Job:
 
 
 def dump_job(job: Job) -> str:
-    """The job as the YAML of a file that holds all of it: `load_job` reads the very same job.
+    """Return the job as the YAML of a complete file; `load_job` reads the same job from it.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def dump_job(job: Job) -> str:
 
 
 def export_job(job: Job, kind: str) -> Exported:
-    """The job in the words of other software, or its predicted step as a trace, as `flopcast export`.
+    """Return the job as a file of other software, or its predicted step as a trace, as `flopcast export`.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Noun(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema of what a file holds."""
+        """Return the schema of what a file holds."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         properties = schema.get("properties", {})
         for name, field in cls.model_fields.items():
@@ -61,7 +61,7 @@ class Noun(BaseModel):
 
 
 def is_numeric(annotation: object) -> bool:
-    """Whether a field of this type holds a number, and no truth value.
+    """Return whether a field of this type holds a number, but not a truth value.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def is_numeric(annotation: object) -> bool:
 
 
 def _as_written(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A quantity's schema in a file: a text with a unit; the bounds are those of the number."""
+    """Return a quantity's schema in a file: a text with a unit; the bounds are those of the number."""
     units = units_of(name)
     if not units:
         return schema
@@ -88,7 +88,7 @@ def _as_written(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
-    """What a noun's schema says of fields that may name a catalogue entry, or change one.
+    """Return the schema of a noun, whose fields may also name a catalogue entry, or change one.
 
     For `json_schema_extra` of the noun that holds the fields.
     """
@@ -112,7 +112,7 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
 
 
 def remembered(most: int) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Decorate a function of nouns so that its last `most` results are kept, as `lru_cache` does.
+    """Decorate a function of nouns so that its last `most` results are cached, as `lru_cache` does.
 
     `model_copy` checks nothing, so that a copied noun may hold a value without a hash, such as a dict. The
     result for such a noun is worked out anew.
@@ -144,23 +144,23 @@ class FrozenMapping(Mapping[str, float]):
         self._items = dict(items)
 
     def __getitem__(self, key: str) -> float:
-        """The value of a key; KeyError where there is none."""
+        """Return the value of a key; raise KeyError if there is none."""
         return self._items[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Keys in their order."""
+        """Return the keys in order."""
         return iter(self._items)
 
     def __len__(self) -> int:
-        """How many keys."""
+        """Return the number of keys."""
         return len(self._items)
 
     def __hash__(self) -> int:
-        """Equal mappings have equal hashes, whatever their order."""
+        """Return the hash, which does not depend on the order of keys."""
         return hash(frozenset(self._items.items()))
 
     def __repr__(self) -> str:
-        """As a dict."""
+        """Return the text of a dict."""
         return repr(dict(self._items))
 
 

@@ -46,7 +46,7 @@ class RealisedJob:
 
 @remembered(8)  # memory is often asked for before a prediction
 def realised_job(job: Job) -> RealisedJob:
-    """What a job runs and keeps.
+    """Return what a job runs and keeps.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def realised_job(job: Job) -> RealisedJob:
 
 
 def predict_realised(realised: RealisedJob, book: CurveBook) -> Report:
-    """As `predict`, of a job that may be predicted with several books: what it runs is worked out once."""
+    """Predict as `predict` does, for several books: the workload of the job is computed once."""
     job, programs = realised.job, realised.programs
     priced = price(programs, job.cluster, book, FactorBook(job.site, book.levels))  # each item alone
     timeline = run_step(priced)  # when each runs, and what the step waits for
@@ -67,7 +67,7 @@ def predict_realised(realised: RealisedJob, book: CurveBook) -> Report:
 
 
 def memory_of(job: Job) -> MemoryReport:
-    """What the job keeps on each device; no prices, so no curves.
+    """Return what the job keeps on each device; needs no prices, and so no curves.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def memory_of(job: Job) -> MemoryReport:
 
 
 def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
-    """The memory of every kind of stage of a job, and which kind each stage is.
+    """Return the memory of every kind of stage of a job, and which kind each stage is.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def memory_by_class(job: Job) -> tuple[Memory, tuple[int, ...]]:
 
 
 def _programs(job: Job) -> Programs:
-    """What the job's software runs; its faults are told."""
+    """Return what the job's software runs; raises if it has faults."""
     problems = causes(job)
     if problems:
         raise SpecError(problems)

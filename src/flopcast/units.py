@@ -37,7 +37,7 @@ _OF_TOKENS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def units_of(field: str) -> tuple[str, ...]:
-    """Units that the field's name promises; empty where it promises none.
+    """Return units that the field's name states; empty if it states none.
 
     >>> units_of("memory_bytes_per_s"), units_of("tensor_parallel")
     (('B/s', 'bit/s'), ())
@@ -49,7 +49,7 @@ def units_of(field: str) -> tuple[str, ...]:
 
 
 def parse_quantity(text: str, units: tuple[str, ...]) -> float:
-    """The SI value of `text`, which must carry one of `units`.
+    """Return the SI value of `text`, which must have one of `units`.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
 
 
 def parse_tokens(text: str) -> float:
-    """How many tokens a text means, as people write them: 2e12, 2T, 300B, 1.5 M.
+    """Return how many tokens a text means, as people write them: 2e12, 2T, 300B, 1.5 M.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def parse_tokens(text: str) -> float:
 
 
 def _may_stand(prefix: str, unit: str) -> bool:
-    """Whether people write this prefix before this unit."""
+    """Return whether people write this prefix before this unit."""
     if prefix not in _PREFIXES or (prefix and unit in _PLAIN):
         return False
     if prefix.endswith("i"):
@@ -113,12 +113,12 @@ def _may_stand(prefix: str, unit: str) -> bool:
 
 
 def _usual(unit: str) -> str:
-    """The unit with the prefix that people write most, for examples in messages."""
+    """Return the unit with the prefix that people write most, for examples in messages."""
     return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s", "s": "us"}.get(unit, unit)
 
 
 def show(value: Number, unit: str, digits: int = 3) -> str:
-    """`value` with the decimal prefix that leaves one to three digits before the point.
+    """Return `value` with the decimal prefix that leaves one to three digits before the point.
 
     >>> show(2.039e12, "B/s")
     '2.04 TB/s'
@@ -134,7 +134,7 @@ def show(value: Number, unit: str, digits: int = 3) -> str:
 
 
 def exactly(value: Number, unit: str) -> str:
-    """The shortest text that `parse_quantity` reads as this very value; `unit` is one of the SI.
+    """Return the shortest text that `parse_quantity` reads as this exact value; `unit` is an SI unit.
 
     >>> exactly(85899345920.0, "B"), exactly(2.039e12, "B/s"), exactly(1 / 3, "s")
     ('80 GiB', '2039 GB/s', '0.3333333333333333 s')
@@ -148,7 +148,7 @@ def exactly(value: Number, unit: str) -> str:
 
 
 def show_seconds(value: Number, like: Number | None = None) -> str:
-    """Seconds as a reader wants them: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
+    """Return seconds in a readable unit: "17.4 s", "385 ms", "12.1 µs", "34.2 d".
 
     Seconds up to two minutes, minutes up to two hours, hours up to two days. Bounds have the unit of what
     they bound, `like`: "102 s to 2.93 min" is hard to compare.
@@ -164,16 +164,16 @@ def show_seconds(value: Number, like: Number | None = None) -> str:
 
 
 def _seconds(value: Number, size: Number) -> str:
-    """A time below two minutes, with the prefix of another one."""
+    """Return a time below two minutes, with the prefix of another time."""
     prefix = show(size, "s").rpartition(" ")[2].removesuffix("s")
     return f"{_plain(value / _PREFIXES[prefix])} {prefix}s" if value and size else show(value, "s")
 
 
 def _plain(value: Number) -> str:
-    """Three significant digits, thousands written out: 1330 d, not 1.33e+03 d."""
+    """Return three significant digits, thousands written out: 1330 d, not 1.33e+03 d."""
     return f"{float(f'{value:.2e}'):.0f}" if 1e3 <= abs(value) < 1e6 else _digits(value, 3)
 
 
 def _digits(value: Number, digits: int) -> str:
-    """Rounded to significant digits; trailing zeros stay, because they too were rounded to."""
+    """Return a number rounded to significant digits, with trailing zeros, which are also rounded."""
     return f"{value:#.{digits}g}".rstrip(".")

@@ -38,7 +38,7 @@ class Identity:
 
 
 def load_torch(device: str) -> Torch:
-    """The torch package; `device` must be usable by it.
+    """Return the torch package; `device` must be usable by it.
 
     Raises
     ------
@@ -55,14 +55,14 @@ def load_torch(device: str) -> Torch:
 
 
 def libraries(device: str) -> frozenset[str]:
-    """Packages besides torch that can be measured, and "cuda" on a GPU; none of them on a processor."""
+    """Return optional packages that can be measured, and "cuda" on a GPU; none of them on a CPU."""
     if device == "cpu":
         return frozenset()
     return frozenset(name for name in LIBRARIES if find_spec(name) is not None) | {"cuda"}
 
 
 def identity(torch: Torch, device: str) -> Identity:
-    """The device as torch sees it.
+    """Return the device as torch describes it.
 
     A processor has no name of its own: packs of two machines are told apart by their facts only.
     """
@@ -83,7 +83,7 @@ def identity(torch: Torch, device: str) -> Identity:
 
 
 def cache_bytes(who: Identity) -> float:
-    """The cache that a measurement reckons with: as torch tells it, else that of an H100."""
+    """Return the cache that a measurement assumes: as torch reports it, else that of an H100."""
     return who.cache_bytes or USUAL_CACHE_BYTES
 
 
@@ -97,30 +97,30 @@ class GpuBench(AbstractBench):
     sleep: Callable[[float], None]
 
     def mark(self) -> Mark:
-        """An event, recorded."""
+        """Return a recorded event."""
         event = self.torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def wait(self, mark: Mark) -> None:
-        """Blocks the host."""
+        """Block the host until an event."""
         mark.synchronize()
 
     def between_s(self, first: Mark, second: Mark) -> float:
-        """Torch counts milliseconds."""
+        """Return seconds between two events; torch counts milliseconds."""
         return float(first.elapsed_time(second)) * 1e-3
 
     def flush(self) -> None:
-        """Writes every line of the cache, for so long that the host can queue what is timed."""
+        """Overwrite the cache, which takes so long that the host can queue what is timed."""
         for _ in range(FLUSHES):
             self.flushed.zero_()
 
     def idle(self, seconds_s: float) -> None:
-        """Nothing is queued meanwhile."""
+        """Sleep while nothing is queued."""
         self.sleep(seconds_s)
 
     def clock_s(self) -> float:
-        """The clock that was given."""
+        """Return the time of the given clock."""
         return self.clock()
 
 
@@ -133,33 +133,33 @@ class ProcessorBench(AbstractBench):
     write: Callable[[], object] = lambda: None
 
     def mark(self) -> Mark:
-        """The time now."""
+        """Return the time now."""
         return self.clock()
 
     def wait(self, mark: Mark) -> None:
-        """It has been reached already."""
+        """Do nothing: the event has already been reached."""
 
     def between_s(self, first: Mark, second: Mark) -> float:
-        """A difference of times; a clock that did not move counts its resolution."""
+        """Return a difference of times; at least the resolution of the clock."""
         return max(float(second) - float(first), 1e-9)
 
     def flush(self) -> None:
-        """Whatever `write` does."""
+        """Call `write`."""
         self.write()
 
     def idle(self, seconds_s: float) -> None:
-        """Sleeps."""
+        """Sleep."""
         self.sleep(seconds_s)
 
     def clock_s(self) -> float:
-        """The clock that was given."""
+        """Return the time of the given clock."""
         return self.clock()
 
 
 def open_bench(
     torch: Torch, who: Identity, device: str, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> AbstractBench:
-    """The bench of a device, with a tensor twice its cache, or larger, to overwrite it."""
+    """Return the bench of a device, with a tensor at least twice as large as its cache, to overwrite it."""
     flush_bytes = max(LEAST_FLUSH_BYTES, 2 * cache_bytes(who))
     flushed = torch.empty(int(flush_bytes / 4), dtype=torch.int32, device=device)
     if device == "cpu":
@@ -168,7 +168,7 @@ def open_bench(
 
 
 def _without_torch() -> Problem:
-    """The fault of a machine without torch; flopcast never installs it."""
+    """Return the fault of a machine without torch, which flopcast never installs."""
     return Problem(
         field="torch",
         value=None,
@@ -180,7 +180,7 @@ def _without_torch() -> Problem:
 
 
 def _without_gpu(version: str) -> Problem:
-    """The fault of a torch that finds no GPU."""
+    """Return the fault of a torch that finds no GPU."""
     return Problem(
         field="--device",
         value="cuda",

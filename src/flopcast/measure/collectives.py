@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """As of the sample that it gives (`MessageSample.key`)."""
+        """Return the key of the sample that it gives (`MessageSample.key`)."""
         group = self.group
         return f"{self.collective}|{self.message_bytes}|{group.inside}|{group.nodes}|{self.condition}"
 
@@ -76,7 +76,7 @@ class Peers:
 
 
 def ranks_of(environment: Mapping[str, str]) -> Ranks | None:
-    """What torchrun put into the environment; None for a process without peers.
+    """Return the ranks that torchrun put into the environment; None for a process without peers.
 
     >>> ranks_of({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
     Ranks(rank=9, world=16, local_rank=1, local_world=8)
@@ -99,7 +99,7 @@ def ranks_of(environment: Mapping[str, str]) -> Ranks | None:
 
 
 def groups_of(world: int, local_world: int) -> tuple[Group, ...]:
-    """Groups on every tier: 2, 4, 8 … ranks of the first node; one rank, and all, of 2, 4 … nodes.
+    """Return groups on every tier: 2, 4, 8 … ranks of the first node; one rank, and all, of 2, 4 … nodes.
 
     >>> [(g.inside, g.nodes) for g in groups_of(16, 8)]
     [(8, 1), (2, 1), (4, 1), (8, 2), (1, 2)]
@@ -119,7 +119,7 @@ def groups_of(world: int, local_world: int) -> tuple[Group, ...]:
 
 
 def entries(groups: tuple[Group, ...], memory_bytes: float) -> tuple[Entry, ...]:
-    """What to measure, in order: a few sizes of everything first, the overlaps after these.
+    """Return what to measure, in order: first a few sizes of everything, then overlaps.
 
     Every size is measured over every group before the next size, so that a short run knows latency and
     bandwidth of each tier. Messages that would fill a device's memory are left out.
@@ -165,7 +165,7 @@ def measure_collectives(
     deadline_s: float,
     done: Container[str] = (),
 ) -> Iterator[MessageSample | Unsupported]:
-    """Samples, on the first rank; other ranks take part and give nothing.
+    """Yield samples on the first rank; other ranks take part and yield nothing.
 
     `deadline_s` is compared with the first rank's clock, and `done` (keys of a pack that is continued) is
     the first rank's too.
@@ -187,7 +187,7 @@ def measure_collectives(
 
 
 def _choice(entry: Entry, peers: Peers, deadline_s: float, done: Container[str]) -> int:
-    """What the first rank decides about an entry, told to all."""
+    """Return the first rank's decision about an entry, broadcast to all."""
     choice = SKIP if entry.key in done else MEASURE
     if peers.bench.clock_s() >= deadline_s:
         choice = STOP
@@ -197,7 +197,7 @@ def _choice(entry: Entry, peers: Peers, deadline_s: float, done: Container[str])
 
 
 def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> MessageSample | Unsupported:
-    """One entry on a rank of its group; what a backend does not know is refused on all ranks alike."""
+    """Return one entry on a rank of its group; an unsupported one is refused on all ranks."""
     try:
         run = COLLECTIVES[entry.collective](entry, peers)
         for _ in range(3):
@@ -213,7 +213,7 @@ def _attempt(entry: Entry, peers: Peers, name: str, repetitions: int) -> Message
 def _sample(
     entry: Entry, name: str, times: tuple[float, ...], products: tuple[float, float] | None = None
 ) -> MessageSample:
-    """Seconds to a row; `products` are those of a product alone, and beside the collective."""
+    """Return a row from seconds; `products` are those of a product alone, and with the collective."""
     alone_s, beside_s = products or (None, None)
     return MessageSample(
         device=name,
@@ -229,7 +229,7 @@ def _sample(
 
 
 def _times(run: Run, peers: Peers, repetitions: int) -> tuple[float, ...]:
-    """Seconds of each repetition on this rank.
+    """Return seconds of each repetition on this rank.
 
     An untimed one goes before each: a collective ends on all ranks at about the same moment, so that
     the timed one begins on all of them at about the same moment too.
@@ -246,7 +246,7 @@ def _times(run: Run, peers: Peers, repetitions: int) -> tuple[float, ...]:
 
 
 def _slowest(times: tuple[float, ...], entry: Entry, peers: Peers) -> tuple[float, ...]:
-    """The longest of the group's times, repetition by repetition."""
+    """Return the longest of the group's times, repetition by repetition."""
     torch = peers.torch
     all_times = torch.tensor(times, device=peers.device)
     operation = torch.distributed.ReduceOp.MAX
@@ -255,7 +255,7 @@ def _slowest(times: tuple[float, ...], entry: Entry, peers: Peers) -> tuple[floa
 
 
 def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: int) -> MessageSample:
-    """Collectives on a stream of their own while products run, both for about OVERLAP_S alone.
+    """Return times of collectives on a separate stream while products run, each about OVERLAP_S alone.
 
     The one that ends first leaves the other alone for the rest, so both slow-downs are lower bounds.
     """
@@ -283,7 +283,7 @@ def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: in
 
 
 def _per_run(run: Run, bench: AbstractBench, count: int) -> float:
-    """Mean seconds of `count` runs in a row."""
+    """Return mean seconds of `count` consecutive runs."""
     first = bench.mark()
     for _ in range(count):
         run()
@@ -293,13 +293,13 @@ def _per_run(run: Run, bench: AbstractBench, count: int) -> float:
 
 
 def _buffer(peers: Peers, size_bytes: int) -> Tensor:
-    """Memory for a message; zeros send as slowly as anything else."""
+    """Return memory for a message; the time does not depend on its values."""
     torch = peers.torch
     return torch.zeros(max(1, size_bytes // ELEMENT_BYTES), device=peers.device, dtype=torch.bfloat16)
 
 
 def _known(peers: Peers, name: str, before: str) -> Callable[..., object]:
-    """A function of torch.distributed by its name, or by the one that it had before torch 2.13."""
+    """Return a function of torch.distributed by its name, or by its name before torch 2.13."""
     package = peers.torch.distributed
     found: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
     return found
@@ -311,7 +311,7 @@ def _all_reduce(entry: Entry, peers: Peers) -> Run:
 
 
 def _all_gather(entry: Entry, peers: Peers) -> Run:
-    """`message_bytes` is the gathered array, in whole shards."""
+    """Return an all-gather; `message_bytes` is the gathered array, in whole shards."""
     ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
     shard = _buffer(peers, entry.message_bytes // ranks)
     gathered = _buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
@@ -320,7 +320,7 @@ def _all_gather(entry: Entry, peers: Peers) -> Run:
 
 
 def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
-    """`message_bytes` is the full input of one rank."""
+    """Return a reduce-scatter; `message_bytes` is the full input of one rank."""
     ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
     shard = _buffer(peers, entry.message_bytes // ranks)
     full = _buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
@@ -329,19 +329,19 @@ def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
 
 
 def _broadcast(entry: Entry, peers: Peers) -> Run:
-    """`message_bytes` is the array of the group's first rank, which all others get."""
+    """Return a broadcast; `message_bytes` is the array of the group's first rank."""
     array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
     return lambda: peers.torch.distributed.broadcast(array, ranks[0], group=peers.handles[ranks])
 
 
 def _reduce(entry: Entry, peers: Peers) -> Run:
-    """`message_bytes` is each rank's summand; the group's first rank gets the sum."""
+    """Return a reduction; `message_bytes` is each rank's summand; the group's first rank gets the sum."""
     array, ranks = _buffer(peers, entry.message_bytes), entry.group.ranks
     return lambda: peers.torch.distributed.reduce(array, ranks[0], group=peers.handles[ranks])
 
 
 def _all_to_all(entry: Entry, peers: Peers) -> Run:
-    """`message_bytes` is the full input of one rank, one part of it for each."""
+    """Return an all-to-all; `message_bytes` is the full input of one rank, with one part for each."""
     ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
     sent = _buffer(peers, entry.message_bytes // ranks * ranks)
     sent = sent[: sent.numel() // ranks * ranks]
@@ -350,7 +350,7 @@ def _all_to_all(entry: Entry, peers: Peers) -> Run:
 
 
 def _send_receive(entry: Entry, peers: Peers) -> Run:
-    """From the first rank of a pair to the second."""
+    """Return a transfer from the first rank of a pair to the second."""
     array, group = _buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
     first, second = entry.group.ranks
     if peers.ranks.rank == first:
@@ -370,7 +370,7 @@ COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
 
 
 def _doubling(most: int) -> list[int]:
-    """The largest first, as it matters most; then powers of two below it.
+    """Return the largest first, as it matters most; then powers of two below it.
 
     >>> _doubling(12), _doubling(1)
     ([12, 1, 2, 4, 8], [1])
@@ -380,7 +380,7 @@ def _doubling(most: int) -> list[int]:
 
 
 def _not_torchrun(name: str, value: str | None) -> Problem:
-    """The fault of an environment that is half of torchrun's."""
+    """Return the fault of an environment that is only partly torchrun's."""
     return Problem(
         field=name,
         value=value,

@@ -25,7 +25,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def make(shape: Shape, place: Place) -> Run:
-    """One execution of a shape, ready to be queued.
+    """Return one execution of a shape, ready to be queued.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def make(shape: Shape, place: Place) -> Run:
 
 
 def _gemm(shape: Shape, place: Place) -> Run:
-    """out[m, n] in the three operand orders of a linear layer, in 8 bits, or added to fp32."""
+    """Return out[m, n] in the three operand orders of a linear layer, in 8 bits, or added to fp32."""
     m, n, k = (shape.size(name) for name in "mnk")
     torch, dtype = place.torch, shape.dtype
     if dtype == "fp8":
@@ -57,7 +57,7 @@ def _gemm(shape: Shape, place: Place) -> Run:
 
 
 def _scaled_gemm(m: int, n: int, k: int, place: Place) -> Run:
-    """8-bit operands with one scale each, a bf16 output.
+    """Return a product of 8-bit operands with one scale each and a bf16 output.
 
     Both operands run along k in memory, the only order that this call takes: gradient products are
     the same kernel after a transpose, which is a copy of its own.
@@ -71,7 +71,7 @@ def _scaled_gemm(m: int, n: int, k: int, place: Place) -> Run:
 
 
 def _scores(shape: Shape, place: Place) -> Run:
-    """Q @ K.T of every head."""
+    """Return Q @ K.T of every head."""
     batch, length, width = (shape.size(name) for name in ("batch", "queries", "head_size"))
     query = place.random(batch, length, width, dtype=shape.dtype)
     key = place.random(batch, length, width, dtype=shape.dtype).transpose(1, 2)
@@ -80,7 +80,7 @@ def _scores(shape: Shape, place: Place) -> Run:
 
 
 def _context(shape: Shape, place: Place) -> Run:
-    """P @ V of every head."""
+    """Return P @ V of every head."""
     batch, length, width = (shape.size(name) for name in ("batch", "queries", "head_size"))
     weights = place.random(batch, length, length, dtype=shape.dtype)
     value = place.random(batch, length, width, dtype=shape.dtype)
@@ -115,7 +115,7 @@ def _attention(shape: Shape, place: Place) -> Run:
 
 
 def _attention_call(shape: Shape, place: Place, heads: int, key_heads: int, width: int) -> Attend:
-    """The attention of flash-attn, of Transformer Engine, or torch's with one backend."""
+    """Return the attention of flash-attn, of Transformer Engine, or torch's with one backend."""
     causal = "causal" in shape.flags
     if "flash_attn" in shape.flags:
         flash: Torch = import_module("flash_attn").flash_attn_func
@@ -134,7 +134,7 @@ def _attention_call(shape: Shape, place: Place, heads: int, key_heads: int, widt
 
 
 def _torch_attention(place: Place, causal: bool, cudnn: bool, grouped: bool) -> Attend:
-    """Torch's own; on a GPU exactly one backend, so that a shape it cannot run is told, not replaced."""
+    """Return torch's attention; on a GPU with exactly one backend, so that unsupported shapes fail."""
     torch = place.torch
     attend = torch.nn.functional.scaled_dot_product_attention
     options = {"is_causal": causal} | ({"enable_gqa": True} if grouped else {})
@@ -151,7 +151,7 @@ def _torch_attention(place: Place, causal: bool, cudnn: bool, grouped: bool) -> 
 
 
 def _embedding(shape: Shape, place: Place) -> Run:
-    """Rows of a table, by random ids."""
+    """Return a look-up of rows of a table by random ids."""
     vocabulary, hidden = shape.size("vocabulary"), shape.size("hidden")
     table = place.random(vocabulary, hidden, dtype=shape.dtype)
     ids = place.ids(shape.size("tokens"), vocabulary)
@@ -159,7 +159,7 @@ def _embedding(shape: Shape, place: Place) -> Run:
 
 
 def _embedding_backward(shape: Shape, place: Place) -> Run:
-    """The dense gradient of the table."""
+    """Return the dense gradient of the table."""
     vocabulary, tokens = shape.size("vocabulary"), shape.size("tokens")
     gradient = place.random(tokens, shape.size("hidden"), dtype=shape.dtype)
     ids = place.ids(tokens, vocabulary)
@@ -168,7 +168,9 @@ def _embedding_backward(shape: Shape, place: Place) -> Run:
 
 
 def _adam(shape: Shape, place: Place) -> Run:
-    """Fused AdamW over fp32 weights in tensors of 16 million elements; the first step makes the moments."""
+    """Return fused AdamW over fp32 weights in tensors of 16 million elements; its first step makes
+    moments.
+    """
     left, parts = shape.size("parameters"), []
     while left > 0:
         parts.append(place.random(min(left, ADAM_CHUNK), dtype="fp32", grad=True))
@@ -181,7 +183,7 @@ def _adam(shape: Shape, place: Place) -> Run:
 
 
 def _grouped(shape: Shape, place: Place) -> Run:
-    """Equal groups of rows, each with its own weights: one kernel where torch has it, a loop elsewhere."""
+    """Return equal groups of rows with their own weights: one kernel if torch has it, else a loop."""
     torch = place.torch
     groups, m, n, k = (shape.size(name) for name in ("groups", "m", "n", "k"))
     rows = place.random(groups * m, k, dtype=shape.dtype)
@@ -199,7 +201,7 @@ def _grouped(shape: Shape, place: Place) -> Run:
 
 
 def _smallest(shape: Shape, place: Place) -> Run:
-    """An addition in place to one element: no kernel does less.
+    """Return an addition in place to one element: no kernel does less.
 
     What it takes the device is the shortest time of any kernel; what it takes the host, one launch.
     """

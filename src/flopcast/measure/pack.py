@@ -57,12 +57,12 @@ class Sample:
 
     @property
     def key(self) -> str:
-        """Shape and condition, as in a plan."""
+        """Return shape and condition, as in a plan."""
         return f"{self.shape.key}|{self.condition}"
 
     @property
     def median_s(self) -> float:
-        """Seconds of the middle repetition."""
+        """Return the median seconds of the repetitions."""
         return median(self.repetitions_us) * 1e-6
 
 
@@ -86,7 +86,7 @@ class MessageSample:
 
     @property
     def key(self) -> str:
-        """The row in one word."""
+        """Return the key of the row."""
         return f"{self.collective}|{self.message_bytes}|{self.inside}|{self.nodes}|{self.condition}"
 
 
@@ -110,7 +110,7 @@ class Manifest:
 
 
 def sample_row(sample: Sample) -> dict[str, str]:
-    """A sample as the text of a row, in the order of SAMPLE_COLUMNS; a missing reading is empty."""
+    """Return a sample as the text of a row, in the order of SAMPLE_COLUMNS; a missing reading is empty."""
     shape, reading = sample.shape, sample.reading
     return {
         "device": sample.device,
@@ -128,7 +128,7 @@ def sample_row(sample: Sample) -> dict[str, str]:
 
 
 def message_row(sample: MessageSample) -> dict[str, str]:
-    """A collective as the text of a row, in the order of MESSAGE_COLUMNS."""
+    """Return a collective as the text of a row, in the order of MESSAGE_COLUMNS."""
     return {
         "device": sample.device,
         "collective": sample.collective,
@@ -143,7 +143,7 @@ def message_row(sample: MessageSample) -> dict[str, str]:
 
 
 def sample_of(row: Mapping[str, str], device: str) -> Sample:
-    """The sample that a row holds.
+    """Return the sample that a row holds.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
 
 
 def message_of(row: Mapping[str, str], device: str) -> MessageSample:
-    """The collective that a row holds; ValueError as in `sample_of`."""
+    """Return the collective that a row holds; raise ValueError as in `sample_of`."""
     _complete(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
         raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")
@@ -201,7 +201,7 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
 
 
 def _times(repetitions_us: tuple[float, ...]) -> dict[str, str]:
-    """Repetitions and their median: six digits, far below the spread of any timer."""
+    """Return repetitions and their median with six digits, far more than the accuracy of any timer."""
     return {
         "repetitions_us": ";".join(f"{value:.6g}" for value in repetitions_us),
         "median_us": f"{median(repetitions_us):.6g}",
@@ -213,7 +213,7 @@ def _number(value: float | Celsius | None) -> str:
 
 
 def _complete(row: Mapping[str, str], names: tuple[str, ...], device: str) -> None:
-    """A row with every column, of the device of the pack."""
+    """Check that a row has every column, and is of the device of the pack."""
     if any(row.get(name) is None for name in names) or None in row:
         raise ValueError(f"{len(names)} columns: {', '.join(names)}")
     if row["device"] != device:
@@ -221,7 +221,7 @@ def _complete(row: Mapping[str, str], names: tuple[str, ...], device: str) -> No
 
 
 def _repetitions(row: Mapping[str, str]) -> tuple[float, ...]:
-    """Times above 0 that agree with the median beside them."""
+    """Return times above 0 that agree with the given median."""
     times = tuple(_time(word) for word in row["repetitions_us"].split(";"))
     if abs(_time(row["median_us"]) / median(times) - 1) > MEDIAN_SLACK:
         raise ValueError(
@@ -231,7 +231,7 @@ def _repetitions(row: Mapping[str, str]) -> tuple[float, ...]:
 
 
 def _time(text: str) -> float:
-    """A finite time above 0."""
+    """Return a finite time above 0."""
     value = _finite(text)
     if value <= 0:
         raise ValueError(f"times above 0, not {text}")
@@ -239,7 +239,7 @@ def _time(text: str) -> float:
 
 
 def _optional(text: str) -> float | None:
-    """A reading that is not below 0, or None."""
+    """Return a reading that is not below 0, or None."""
     if not text:
         return None
     value = _finite(text)
@@ -249,7 +249,7 @@ def _optional(text: str) -> float | None:
 
 
 def _finite(text: str) -> float:
-    """A finite number; nan and inf are none."""
+    """Return a finite number; nan and inf raise."""
     try:
         value = float(text)
     except ValueError:
@@ -260,7 +260,7 @@ def _finite(text: str) -> float:
 
 
 def _size(word: str) -> tuple[str, int]:
-    """One of the sizes: "m=4096"."""
+    """Return one of the sizes: "m=4096"."""
     name, _, value = word.partition("=")
     if not name or not value.isdecimal() or int(value) == 0:
         raise ValueError(f"sizes as m=4096;n=1024, whole numbers above 0, not {word!r}")

@@ -20,20 +20,20 @@ class Place:
     device: str
 
     def random(self, *sizes: int, dtype: str, grad: bool = False) -> Tensor:
-        """Normal random numbers; 8-bit ones are cast from 16 bits."""
+        """Return normal random numbers; 8-bit ones are cast from 16 bits."""
         first = "bf16" if dtype == "fp8" else dtype
         values = self.torch.randn(*sizes, device=self.device, dtype=self.dtype(first))
         values = values if first == dtype else values.to(self.dtype(dtype))
         return values.requires_grad_() if grad else values
 
     def empty(self, *sizes: int, dtype: str) -> Tensor:
-        """Memory for an output."""
+        """Return memory for an output."""
         return self.torch.empty(*sizes, device=self.device, dtype=self.dtype(dtype))
 
     def ids(self, count: int, below: int) -> Tensor:
-        """Random token ids."""
+        """Return random token ids."""
         return self.torch.randint(0, below, (count,), device=self.device)
 
     def dtype(self, name: str) -> Torch:
-        """Torch's own name; AttributeError where this torch has no such type."""
+        """Return torch's own name; raise AttributeError if this torch has no such type."""
         return getattr(self.torch, TORCH_DTYPES[name])

@@ -70,14 +70,14 @@ class Planned:
 
     @property
     def key(self) -> str:
-        """Shape and condition in one word: what a pack that is resumed already holds."""
+        """Return shape and condition as one text, which identifies what a resumed pack already holds."""
         return f"{self.shape.key}|{self.condition}"
 
 
 def plan(
     budget_s: float, speed: Speed, effort: Effort, seed: int = 0, done: Container[str] = ()
 ) -> tuple[Planned, ...]:
-    """Measurements that together take about `budget_s`, in the order in which to make them.
+    """Return measurements that together take about `budget_s`, in the order in which to make them.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def plan(
 
 
 def run_s(shape: Shape, speed: Speed) -> float:
-    """About how long one execution takes: the roofline's bound at a usual fraction, and a launch.
+    """Return about how long one execution takes: the roofline's bound at a usual fraction, and a launch.
 
     Only a plan uses it: a run is timed, and ends by the clock.
     """
@@ -118,7 +118,7 @@ def run_s(shape: Shape, speed: Speed) -> float:
 
 
 def _round(number: int, speed: Speed, effort: Effort, seed: int, seen: set[str]) -> tuple[Planned, ...]:
-    """The measurements that one round adds, cold ones first, each part from cheap to dear.
+    """Return the measurements that one round adds, cold ones first, each part from cheap to expensive.
 
     Under load only runs that keep a device busy while the host queues the next: what a short one
     takes back to back is the time of its launch.
@@ -138,7 +138,7 @@ def _round(number: int, speed: Speed, effort: Effort, seed: int, seen: set[str])
 
 
 def _points(space: Space, number: int, speed: Speed, seed: int) -> list[Shape]:
-    """Points of a class in a round, those left out that this device cannot hold or is too slow for.
+    """Return points of a class in a round, without those that this device cannot hold or is too slow for.
 
     Classes of one point, of the host, are measured once.
     """
@@ -152,7 +152,7 @@ def _points(space: Space, number: int, speed: Speed, seed: int) -> list[Shape]:
 
 
 def _possible(shape: Shape, speed: Speed) -> bool:
-    """Whether the device knows the dtype, holds the tensors, and is quick enough."""
+    """Return whether the device knows the dtype, holds the tensors, and is quick enough."""
     if shape.dtype not in speed.peak_flop_per_s:
         return False
     fits = need_of(shape).held_bytes <= MEMORY_FRACTION * speed.memory_bytes
@@ -177,5 +177,5 @@ def _cost(planned: Planned) -> float:
 
 
 def _needs(shape: Shape) -> str:
-    """The package that a shape's class needs besides torch."""
+    """Return the package that a shape's class needs in addition to torch."""
     return next((s.needs for s in SPACES if s.kernel == shape.kernel), "")

@@ -23,7 +23,7 @@ CANNOT = (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueErr
 
 
 def heater(speed: Speed) -> Shape:
-    """The product that heats a device: of 16 bits, in the first type that the device has a peak for.
+    """Return the product that heats a device: of 16 bits, in the first type that the device has a peak for.
 
     A square of 4096 has 1024 tiles of 128 · 128: more than any device has multiprocessors.
 
@@ -44,7 +44,7 @@ class Make(Protocol):
     """Operands taken into memory, and the run that uses them."""
 
     def __call__(self, shape: Shape) -> Run:
-        """Raises one of CANNOT where the device or torch cannot run the shape."""
+        """Run the shape; raise one of CANNOT if the device or torch cannot run it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ class Device:
 def measure(
     planned: Iterable[Planned], device: Device, effort: Effort, deadline_s: float
 ) -> Iterator[Sample | Unsupported]:
-    """Samples in the order of the plan, until the bench's clock passes `deadline_s`.
+    """Yield samples in the order of the plan, until the bench's clock passes `deadline_s`.
 
     A shape that cannot be run gives `Unsupported` and the run goes on.
 
@@ -101,7 +101,7 @@ def measure(
 
 
 def _attempt(item: Planned, device: Device, effort: Effort, cooled: bool) -> Sample | Unsupported:
-    """The sample, or why there is none; the memory of its operands is given back either way."""
+    """Return the sample, or why there is none; the memory of its operands is freed in both cases."""
     try:
         if item.condition == LOADED and cooled:
             _heat(device, effort)
@@ -137,7 +137,7 @@ def _one(item: Planned, device: Device, effort: Effort) -> Sample:
 
 
 def _sets(item: Planned, device: Device) -> int:
-    """Operand sets: one cold; loaded, as many as together exceed twice the cache.
+    """Return operand sets: one if cold; if loaded, enough to exceed twice the cache together.
 
     Shapes that move more than the cache holds evict their own operands and need one set.
     """
@@ -148,14 +148,14 @@ def _sets(item: Planned, device: Device) -> int:
 
 
 def _heat(device: Device, effort: Effort) -> None:
-    """Products back to back, until clocks have settled under the power limit."""
+    """Run products back to back until the clocks have settled under the power limit."""
     runs = [device.make(device.heater)]
     once_s = warm_up(runs, device.bench)
     loaded(runs, device.bench, 1, effort.heat_s, once_s, Reading)
 
 
 def first_line(error: BaseException) -> str:
-    """What torch says, without its advice: the reason of an `Unsupported`.
+    """Return the first line of torch's message, without its advice: the reason of an `Unsupported`.
 
     >>> first_line(RuntimeError("CUDA out of memory.\\nTry less."))
     'RuntimeError: CUDA out of memory.'

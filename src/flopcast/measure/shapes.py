@@ -53,12 +53,12 @@ class Shape:
 
     @property
     def key(self) -> str:
-        """The shape in one word: equal shapes have equal keys, in every pack."""
+        """Return the shape as one text: equal shapes have equal keys, in every pack."""
         sizes = ";".join(f"{name}={value}" for name, value in self.sizes)
         return "|".join((self.kernel, self.layout, self.dtype, sizes, ";".join(self.flags)))
 
     def size(self, name: str) -> int:
-        """One of the sizes; KeyError where the class has no such size."""
+        """Return one of the sizes; raise KeyError if the class has no such size."""
         return dict(self.sizes)[name]
 
 
@@ -76,7 +76,7 @@ class Axis:
     choices: tuple[int, ...] = ()
 
     def at(self, fraction: float) -> int:
-        """The size at a position in [0, 1).
+        """Return the size at a position in [0, 1).
 
         >>> Axis(name="m", low=128, high=32768, multiple=128).at(0.5)
         2048
@@ -87,7 +87,7 @@ class Axis:
         return max(1, steps) * self.multiple
 
     def tiny(self) -> "Axis":
-        """The same axis at sizes that a processor runs in milliseconds."""
+        """Return the same axis at sizes that a CPU runs in milliseconds."""
         low = max(2, self.low // TINY_LOW)
         return replace(self, low=low, high=max(low, self.high // TINY_HIGH), multiple=min(self.multiple, 8))
 
@@ -109,7 +109,7 @@ class Space:
     needs: str = ""
 
     def shape(self, index: int, tiny: bool, seed: int) -> Shape:
-        """Point `index` of the class: variants take turns, each along a sequence of its own."""
+        """Return point `index` of the class: variants alternate, each along a sequence of its own."""
         turn, variant = divmod(index, len(self.variants))
         shift = (variant * VARIANT_SHIFT + seed * SEED_SHIFT) % 1.0
         axes = [axis.tiny() for axis in self.axes] if tiny else list(self.axes)
@@ -120,7 +120,7 @@ class Space:
 
 
 def halton(index: int, dimensions: int) -> tuple[float, ...]:
-    """Point `index`, from 1, in the unit cube: its digits in base 2, 3, 5 … mirrored at the point.
+    """Return point `index`, from 1, in the unit cube: its digits in base 2, 3, 5 … mirrored at the point.
 
     >>> halton(1, 2), halton(6, 1)  # 6 is 110 in base 2, so 0.011
     ((0.5, 0.3333333333333333), (0.375,))
@@ -129,7 +129,7 @@ def halton(index: int, dimensions: int) -> tuple[float, ...]:
 
 
 def _mirrored(index: int, base: int) -> float:
-    """The digits of `index` after the point, in reverse."""
+    """Return the digits of `index` after the point, in reverse."""
     value, place = 0.0, 1.0 / base
     while index:
         index, digit = divmod(index, base)
@@ -139,17 +139,17 @@ def _mirrored(index: int, base: int) -> float:
 
 
 def _both(*flags: str) -> tuple[Variant, ...]:
-    """bf16 twice for every fp16: what most training runs use, and what older devices know."""
+    """Return bf16 twice for every fp16: most training runs use bf16, older devices only know fp16."""
     return (("", "bf16", flags), ("", "fp16", flags), ("", "bf16", flags))
 
 
 def _attention(*library: str) -> tuple[Variant, ...]:
-    """Causal first: nearly every language model is."""
+    """Return variants of attention, causal first, as in nearly every language model."""
     return (("", "bf16", ("causal", *library)), ("", "bf16", library), ("", "fp16", ("causal", *library)))
 
 
 def _streams(kernel: str, needs: str = "", share: int = 1, loaded: bool = False) -> Space:
-    """A memory-bound class over `tokens` rows of `width`: 0.1 MB, inside any cache, to 1 GB."""
+    """Return a memory-bound class over `tokens` rows of `width`: 0.1 MB, inside any cache, to 1 GB."""
     return Space(
         kernel=kernel,
         axes=(

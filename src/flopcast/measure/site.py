@@ -68,7 +68,7 @@ def site_of(
     host_speed_ratio: float = 1.0,
     name: str = "measured",
 ) -> Site:
-    """The site that these samples describe.
+    """Return the site that these samples describe.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def predicted_s(operator: AbstractOperator, device: Device, book: CurveBook, bus
 
 
 def launch_s(samples: Iterable[Sample]) -> float | None:
-    """Median host seconds of one launch in a pack; None where it was not measured.
+    """Return median host seconds of one launch in a pack; None if it was not measured.
 
     An eager launch of the smallest kernel, from Python: what an operator of a framework costs the host
     is several times that, but grows with it from host to host.
@@ -127,7 +127,7 @@ def launch_s(samples: Iterable[Sample]) -> float | None:
 
 
 def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[str, Logs]:
-    """log(measured / predicted) of every usable shape, by family.
+    """Return log(measured / predicted) of every usable shape, by family.
 
     Shapes that take but a few launches show launches, not levels. A dtype without a peak has no bound.
     """
@@ -150,13 +150,13 @@ def _log_ratios(samples: list[Sample], device: Device, book: CurveBook) -> dict[
 
 
 def _loaded_first(samples: list[Sample]) -> list[Sample]:
-    """Loaded samples of a kernel class where it has any, else cold ones."""
+    """Return loaded samples of a kernel class if it has any, else cold ones."""
     loaded = {sample.shape.kernel for sample in samples if sample.condition == LOADED}
     return [s for s in samples if s.condition == LOADED or s.shape.kernel not in loaded]
 
 
 def _factor(name: str, logs: Logs) -> SiteFactor:
-    """Geometric mean, and the spread of single shapes around it; rounded far below either's error.
+    """Return the geometric mean, and the spread of single shapes; rounded far below either's error.
 
     Parameters
     ----------

@@ -22,14 +22,16 @@ Forward = Callable[[Torch, Tensor, Tensor], Tensor]  # torch, the input, what el
 
 
 def _rms_norm(torch: Torch, x: Tensor, weight: Tensor) -> Tensor:
-    """Root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; in fp32 inside, as models do it."""
+    """Return the root-mean-square norm, x / sqrt(mean(x²) + ε) · weight; in fp32 inside, as models do
+    it.
+    """
     wide = x.float()
     normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
     return weight * normal.to(x.dtype)
 
 
 def _rope(torch: Torch, x: Tensor, angles: Tensor) -> Tensor:
-    """The halves of every row turned against each other; `angles` holds cosines and sines."""
+    """Return rows with their halves rotated; `angles` holds cosines and sines."""
     cosine, sine = angles.chunk(2, dim=-1)
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
@@ -67,7 +69,7 @@ WIDE = ("swiglu",)  # whose input holds two widths
 
 
 def _extra(name: str, shape: Shape, place: Place) -> Tensor:
-    """The second operand: weights, angles, a mask, labels, the other summand; None where there is none.
+    """Return the second operand: weights, angles, a mask, labels, the other summand; None if there is none.
 
     Angles and a mask are one row for all tokens: a model's tables are small beside what they are applied
     to, and its operators count no bytes of them (operators/memory_bound.py).
@@ -85,14 +87,16 @@ def _extra(name: str, shape: Shape, place: Place) -> Tensor:
 
 
 def backward_of(output: Tensor, inputs: tuple[Tensor, ...], place: Place) -> Run:
-    """Gradients of `inputs` from a random gradient of `output`; the graph is kept for the next run."""
+    """Return gradients of `inputs` from a random gradient of `output`; the graph is kept for the next
+    run.
+    """
     gradient = place.torch.randn_like(output)
     grad = place.torch.autograd.grad
     return lambda: grad(output, inputs, gradient, retain_graph=True)
 
 
 def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
-    """One class in one direction.
+    """Return one class in one direction.
 
     A norm's backward gives the gradient of its weight too, because no training does without it; the
     graph of the forward is built once, and not timed.
@@ -116,7 +120,7 @@ def _pass(name: str, gradient: bool) -> Callable[[Shape, Place], Run]:
 
 @cache
 def _compiled(name: str, torch: Torch) -> Forward:
-    """Compiled once for all sizes: compiling takes seconds.
+    """Return a function compiled once for all sizes, since compiling takes seconds.
 
     Backward passes run again and again, so their inputs must not be given away (donated).
     """
@@ -128,28 +132,28 @@ def _compiled(name: str, torch: Torch) -> Forward:
 
 
 def _copy(shape: Shape, place: Place) -> Run:
-    """Into memory of the same layout."""
+    """Copy into memory of the same layout."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     out = place.torch.empty_like(x)
     return lambda: out.copy_(x)
 
 
 def _transpose(shape: Shape, place: Place) -> Run:
-    """Into memory where columns are rows."""
+    """Copy into memory with rows and columns exchanged."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     out = place.empty(shape.size("width"), shape.size("tokens"), dtype=shape.dtype)
     return lambda: out.copy_(x.t())
 
 
 def _cast(shape: Shape, place: Place) -> Run:
-    """16 bits to 32."""
+    """Cast 16 bits to 32."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     out = place.empty(shape.size("tokens"), shape.size("width"), dtype="fp32")
     return lambda: out.copy_(x)
 
 
 def _accumulate(shape: Shape, place: Place) -> Run:
-    """A 16-bit gradient added to an fp32 one."""
+    """Add a 16-bit gradient to an fp32 one."""
     x = place.random(shape.size("tokens"), shape.size("width"), dtype=shape.dtype)
     main = place.random(shape.size("tokens"), shape.size("width"), dtype="fp32")
     return lambda: main.add_(x)

@@ -37,7 +37,7 @@ class AbstractBench(ABC):
 
     @abstractmethod
     def between_s(self, first: Mark, second: Mark) -> float:
-        """Seconds from one reached mark to another."""
+        """Return seconds from one reached mark to another."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -49,7 +49,7 @@ class AbstractBench(ABC):
 
     @abstractmethod
     def clock_s(self) -> float:
-        """The host's clock."""
+        """Return the host's clock."""
 
 
 def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
@@ -64,7 +64,7 @@ def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
 
 
 def cold(run: Run, bench: AbstractBench, repetitions: int, idle_s: float) -> tuple[float, ...]:
-    """Seconds of each repetition, the device idle and its cache overwritten before it.
+    """Return seconds of each repetition, with the device idle and its cache overwritten before it.
 
     The overwriting is queued just before, which hides the launch of the run from its time.
 
@@ -98,7 +98,7 @@ def loaded(
     once_s: float,
     sense: Callable[[], Reading],
 ) -> tuple[tuple[float, ...], Reading]:
-    """Mean seconds of a run in each of the last `repetitions` batches, and the sensors meanwhile.
+    """Return mean seconds of a run in each of the last `repetitions` batches, and the sensor readings.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def loaded(
 
 
 def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int) -> tuple[float, ...]:
-    """Host seconds of one launch: many in a row, nobody waiting for the device.
+    """Return host seconds of one launch: many in a row, without waiting for the device.
 
     `launches` must be fewer than the device's queue holds: a full queue makes the host wait, and its
     time is then the device's. Launches per second are the reciprocal.
@@ -147,7 +147,7 @@ def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int)
 
 
 def round_trip(run: Run, bench: AbstractBench, repetitions: int) -> tuple[float, ...]:
-    """Host seconds from a launch until the host knows that it has ended.
+    """Return host seconds from a launch until the host knows that it has ended.
 
     The latency of one synchronisation: what a framework pays that asks the device for a value.
     """

@@ -42,7 +42,7 @@ class Need:
 
 
 def operator_of(shape: Shape, columns: Columns) -> AbstractOperator | None:
-    """The operator of the class, layout, dtype and flags of `shape`, with the sizes of `columns`.
+    """Return the operator of the class, layout, dtype and flags of `shape`, with the sizes of `columns`.
 
     None for a class that no operator describes, for equal groups of products, which are one point of
     their curve's imbalance, and for a product that adds to an fp32 buffer: `Matmul` writes its own dtype.
@@ -63,13 +63,13 @@ def operator_of(shape: Shape, columns: Columns) -> AbstractOperator | None:
 
 
 def columns_of(shapes: list[Shape]) -> dict[str, Counts]:
-    """Sizes of shapes of one class as columns of shape (rows, 1)."""
+    """Return sizes of shapes of one class as columns of shape (rows, 1)."""
     names = [name for name, _ in shapes[0].sizes]
     return {name: np.array([[float(s.size(name))] for s in shapes]) for name in names}
 
 
 def need_of(shape: Shape) -> Need:
-    """FLOP, bytes moved and bytes held of one shape; zero for launches of empty kernels.
+    """Return FLOP, bytes moved and bytes held of one shape; zero for launches of empty kernels.
 
     A causal kernel is counted with half of its products, as its operator counts it.
     """
@@ -96,7 +96,7 @@ def need_of(shape: Shape) -> Need:
 
 
 def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
-    """Rows of `width`; only kinds that reduce rows look at it."""
+    """Return an operator over rows of `width`; only kinds that reduce rows depend on it."""
     return MemoryBound(
         kind=kind,
         elements=columns["tokens"] * columns["width"],
@@ -107,7 +107,7 @@ def _streaming(kind: str, shape: Shape, columns: Columns) -> MemoryBound:
 
 
 def _matmul(shape: Shape, columns: Columns) -> Matmul:
-    """A product; operands of 8 bits have a result of 16, as in training (kernels.py)."""
+    """Return a product; operands of 8 bits have a result of 16, as in training (kernels.py)."""
     is_narrow = shape.dtype in FORMATS
     return Matmul(
         m=columns["m"],
@@ -120,14 +120,14 @@ def _matmul(shape: Shape, columns: Columns) -> Matmul:
 
 
 def _grouped(shape: Shape) -> GroupedMatmul:
-    """Groups of `m` rows each: all equal, so that the fullest is the mean one."""
+    """Return groups of `m` rows each, all equally full."""
     groups, m, n, k = (constant(shape.size(name)) for name in ("groups", "m", "n", "k"))
     return GroupedMatmul(groups=groups, rows=groups * m, n=n, k=k, imbalance=ONE, dtype=shape.dtype)
 
 
 def _batched(role: str) -> Callable[[Shape, Columns], AbstractOperator]:
     def make(shape: Shape, columns: Columns) -> BatchedMatmul:
-        """Self-attention: as many keys as queries."""
+        """Return self-attention: as many keys as queries."""
         return BatchedMatmul(
             role=role,
             batch=columns["batch"],
@@ -142,7 +142,7 @@ def _batched(role: str) -> Callable[[Shape, Columns], AbstractOperator]:
 
 
 def _attention(shape: Shape, columns: Columns) -> FlashAttention:
-    """`group` query heads share one key/value head; `heads` that no group divides are counted whole."""
+    """Return attention; `group` query heads share one key/value head, unless it does not divide `heads`."""
     return FlashAttention(
         batch=columns["sequences"] * columns["heads"],
         kv_batch=columns["sequences"] * np.maximum(columns["heads"] // columns["group"], 1.0),

@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """The report's public form.
+    """Return the report as JSON data, its public form.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def job_as_json(job: Job) -> dict[str, object]:
-    """What was asked: names of what the catalogue may hold, plan and batch field by field."""
+    """Return the job: names of its parts, and plan and batch field by field."""
     return {
         "model": job.model.name,
         "cluster": job.cluster.name,
@@ -85,7 +85,7 @@ def job_as_json(job: Job) -> dict[str, object]:
 
 
 def factors_as_json(factors: Iterable[Sensitivity]) -> list[dict[str, object]]:
-    """What a step hangs on: `d_log_step` is the share of it that a factor scales."""
+    """Return the factors; `d_log_step` is the share of the step that a factor scales."""
     return [
         {
             "name": factor.name,
@@ -97,7 +97,7 @@ def factors_as_json(factors: Iterable[Sensitivity]) -> list[dict[str, object]]:
 
 
 def memory_as_json(memory: MemoryReport) -> dict[str, object]:
-    """The memory part of a report.
+    """Return the memory part of a report.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def memory_as_json(memory: MemoryReport) -> dict[str, object]:
 
 
 def cost_as_json(cost: StepCost) -> dict[str, object]:
-    """Keys of a report about money and energy.
+    """Return the keys of a report about cost and energy.
 
     Returns
     -------
@@ -159,14 +159,14 @@ def cost_as_json(cost: StepCost) -> dict[str, object]:
 
 
 def _power_as_json(drawn: Watts | None) -> dict[str, float] | None:
-    """Watts of a device by name; None where no board power is known."""
+    """Return watts of a device by name; None if no board power is known."""
     if drawn is None:
         return None
     return {name: nine_digits(value) for name, value in asdict(drawn).items()}
 
 
 def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:
-    """A key, and the same with `_low` and `_high`: null where the amount is unknown."""
+    """Return a key, and the same with `_low` and `_high`; None if the amount is unknown."""
     if amount is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None}
     low, high = amount.bounds
@@ -175,7 +175,7 @@ def with_bounds(key: str, amount: Amount | None) -> dict[str, object]:
 
 
 def nine_digits(value: Number) -> float:
-    """The number rounded so that equal predictions print equal bytes on every machine.
+    """Return the number rounded so that equal predictions print equal bytes on every machine.
 
     Sums of floats differ in their last digits between processors and libraries; nine digits are far more
     than any prediction is good for.

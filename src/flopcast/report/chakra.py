@@ -40,7 +40,7 @@ Groups = Mapping[tuple[int, ...], int]
 
 
 def groups_of(plan: Plan, axes: Sequence[str]) -> dict[tuple[int, ...], int]:
-    """Every group of ranks with a number from 1 on: 0 means all ranks to ASTRA-sim.
+    """Return every group of ranks, numbered from 1, since 0 means all ranks to ASTRA-sim.
 
     Ranks of equal groups along two axes share one number.
     """
@@ -54,7 +54,7 @@ def groups_of(plan: Plan, axes: Sequence[str]) -> dict[tuple[int, ...], int]:
 
 
 def chakra(nodes: Sequence[Node], plan: Plan, rank: int, groups: Groups) -> bytes:
-    """The trace of a rank.
+    """Return the trace of a rank.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def chakra(nodes: Sequence[Node], plan: Plan, rank: int, groups: Groups) -> byte
 
 
 def _nodes(nodes: Sequence[Node], plan: Plan, rank: int, groups: Groups) -> Iterator[bytes]:
-    """The message of every node: id 1, name 2, type 3, data_deps 5, duration_micros 7, attr 10."""
+    """Yield the node of every message: id 1, name 2, type 3, data_deps 5, duration_micros 7, attr 10."""
     mine = {node.axis: members(node.axis, plan, rank) for node in nodes if node.kind == COLLECTIVE}
     for node in nodes:
         attributes = (_flag("is_cpu_op", node.kind == HOST), *_attributes(node, plan, rank, mine, groups))
@@ -90,7 +90,7 @@ def _nodes(nodes: Sequence[Node], plan: Plan, rank: int, groups: Groups) -> Iter
 def _attributes(
     node: Node, plan: Plan, rank: int, mine: Mapping[str, tuple[int, ...]], groups: Groups
 ) -> tuple[bytes, ...]:
-    """What a simulator reads of a node, by its kind."""
+    """Return what a simulator reads of a node, by its kind."""
     if node.kind == COMPUTE:
         return _number("num_ops", INT64, node.flop), _number("tensor_size", UINT64, node.moved_bytes)
     if node.kind == HOST:
@@ -115,12 +115,12 @@ def _attributes(
 
 
 def input_bytes(node: Node, ranks: int) -> int:
-    """What one rank puts into a collective: of an all-gather its shard."""
+    """Return what one rank puts into a collective; for an all-gather, its shard."""
     return round(node.message_bytes / ranks) if node.collective == "all_gather" else node.message_bytes
 
 
 def _other_end(node: Node, plan: Plan, rank: int) -> int:
-    """The rank at the other end: of equal place on the other stage, or the neighbour on the ring."""
+    """Return the rank at the other end: the same place on the other stage, or the neighbour on the ring."""
     place = place_of(plan, rank)
     if node.axis == "pp":
         return rank_at(plan, place | {"pp": node.peer})
@@ -129,10 +129,10 @@ def _other_end(node: Node, plan: Plan, rank: int) -> int:
 
 
 def _number(name: str, kind: int, value: int) -> bytes:
-    """An attribute with a number; 0 is written too, as it chooses the kind."""
+    """Return an attribute with a number; 0 is written too, as it chooses the kind."""
     return text(1, name) + varint(kind, value)
 
 
 def _flag(name: str, value: bool) -> bytes:
-    """An attribute that is true or false."""
+    """Return a boolean attribute."""
     return text(1, name) + varint(BOOL, int(value))

@@ -18,14 +18,14 @@ MICRO = 1e6
 
 
 def chrome(events: Iterable[Event], counters: dict[int, list[Track]], names: dict[int, str]) -> str:
-    """The text of a trace file; arguments as for `perfetto.perfetto`, one event a line."""
+    """Return the text of a trace file; arguments as for `perfetto.perfetto`, one event per line."""
     rows = (*_names(names), *_slices(events), *_counters(counters))
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
 def _names(names: dict[int, str]) -> Iterator[dict[str, object]]:
-    """Names of processes and threads, in the order of stages and streams."""
+    """Yield names of processes and threads, in the order of stages and streams."""
     for stage, name in names.items():
         yield {"ph": "M", "name": "process_name", "pid": stage + 1, "tid": 0, "args": {"name": name}}
         for number, stream in enumerate(STREAMS, 1):
@@ -34,7 +34,7 @@ def _names(names: dict[int, str]) -> Iterator[dict[str, object]]:
 
 
 def _slices(events: Iterable[Event]) -> Iterator[dict[str, object]]:
-    """A complete event for each row, with what it belongs to."""
+    """Yield a complete event for each row, with what it belongs to."""
     for event in events:
         begin, end = round(event.start_s * MICRO, 3), round(event.end_s * MICRO, 3)
         yield {
@@ -50,7 +50,7 @@ def _slices(events: Iterable[Event]) -> Iterator[dict[str, object]]:
 
 
 def _counters(counters: dict[int, list[Track]]) -> Iterator[dict[str, object]]:
-    """Points of memory: whole bytes, never below 0."""
+    """Yield values of a memory counter: whole bytes, never below 0."""
     for stage, points in counters.items():
         for moment, size in points:
             yield {

@@ -44,7 +44,7 @@ class Event:
 
 
 def events(report: Report) -> Iterator[Event]:
-    """Every task, and the operators inside the tasks that are shown in full.
+    """Yield every task, and the operators inside the tasks that are shown in full.
 
     Yields
     ------
@@ -92,7 +92,7 @@ def events(report: Report) -> Iterator[Event]:
 
 
 def _phase_events(report: Report, name: str) -> Iterator[Event]:
-    """One end of the step on every stage: the update that begins it, or the reduction that ends it.
+    """Yield the update that begins the step, or the reduction that ends it, on every stage.
 
     One row on stream "tasks" around the rows of its items, which follow each other.
     """
@@ -114,7 +114,7 @@ def _phase_events(report: Report, name: str) -> Iterator[Event]:
 
 
 def _phase_event(stage: int, operator: str, stream: str, start_s: float, end_s: float) -> Event:
-    """A row that belongs to no micro-batch and no layer."""
+    """Return a row that belongs to no micro-batch and no layer."""
     return Event(
         stage=stage,
         chunk=0,
@@ -129,7 +129,7 @@ def _phase_event(stage: int, operator: str, stream: str, start_s: float, end_s: 
 
 
 def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:
-    """Tasks whose insides are shown: all, or those of the first and last micro-batches.
+    """Return tasks whose operators are shown: all, or those of the first and last micro-batches.
 
     `items` is the length of one forward; the budget of MOST_INSIDE rows is met to within a factor of two or
     three, as a backward is longer. (tasks,) of bool.
@@ -144,7 +144,7 @@ def _shown_in_full(micro_batch: Integers, micro: int, items: int) -> np.ndarray:
 def _inside_events(
     inside: Inside, stage: int, chunk: int, micro_batch: int, start_s: float, reduced_s: dict[int, float]
 ) -> Iterator[Event]:
-    """The items of one program, moved to the start of its task.
+    """Yield the items of one program, moved to the start of its task.
 
     Reductions wait for those of the stage's programs before it, which may run on: `reduced_s` holds, by
     stage, when its data-parallel stream is free, and is brought up to date.
@@ -170,7 +170,7 @@ def _inside_events(
 
 
 def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
-    """Moments (s) and allocated bytes of a stage over one step; the most of them is the stage's peak.
+    """Return moments (s) and allocated bytes of a stage over one step; the maximum is the stage's peak.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
 
 
 def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Floats]]:
-    """Moments (s) of a stage over one step, and the bytes of each category from each of them on.
+    """Return moments (s) of a stage over one step, and the bytes of each category from each of them on.
 
     A forward's activations count from its start, for they are there when it ends at the latest. While a
     backward runs, its fullest layer is at work; what it frees goes at its end, and what weight gradients

@@ -36,7 +36,7 @@ class Convention:
     source: str
 
     def flop(self, job: Job) -> float:
-        """FLOP of a step; of sequences that differ, each as its own length says."""
+        """Return FLOP of a step; sequences of several lengths count by their own length."""
         return sum(share * self.formula(each) for share, each in job.by_kind)
 
 
@@ -54,7 +54,7 @@ class Match:
 
 
 def equation_3(job: Job, passes: Number, vocabulary: Number) -> float:
-    """FLOP of a step by the formula of Megatron-LM's paper, whatever the model's feed-forward.
+    """Return FLOP of a step by the formula of Megatron-LM's paper, for any feed-forward.
 
     `24 · passes · B s l h² (1 + s / 6h + V / 16 l h)`: a feed-forward of 4h, full attention, as many
     key/value heads as heads.
@@ -74,7 +74,7 @@ def equation_3(job: Job, passes: Number, vocabulary: Number) -> float:
 
 
 def _padded_vocabulary(job: Job) -> float:
-    """Rows of the head on all tensor-parallel ranks: what frameworks count, for they multiply them."""
+    """Return rows of the head on all tensor-parallel ranks, which frameworks multiply and count."""
     tensor = float(job.plan.tensor_parallel)
     rows = padded_rows(job.model.vocabulary, job.model.vocabulary_multiple, constant(tensor))
     return float(rows.item()) * tensor
@@ -92,7 +92,7 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
 
 
 def _bridge_flop(job: Job) -> float:
-    """Causal model FLOP in which a sliding window of w tokens is w / 2 keys of a query, as s are s / 2."""
+    """Return causal model FLOP in which a window of w tokens counts as w / 2 keys, as s counts as s / 2."""
     length, model = job.batch.sequence_length, job.model
     skipped = sum(
         block.count
@@ -108,12 +108,12 @@ def _bridge_flop(job: Job) -> float:
 
 
 def _hardware_flop(job: Job, causal: bool) -> float:
-    """Model FLOP and what the plan's recompute repeats."""
+    """Return model FLOP and what the plan's recompute repeats."""
     return _model_flop(job, causal, windows=True) + recomputed_flop(job, causal)
 
 
 def _six_n(job: Job, attention_passes: Number, embedding: bool) -> float:
-    """`6 N` for each token, and the scores and contexts of so many forward passes.
+    """Return `6 N` for each token, and the scores and contexts of this many forward passes.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ CONVENTIONS = {
 
 
 def match_convention(job: Job, printed_flop: float, framework: str) -> Match:
-    """The convention by which a log counted.
+    """Return the convention by which a log counted.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from flopcast.report.report import Report
 
 
 def as_html(report: Report, scaled: Sequence[ScaledStep] = ()) -> str:
-    """The page.
+    """Return the page.
 
     Parameters
     ----------

@@ -85,11 +85,11 @@ class Log:
 
     @property
     def num_restarts(self) -> int:
-        """How often the step number falls: a run that went on from a checkpoint."""
+        """Return how often the step number falls, as when a run resumes from a checkpoint."""
         return int(np.sum(np.diff(self.steps.step) < 0))
 
     def steady(self) -> np.ndarray:
-        """Which records are steady, by the rule of this module: booleans, (records,)."""
+        """Return which records are steady, by the rule of this module: booleans, (records,)."""
         return steady_records(self.steps.step, self.steps.global_batch)
 
     def step_time(
@@ -124,7 +124,8 @@ class Log:
         )
 
     def times_s(self, sequences: Number, sequence_length: Number, devices: Number) -> Floats:
-        """Seconds of each record's step, (records,): printed, or from a rate; NaN where neither is known.
+        """Return seconds of each record's step, (records,): printed, or from a rate; NaN if neither is
+        known.
 
         Tokens of the job are asked first, then tokens of a device, then sequences.
         """
@@ -145,7 +146,7 @@ class Log:
         return times_s
 
     def median_of(self, values: np.ndarray) -> float | None:
-        """Median of a column of `steps` over the steady records; None where nothing was printed.
+        """Return the median of a column of `steps` over the steady records; None if nothing was printed.
 
         Parameters
         ----------
@@ -156,7 +157,7 @@ class Log:
 
 
 def steady_records(step: Counts, global_batch: Counts) -> np.ndarray:
-    """Which records are neither warm-up nor of a batch that still ramps up.
+    """Return which records are neither warm-up nor of a batch that still ramps up.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class Metrics:
 
 
 def measure(job: Job, step_time_s: float) -> Metrics:
-    """The metrics of a step of this duration.
+    """Return the metrics of a step of this duration.
 
     Parameters
     ----------

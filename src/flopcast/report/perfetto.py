@@ -18,7 +18,7 @@ Track = tuple[float, float]
 
 
 def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: dict[int, str]) -> bytes:
-    """The bytes of a trace file.
+    """Return the bytes of a trace file.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def perfetto(events: Iterable[Event], counters: dict[int, list[Track]], names: d
 
 
 def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Iterator[bytes]:
-    """Names of processes, threads and counters: without them a viewer shows numbers only.
+    """Yield names of processes, threads and counters; without them, a viewer shows only numbers.
 
     Process and thread numbers count from 1, as 0 means the idle process to a viewer.
     """
@@ -68,12 +68,12 @@ def _descriptors(names: dict[int, str], counters: dict[int, list[Track]]) -> Ite
 
 
 def _track(stage: int, number: int) -> int:
-    """The number of a track, unique over the file: a hundred for each stage; 99 is its process."""
+    """Return the number of a track, unique in the file: a hundred for each stage; 99 is its process."""
     return 1 + stage * 100 + number
 
 
 def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str = "") -> bytes:
-    """One edge of a slice. Field numbers of TrackEvent: type 9, track 11, category 22, name 23."""
+    """Return one edge of a slice. Field numbers of TrackEvent: type 9, track 11, category 22, name 23."""
     event = varint(9, kind) + varint(11, track)
     event += text(22, category) if category else b""
     event += text(23, name) if name else b""
@@ -81,11 +81,11 @@ def _slice(moment_s: float, kind: int, track: int, name: str = "", category: str
 
 
 def _counter(moment_s: float, size_bytes: float, track: int) -> bytes:
-    """One point of a counter; a whole number of bytes, never below 0 (field 30 of TrackEvent)."""
+    """Return one value of a counter; a whole number of bytes, never below 0 (field 30 of TrackEvent)."""
     event = varint(9, COUNTER) + varint(11, track) + varint(30, max(0, round(size_bytes)))
     return _packet(moment_s, message(11, event))
 
 
 def _packet(moment_s: float, body: bytes) -> bytes:
-    """TracePacket: timestamp in ns (8), the sequence that its writer belongs to (10), then the body."""
+    """Return a TracePacket: timestamp in ns (8), the sequence of its writer (10), then the body."""
     return varint(8, round(moment_s * 1e9)) + varint(10, SEQUENCE_ID) + body

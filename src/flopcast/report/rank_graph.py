@@ -81,7 +81,7 @@ class _Graph:
     owed_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(EVERY_STREAM, 0.0))
 
     def join(self, streams: Iterable[str]) -> Tail:
-        """The last nodes of several streams."""
+        """Return the last nodes of several streams."""
         merged: dict[str, int] = {}
         for name in streams:
             for stream, number in self.tails[name].items():
@@ -89,7 +89,9 @@ class _Graph:
         return merged
 
     def run(self, item: Item, label: str, row: int, stage_class: int, end: _End | None = None) -> None:
-        """All executions of an item, one behind the other; what takes no time only passes its waits on."""
+        """Add all executions of an item in sequence; an item without time only passes on what it waits
+        for.
+        """
         before = self.join((item.stream, "host", *item.waits))
         self.tails[item.stream] = before
         if not self._takes_part(item, row, stage_class):
@@ -111,12 +113,12 @@ class _Graph:
                 self.tails[item.stream] = {**before, item.stream: node.number}
 
     def _takes_part(self, item: Item, row: int, stage_class: int) -> bool:
-        """Whether an item takes any time: a collective of one rank and a view take none."""
+        """Return whether an item takes any time; a collective of one rank and a view take none."""
         alone = isinstance(item.work, AbstractMessage) and self.ranks.get(item.work.axis, 2) == 1
         return not alone and self.priced.seconds(item, row, stage_class) > 0
 
     def _micros(self, stream: str, lasts_s: float) -> int:
-        """Whole microseconds of a duration, with what the stream is owed from before."""
+        """Return a duration in whole microseconds, with the remainder of the stream from before."""
         exact = (lasts_s + self.owed_s[stream]) * MICROSECONDS
         whole = max(int(exact + 0.5), 0)
         self.owed_s[stream] = (exact - whole) / MICROSECONDS
@@ -124,7 +126,7 @@ class _Graph:
 
 
 def _told(item: Item, share: float, row: int, at: int, end: _End | None, number: int) -> tuple[Node, ...]:
-    """What one execution of an item is, as nodes that lack their place: two for a hop round a ring."""
+    """Return one execution of an item as nodes without ids; a transfer around a ring gives two."""
     work = item.work
     blank = Node(number=number, name="", kind=HOST, waits=(), duration_micros=0)
     if isinstance(work, AbstractOperator):
@@ -146,12 +148,12 @@ def _told(item: Item, share: float, row: int, at: int, end: _End | None, number:
 
 
 def _at(value: Counts, row: int, column: int) -> float:
-    """One number of an array over rows and columns, each of them there or the same for all."""
+    """Return one number of an array over rows and columns, either of which may have size 1."""
     return float(value[min(row, value.shape[0] - 1), min(column, value.shape[1] - 1)])
 
 
 def stage_graph(report: Report, stage: int) -> tuple[Node, ...]:
-    """The nodes of a rank of a pipeline stage over one step, from its first task to its update.
+    """Return the nodes of a rank of a pipeline stage over one step, from its first task to its update.
 
     Parameters
     ----------
@@ -198,7 +200,7 @@ def stage_graph(report: Report, stage: int) -> tuple[Node, ...]:
 
 
 def most_nodes(report: Report) -> int:
-    """About how many nodes the graphs of all ranks have together, to a factor of two.
+    """Return about how many nodes the graphs of all ranks have together, to a factor of two.
 
     Each item counts as one node, whether it takes time or runs several times in a row. Cheap: it tells
     whether graphs are worth making.
@@ -219,21 +221,21 @@ def most_nodes(report: Report) -> int:
 
 
 def group_sizes(report: Report) -> dict[str, int]:
-    """Ranks of every group that collectives of the step name, by axis."""
+    """Return ranks of every group that collectives of the step name, by axis."""
     works = (item.work for item in report.priced.programs.items())
     axes = sorted({work.axis for work in works if isinstance(work, AbstractMessage)} - {*BETWEEN_STAGES})
     return {axis: len(members(axis, report.job.plan, 0)) for axis in axes}
 
 
 def _hop(priced: Priced, crossed: Integers, sender: int, receiver: int, kind: int) -> tuple[Item, ...]:
-    """Messages from one stage to its neighbour: the hop that leaves a node, or the one inside."""
+    """Return messages from one stage to its neighbour, either between nodes or inside a node."""
     lower = sender if (sender + 1) % len(crossed) == receiver else receiver
     hop = priced.programs.hop_across if crossed[lower] else priced.programs.hop_inside
     return hop.backward if kind == BACKWARD else hop.forward
 
 
 def _transfer(graph: _Graph, items: tuple[Item, ...], kind: str, other: int, task: int, row: int) -> None:
-    """One end of the messages that carry a task's output to, or from, another stage.
+    """Add one end of the messages that carry a task's output to, or from, another stage.
 
     A stage sends what it has made before it waits for what it needs; the host's work is the sender's.
     """

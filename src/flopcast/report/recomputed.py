@@ -27,7 +27,7 @@ from flopcast.workload.stages import divide_all
 
 
 def recomputed_flop(job: Job, causal: bool) -> float:
-    """FLOP of one step that are run a second time.
+    """Return FLOP of one step that are recomputed.
 
     Full recompute repeats the forward of the blocks that its method chooses, never embedding and head;
     selective recompute its modules (arXiv:2205.05198, section 5, repeats scores and contexts). Where a
@@ -47,7 +47,7 @@ def recomputed_flop(job: Job, causal: bool) -> float:
 
 @remembered(1024)  # reports, audits and baselines ask for the same jobs
 def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tuple[float, float]:
-    """FLOP that are run a second time, scores and contexts counted in full and by half."""
+    """Return FLOP that are recomputed, with scores and contexts counted in full and by half."""
     workload = lower(model, one_plan(structure_of(plan)), batch)
     checkpoints, layers = kinds_of_layers(workload)
     parts, counts = zip(*model.runs(), strict=True)
@@ -72,12 +72,12 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
 
 
 def _again(forward: tuple[Item, ...], modules: frozenset[str], until: Until) -> list[Item]:
-    """Items of a layer that run a second time."""
+    """Return items of a layer that are recomputed."""
     return [item for item in derive_backward(forward, modules, until) if item.phase == "recompute"]
 
 
 def _flop(item: Item, causal: bool, shares: tuple[float, ...]) -> float:
-    """FLOP of one logical item over one sequence; of scores and contexts what lies inside of windows.
+    """Return FLOP of one logical item over one sequence; scores and contexts only inside windows.
 
     Without `causal`, a window counts for both sides of a query. Of sequences of several kinds the mean, by
     their shares.

@@ -95,17 +95,17 @@ class MemoryReport:
 
     @property
     def verdict(self) -> Verdict:
-        """ "fits", "tight" or "does not fit" (memory/verdict.py)."""
+        """Return "fits", "tight" or "does not fit" (memory/verdict.py)."""
         return verdict(self.expected_bytes, self.high_bytes, self.capacity_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether it fits, if only tightly."""
+        """Return whether it fits, even if only tightly."""
         return self.verdict != "does not fit"
 
     @property
     def need(self) -> str:
-        """The expected need, its 90 % interval and the device's memory, as text."""
+        """Return the expected need, its 90 % interval and the device's memory, as text."""
         low, high = (show(size_bytes, "B") for size_bytes in (self.low_bytes, self.high_bytes))
         there = show(self.capacity_bytes, "B")
         return (
@@ -140,18 +140,18 @@ class Report:
 
     @property
     def bounds_s(self) -> tuple[float, float]:
-        """The step time's 90 % interval."""
+        """Return the step time's 90 % interval."""
         return self.step_time_low_s, self.step_time_high_s
 
     @property
     def watts(self) -> Watts | None:
-        """What a device draws beside the mean; None where no board power is known."""
+        """Return a device's peak power and limit of least energy; None if no board power is known."""
         if self.cost.energy is None:
             return None
         return watts(self.timeline, self.priced, self.job.cluster, self.job.site, self.cost.energy.busy)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer as one table, without a style or a script."""
+        """Return the answer as one HTML table for notebooks, without a style or a script."""
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
@@ -228,7 +228,7 @@ def whole_step(job: Job, priced: Priced) -> dict[str, Factor]:
 
 
 def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
-    """Seconds by component on the busiest stage, largest first; they sum to the step.
+    """Return seconds by component on the busiest stage, largest first; they sum to the step.
 
     Waiting for other stages, filling and draining the pipeline included, is the bubble. Forward,
     recompute and backward of a component count together. Communication that compute hides is not included.
@@ -254,7 +254,7 @@ def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:
 
 
 def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
-    """Memory of the fullest stage and of all stages of the first plan.
+    """Return memory of the fullest stage and of all stages of the first plan.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def memory_report(job: Job, programs: Programs, memory: Memory) -> MemoryReport:
 
 
 def _stages_memory(programs: Programs, memory: Memory, seen_bytes: Floats) -> Iterator[StageMemory]:
-    """Every stage at its own fullest moment."""
+    """Yield every stage at its own peak."""
     stage_class = programs.stages.of(0).stage_class.tolist()
     ranks = len(programs.workload.rows) or 1
     curves = memory_curves(programs, range(len(stage_class)), range(ranks))
@@ -297,7 +297,7 @@ def _stages_memory(programs: Programs, memory: Memory, seen_bytes: Floats) -> It
 def _stage_memory(
     curves: Sequence[Curve], memory: Memory, seen_bytes: Floats, stage: int, at: int
 ) -> StageMemory:
-    """One stage at its own fullest moment; the driver's part is that of its class, `at`.
+    """Return one stage at its own peak; the driver's part is that of its class, `at`.
 
     A device shows no more than it has: the allocator's cache is then what is left. Where data-parallel
     ranks have other micro-batches than each other, the stage of the fullest of them.
@@ -320,7 +320,7 @@ def _stage_memory(
 
 
 def _evidence(priced: Priced) -> tuple[Evidence, ...]:
-    """The curves asked, in the order of first use; data-sheet estimates say so in their source."""
+    """Return the curves used, in the order of first use; the source of data-sheet estimates says so."""
     return tuple(
         Evidence(
             curve=f"{used.curve.owner}/{used.curve.name}",
@@ -333,7 +333,7 @@ def _evidence(priced: Priced) -> tuple[Evidence, ...]:
 
 
 def _unused(job: Job, priced: Priced) -> list[str]:
-    """Factors of the site that scale nothing here: a slip of the pen, or another machine's."""
+    """Return the site's factors that scale nothing here: misspelt, or of another machine."""
     known = {*priced.factors, JITTER}
     return [
         f"the site's factor {factor.name} scales nothing here; there are {', '.join(sorted(known))}"
@@ -343,7 +343,7 @@ def _unused(job: Job, priced: Priced) -> list[str]:
 
 
 def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
-    """What the numbers themselves warn of: memory, and an MFU that only convention explains."""
+    """Return warnings about memory, and about an MFU above 1 that only the convention explains."""
     told = []
     if not memory.fits:
         over = memory.expected_bytes / memory.capacity_bytes

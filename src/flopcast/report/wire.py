@@ -12,22 +12,22 @@ from collections.abc import Iterable
 
 
 def varint(field: int, value: int) -> bytes:
-    """A field of wire type 0: its number and type, then a number that is not negative."""
+    """Return a field of wire type 0: its number and type, then a non-negative number."""
     return raw_varint(field << 3) + raw_varint(value)
 
 
 def message(field: int, body: bytes) -> bytes:
-    """A field of wire type 2, which has a length: a nested message, or text."""
+    """Return a field of wire type 2, which has a length: a nested message, or text."""
     return raw_varint(field << 3 | 2) + raw_varint(len(body)) + body
 
 
 def text(field: int, content: str) -> bytes:
-    """A text field, UTF-8."""
+    """Return a text field, UTF-8."""
     return message(field, content.encode("utf-8"))
 
 
 def packed(field: int, values: Iterable[int]) -> bytes:
-    """A repeated number in one piece, as proto3 writes it; nothing where there is none.
+    """Return a packed repeated number, as proto3 writes it; empty if there is none.
 
     >>> packed(5, [1, 300]).hex()
     '2a0301ac02'
@@ -37,12 +37,12 @@ def packed(field: int, values: Iterable[int]) -> bytes:
 
 
 def delimited(body: bytes) -> bytes:
-    """A whole message behind its length, as files of several messages hold it."""
+    """Return a message after its length, as in files of several messages."""
     return raw_varint(len(body)) + body
 
 
 def raw_varint(value: int) -> bytes:
-    """Base-128, low groups first; the high bit of a byte says that more follow.
+    """Return base-128 groups, low ones first; the high bit of a byte means that more follow.
 
     >>> raw_varint(300).hex()
     'ac02'

@@ -46,7 +46,7 @@ SHOWN_PLANS = 20
 
 
 def fields_of(plan: Plan) -> dict[str, str]:
-    """Words of a form that stand for a plan; replicas are what is left of the devices.
+    """Return the form fields of a plan; replicas follow from the number of devices.
 
     >>> fields_of(Plan(tensor_parallel=8, global_batch=64, sequence_parallel=True))["tp"]
     '8'
@@ -71,7 +71,7 @@ def report_parts(report: Report) -> Made:
 
 
 def compare_page(words: Words, _: Told) -> Made:
-    """Two jobs side by side."""
+    """Return a page that compares two jobs."""
     compared, (first, second) = _compared(words)
     told = "".join(f"<p>{escape(text)}</p>" for text in versus.verdicts(compared))
     sides = "".join(
@@ -87,7 +87,7 @@ def compare_page(words: Words, _: Told) -> Made:
 
 
 def search_page(words: Words, told: Told) -> Made:
-    """What a search found: the front as a drawing, the plans as text."""
+    """Return the result of a search as a page: the front as a drawing, the plans as text."""
     found, _, _ = _found(words, told)
     html = "".join(f"<p>{escape(line)}</p>" for line in found_text.asked(found))
     if found.plans:
@@ -107,7 +107,7 @@ def search_page(words: Words, told: Told) -> Made:
 
 
 def log_page(words: Words, _: Told) -> Made:
-    """A run's log beside its prediction; the log's text is the word `log`."""
+    """Return a page that compares a run's log, the field `log`, with its prediction."""
     rest = dict(words)
     log = read_log(str(rest.pop("log", "")), "log")
     compared = measured.compare_with_log(api.predict(job_from(rest)), log)
@@ -126,34 +126,34 @@ def upload_page(words: Words, _: Told) -> Made:
 
 
 def predict_data(words: Words, _: Told) -> Made:
-    """A report, as `flopcast predict --json`."""
+    """Return a report, as `flopcast predict --json`."""
     return JSON, _json(as_json(api.predict(job_from(words))))
 
 
 def memory_data(words: Words, _: Told) -> Made:
-    """What must fit, as `flopcast memory --json`."""
+    """Return the memory of a job, as `flopcast memory --json`."""
     found = memory_as_json(memory_of(job_from(words)))
     return JSON, _json({"format_version": FORMAT_VERSION, "memory": found})
 
 
 def compare_data(words: Words, _: Told) -> Made:
-    """Two jobs, as `flopcast compare --json`."""
+    """Return two jobs, as `flopcast compare --json`."""
     return JSON, _json(versus.as_json(_compared(words)[0]))
 
 
 def search_data(words: Words, told: Told) -> Made:
-    """Plans, as `flopcast search --json`."""
+    """Return plans, as `flopcast search --json`."""
     found, seconds, screening_s = _found(words, told)
     return JSON, _json(found_json.as_json(found, SHOWN_PLANS, seconds, screening_s))
 
 
 def job_file(words: Words, _: Told) -> Made:
-    """The job whole, as a file that says it again."""
+    """Return the complete job file."""
     return YAML, job_text(job_from(words))
 
 
 def report_file(words: Words, _: Told) -> Made:
-    """The whole report as a page of its own."""
+    """Return the whole report as a separate page."""
     return HTML, api.report_page(api.predict(job_from(words)))
 
 
@@ -179,7 +179,7 @@ def warm() -> None:
 
 
 def _plans(caption: str, found: Found, plans: Sequence[Ranked], words: Words) -> str:
-    """Plans as a table; each leads to its prediction, and says why it stands where it does."""
+    """Return plans as a table; each links to its prediction and explains its rank."""
     shared = found_text.shared_words(plans)
     head, *rows = found_text.rows_of(found, plans, shared)
     lines: list[tuple[str | Markup, ...]] = [
@@ -191,12 +191,12 @@ def _plans(caption: str, found: Found, plans: Sequence[Ranked], words: Words) ->
 
 
 def _why(one: Ranked, found: Found) -> str:
-    """Why a plan stands where it does, under it."""
+    """Return the reasons for a plan's rank, below the plan."""
     return f"<small>{escape(sentence_of(one, found))}</small>"
 
 
 def _link(text: str, one: Ranked, words: Words) -> str:
-    """A plan that leads to its prediction."""
+    """Return a plan that links to its prediction."""
     job = one.played.job
     rest = {
         name: words[name] for name in ("model", "seq", "stack", "price", "changes", "job") if name in words
@@ -209,7 +209,7 @@ def _link(text: str, one: Ranked, words: Words) -> str:
 
 
 def _part(section: Section) -> str:
-    """A section that can be folded."""
+    """Return a section that can be folded."""
     opened = " open" if section.key in ("time", "memory") else ""
     return (
         f'<details class="part" id="part-{section.key}"{opened}><summary><h2>{escape(section.heading)}</h2>'
@@ -218,7 +218,7 @@ def _part(section: Section) -> str:
 
 
 def _compared(words: Words) -> tuple[versus.Versus, tuple[Report, Report]]:
-    """The comparison of the words `a` and `b`, or of those that begin with "a." and "b."."""
+    """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
     sides = []
     for side in ("a", "b"):
         given = words.get(side)
@@ -240,7 +240,7 @@ def _compared(words: Words) -> tuple[versus.Versus, tuple[Report, Report]]:
 
 
 def _found(words: Words, told: Told) -> tuple[Found, float, float]:
-    """What a search found, its seconds, and those of screening."""
+    """Return the result of a search, its seconds, and those of screening."""
     start_s = shown_s = time.perf_counter()
     screening_s = 0.0
 
@@ -258,5 +258,5 @@ def _found(words: Words, told: Told) -> tuple[Found, float, float]:
 
 
 def _json(data: object) -> str:
-    """As the command line prints it."""
+    """Return JSON as the command line prints it."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)

@@ -46,7 +46,7 @@ class Desk:
     """Asks processes, and keeps the last answers: the same words have the same answer."""
 
     def __init__(self, pool: Pool) -> None:
-        """Nothing was asked yet."""
+        """Start with an empty cache."""
         self.pool = pool
         self._kept: OrderedDict[str, Answer] = OrderedDict()
         self.kept_bytes = 0
@@ -54,7 +54,7 @@ class Desk:
     async def ask(
         self, task: str, words: Mapping[str, object], told: Callable[[str], None] = lambda _: None
     ) -> Answer:
-        """The answer to words; failures of the server are answers too.
+        """Return the answer to a request; failures of the server are answers too.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Desk:
 
 
 def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: None) -> Starlette:
-    """The application.
+    """Yield the application.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def application(host: str = "127.0.0.1", ready: Callable[[], None] = lambda: Non
 
 
 def _routes(desk: Desk) -> list[Route]:
-    """Every address."""
+    """Return the routes of all addresses."""
     pages = [Route(path, _page(desk, name)) for name, (path, _) in page.PAGES.items()]
     answers = [Route(f"/answer/{name}", _answer(desk, name)) for name in ("predict", "compare")]
     gifts = [Route(path, _file(desk, *made)) for path, made in FILES.items()]
@@ -233,7 +233,7 @@ def _answer(desk: Desk, name: str) -> Endpoint:
 
 
 def _file(desk: Desk, task: str, name: str) -> Endpoint:
-    """A file to keep."""
+    """Return a file for download."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -251,7 +251,7 @@ def _file(desk: Desk, task: str, name: str) -> Endpoint:
 
 
 def _data(desk: Desk, task: str) -> Endpoint:
-    """An answer of the API."""
+    """Return an answer of the API."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -272,7 +272,7 @@ def _data(desk: Desk, task: str) -> Endpoint:
 
 
 def _no_number(word: str) -> object:
-    """NaN and infinities are no JSON.
+    """Refuse NaN and infinities, which JSON does not have.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def _no_number(word: str) -> object:
 
 
 def _search(desk: Desk) -> Endpoint:
-    """A search as a stream of events: how far it is, then its answer. Who leaves ends it."""
+    """Return a search as a stream of events: progress, then the result. Disconnecting ends it."""
 
     async def endpoint(request: Request) -> Response:
         return StreamingResponse(_events(desk, _asked(request)), media_type="text/event-stream")
@@ -292,7 +292,7 @@ def _search(desk: Desk) -> Endpoint:
 
 
 async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]:
-    """Server-sent events of a search."""
+    """Yield server-sent events of a search."""
     told: asyncio.Queue[str] = asyncio.Queue()
     asked = asyncio.create_task(desk.ask("page.search", words, told.put_nowait))
     try:
@@ -316,7 +316,7 @@ async def _events(desk: Desk, words: Mapping[str, object]) -> AsyncIterator[str]
 
 
 def _upload(desk: Desk) -> Endpoint:
-    """A file becomes a word of the address of the first page."""
+    """Turn an uploaded file into a field of the first page's address."""
 
     async def endpoint(request: Request) -> Response:
         if request.method == "GET":
@@ -337,7 +337,7 @@ def _upload(desk: Desk) -> Endpoint:
 
 
 def _log(desk: Desk) -> Endpoint:
-    """A log beside the prediction of an address."""
+    """Return a comparison of a log with the prediction of an address."""
 
     async def endpoint(request: Request) -> Response:
         text = (await request.body()).decode("utf-8", "replace")
@@ -351,7 +351,7 @@ def _log(desk: Desk) -> Endpoint:
 
 
 async def _openapi(_: Request) -> Response:
-    """The description of the API."""
+    """Return the description of the API."""
     return JSONResponse(described())
 
 
@@ -359,7 +359,7 @@ STATIC = {"style.css": "text/css", "app.js": "text/javascript"}
 
 
 async def _static(request: Request) -> Response:
-    """The style and the script: there are no others."""
+    """Return the style or the script; there are no other static files."""
     name = request.path_params["name"]
     if name not in STATIC:
         return Response("not found", 404, media_type="text/plain")
@@ -370,19 +370,19 @@ async def _static(request: Request) -> Response:
 
 
 async def _lost(request: Request, _: Exception) -> Response:
-    """An address that leads nowhere: a page for who looks, a word for a program."""
+    """Return 404: a page for browsers, JSON for programs."""
     if "text/html" in request.headers.get("accept", ""):
         return _html(page.lost_page(), 404)
     return Response("not found", 404, media_type="text/plain")
 
 
 async def _health(_: Request) -> Response:
-    """That it answers."""
+    """Return 200."""
     return JSONResponse({"status": "ok"})
 
 
 def _html(text: str, status: int = 200) -> Response:
-    """A page."""
+    """Return a page."""
     return Response(text, status, _headers(status), media_type="text/html")
 
 

@@ -37,7 +37,7 @@ class Limits:
     """An ASGI application around another one: bounded bodies, bounded times, the headers of pages."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Nothing is under way."""
+        """Start without requests."""
         self._app = app
         self._at_once = 0
 
@@ -69,7 +69,7 @@ class Limits:
             self._at_once -= 1
 
     async def _body(self, scope: Scope, receive: Receive, send: Send) -> bytes | None:
-        """The body of a request; None where it was refused, or its sender went away."""
+        """Return the body of a request; None if it was refused, or its sender disconnected."""
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isdecimal() or int(length[:12]) > MOST_BODY_BYTES:
             await _refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")(scope, receive, send)
@@ -95,7 +95,7 @@ class Limits:
 
 
 def _size(header: tuple[bytes, bytes]) -> int:
-    """Bytes of a header's line."""
+    """Return bytes of a header's line."""
     return sum(map(len, header)) + 4
 
 
@@ -115,7 +115,7 @@ def _json(status: int, message: str, headers: Mapping[str, str]) -> Response:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What the application receives: the whole body at once, then whatever its sender does."""
+    """Return the application's receiver: the whole body at once, then whatever its sender does."""
     given = False
 
     async def replay() -> Message:

@@ -26,7 +26,7 @@ Schema = dict[str, object]
 
 
 def described() -> Schema:
-    """The document."""
+    """Return the document."""
     job = {"type": "object", "additionalProperties": False, "properties": _job()}
     question = _job(several=True) | {name: _word(name) for name in OF_SEARCH}
     pair = {side: {"$ref": "#/components/schemas/Job"} for side in ("a", "b")}
@@ -52,7 +52,7 @@ def described() -> Schema:
 
 
 def _job(*, several: bool = False) -> Schema:
-    """Words of a job; those of a search may hold several values, as texts."""
+    """Return fields of a job; those of a search may hold several values, as texts."""
     of_plan = {name: _word(name, several=several) for name in OF_PLAN}
     rest: Schema = {
         "plan": {"type": "string", "description": 'other words of the plan: "sp optimizer=adamw"'},
@@ -66,7 +66,7 @@ def _job(*, several: bool = False) -> Schema:
 
 
 def _word(name: str, *, several: bool = False) -> Schema:
-    """One word: its label, and what it may be."""
+    """Return one field: its label, and its allowed values."""
     field = known_fields()[name]
     told = ", ".join(each for each in (field.label, field.hint) if each)
     if several:
@@ -77,7 +77,7 @@ def _word(name: str, *, several: bool = False) -> Schema:
 
 
 def _operation(name: str, summary: str, body: str) -> Schema:
-    """One request."""
+    """Return one request."""
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     fault = {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}
     answers: Schema = {

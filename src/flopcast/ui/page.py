@@ -47,7 +47,7 @@ class Field:
 
 
 def known_fields() -> dict[str, Field]:
-    """Every field by the name of its word."""
+    """Return every field by name."""
     counted = {
         "gpus": Field(label="GPUs", counts=True),
         "seq": Field(label="Sequence", hint="tokens", counts=True),
@@ -94,7 +94,7 @@ EMPTY = {  # what a list shows while nothing is selected
 
 
 def page(name: str, words: Fields, html: str) -> str:
-    """A whole page.
+    """Return a whole page.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def page(name: str, words: Fields, html: str) -> str:
 
 
 def pending(words: Fields) -> str:
-    """The place of an answer that takes seconds: the script asks for it; without one, a link does."""
+    """Return the place of an answer that takes seconds: the script fetches it; without one, a link does."""
     query = escape(urlencode({**words, "now": "1"}))
     return f'<noscript><p><a href="/search?{query}">Show the answer</a></p></noscript>'
 
@@ -168,7 +168,7 @@ def refused_page(html: str) -> str:
 
 
 def lost_page() -> str:
-    """What stands at an address that leads nowhere."""
+    """Return the page of an unknown address."""
     main = (
         '<main id="answer" data-page="lost"><h1>There is no such page</h1>'
         '<p>The list above has all pages; <a href="/">Predict</a> is the first.</p></main>'
@@ -177,7 +177,7 @@ def lost_page() -> str:
 
 
 def _document(title: str, name: str, words: Fields, main: str) -> str:
-    """What every page begins and ends with."""
+    """Return a page with the beginning and end that all pages share."""
     links = "".join(_link(key, name, words) for key in PAGES)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -191,13 +191,15 @@ def _document(title: str, name: str, words: Fields, main: str) -> str:
 
 
 def _link(key: str, here: str, words: Fields) -> str:
-    """A page's entry in the list of pages: it takes the job along."""
+    """Return a page's entry in the list of pages; it keeps the job."""
     current = ' aria-current="page"' if key == here else ""
     return f'<li><a href="{escape(_address(key, here, words))}"{current}>{PAGES[key][1]}</a></li>'
 
 
 def _address(there: str, here: str, words: Fields) -> str:
-    """Another page of the same job: a comparison begins with it twice, a search leaves one value a word."""
+    """Return another page of the same job; a comparison begins with it twice, a search with single
+    values.
+    """
     if here == "search" != there:
         words = {name: value for name, value in words.items() if "," not in value and ".." not in value}
     if here == "compare" != there:
@@ -212,7 +214,7 @@ def _address(there: str, here: str, words: Fields) -> str:
 
 
 def _form(name: str, words: Fields) -> str:
-    """The fields of a page, in groups, and its buttons."""
+    """Return the fields of a page, in groups, and its buttons."""
     if name == "compare":
         sides = "".join(
             f'<fieldset class="side"><legend>{side.upper()}</legend>{_job(words, f"{side}.")}</fieldset>'
@@ -231,7 +233,7 @@ def _form(name: str, words: Fields) -> str:
 
 
 def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
-    """The fields of a job; those of a search may hold several values."""
+    """Return the fields of a job; those of a search may hold several values."""
     packed = words.get(f"{prefix}job", "")
     brought = (
         f'<p><label><input type="checkbox" name="{prefix}job" value="{escape(packed)}" checked>'
@@ -249,7 +251,7 @@ def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
 def _group(
     legend: str, names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False
 ) -> str:
-    """Fields under one heading."""
+    """Return fields under one heading."""
     known = known_fields()
     inner = ""
     for name in names:
@@ -260,7 +262,7 @@ def _group(
 
 
 def _field(name: str, field: Field, value: str, *, one: bool) -> str:
-    """One field with its label; one that may hold several values takes any text."""
+    """Return one field with its label; one that may hold several values takes any text."""
     key = f"field-{name}"
     hint = f' <small id="{key}-hint">{escape(field.hint)}</small>' if field.hint else ""
     described = f' aria-describedby="{key}-hint"' if field.hint else ""
@@ -276,7 +278,7 @@ def _field(name: str, field: Field, value: str, *, one: bool) -> str:
 
 
 def _options(choices: Sequence[str], value: str, empty: str) -> str:
-    """What a list offers, first nothing and what that means; a value that is not among it, too."""
+    """Return what a list offers: first the empty choice; also a value that is not in the list."""
     offered = ("", *(() if value in ("", *choices) else (value,)), *choices)
     chosen = {value: " selected"}
     return "".join(
@@ -286,12 +288,12 @@ def _options(choices: Sequence[str], value: str, empty: str) -> str:
 
 
 def _buttons(inner: str) -> str:
-    """The buttons of a form, and where its state is told."""
+    """Return the buttons of a form, and the place of its status."""
     return f'<p class="buttons">{inner}<span id="told" role="status"></span></p>'
 
 
 def _files(words: Fields) -> str:
-    """What a page gives and takes besides: files."""
+    """Return links and inputs for the files that a page reads and writes."""
     query = escape(urlencode({name: value for name, value in words.items() if value}))
     links = "".join(
         f'<li><a class="file" data-path="{path}" href="{path}?{query}">{told}</a></li>'

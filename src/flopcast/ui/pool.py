@@ -71,7 +71,7 @@ class _Worker:
             raise BrokenError from error
 
     async def _started(self) -> asyncio.subprocess.Process:
-        """The process that runs, or a new one."""
+        """Return the running process, or a new one."""
         if self.process is None or self.process.returncode is not None:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -98,7 +98,7 @@ class Pool:
     """So many processes, and so many requests that may wait for one."""
 
     def __init__(self, size: int, most_waiting: int) -> None:
-        """No process runs yet.
+        """Start without a process.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _worker(self) -> AsyncIterator[_Worker]:
-        """A process that nobody else asks; it is ended if its answer was not taken."""
+        """Yield a process that nobody else uses; it is ended if its answer was not read."""
         self._waiting += 1
         try:
             worker = await self._idle.get()

@@ -46,7 +46,7 @@ class TimedProtocol(H11Protocol):
         self._timer = self.loop.call_later(HEADER_LIMIT_S, self._too_slow)
 
     def _too_slow(self) -> None:
-        """Nothing but a part of a header came."""
+        """Close a connection that sent only a part of a header in time."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 

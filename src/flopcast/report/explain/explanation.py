@@ -43,12 +43,12 @@ class Explanation:
 
 
 def as_text(explained: Explanation) -> str:
-    """Lines for a terminal: the number, its formula, its inputs, its parts with theirs."""
+    """Return lines for a terminal: the number, its formula, its inputs, its parts with theirs."""
     return "\n".join(_lines(explained, ""))
 
 
 def _lines(explained: Explanation, indent: str) -> list[str]:
-    """An explanation, and the parts of it one step to the right."""
+    """Return an explanation as lines, with its parts indented by one step."""
     note = f"   {explained.note}" if explained.note else ""
     lines = [f"{indent}{explained.name:{WIDTH}} {told(explained.amount, explained.unit)}{note}"]
     lines += [f"{indent}  = {explained.formula}"] if explained.formula else []
@@ -61,14 +61,14 @@ def _lines(explained: Explanation, indent: str) -> list[str]:
 
 
 def told(amount: float | int, unit: str) -> str:
-    """A number with its unit."""
+    """Return a number with its unit."""
     if unit == "s":
         return show_seconds(amount)
     return show(amount, unit) if unit else f"{amount:.4g}"
 
 
 def as_json(explained: Explanation) -> dict[str, object]:
-    """Plain data: every field, parts inside."""
+    """Return JSON data: every field, with parts nested."""
     return {
         "name": explained.name,
         "value": explained.amount,

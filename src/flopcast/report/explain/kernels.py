@@ -29,18 +29,18 @@ FORMULA = (
 
 
 def at(value: Counts, row: int, column: int) -> float:
-    """One number of an array over rows and columns, each of them there or the same for all."""
+    """Return one number of an array over rows and columns, either of which may have size 1."""
     return float(value[min(row, value.shape[0] - 1), min(column, value.shape[1] - 1)])
 
 
 def source_of(sources: tuple[Source, ...], *words: str) -> str:
-    """The titles of sources that cover any of these words; those that cover all else, where none does."""
+    """Return titles of sources that cover any of these words, else of those that cover everything."""
     named = [source.title for source in sources if any(word in source.covers for word in words)]
     return "; ".join(named or [source.title for source in sources if source.covers == "all"])
 
 
 def run_as(item: Item, row: int) -> AbstractOperator:
-    """The operator that is priced: experts that are alone on their rank are a dense product."""
+    """Return the operator that is priced: experts that are alone on their rank are a dense product."""
     work = item.work
     if isinstance(work, GroupedMatmul) and at(work.groups, row, 0) <= 1:
         return work.as_one_product()
@@ -48,7 +48,7 @@ def run_as(item: Item, row: int) -> AbstractOperator:
 
 
 def curve_of(work: AbstractOperator, priced: Priced, book: CurveBook) -> Found:
-    """The curve that prices an operator."""
+    """Return the curve that prices an operator."""
     device = priced.cluster.node.device
     owner = device.curves or device.name
     ratio = device.engine_ratio(work.work().unit)
@@ -57,7 +57,7 @@ def curve_of(work: AbstractOperator, priced: Priced, book: CurveBook) -> Found:
 
 
 def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column: int) -> tuple[Input, ...]:
-    """Everything that the seconds of one execution come from, with who says so.
+    """Return everything that determines the seconds of one execution, with its sources.
 
     The factors' product times the kernel's own seconds, the last line before them, is what one takes.
     """
@@ -102,17 +102,17 @@ def _busy(ratio: float, source: str) -> Input:
 
 
 def rate(name: str, amount: float | int, unit: str, source: str = "") -> Input:
-    """A rate, or an amount of bytes, with its unit."""
+    """Return a rate, or an amount of bytes, with its unit."""
     return Input(name=name, told=show(amount, unit), source=source, number=amount)
 
 
 def lasting(name: str, amount: float | int, more: str = "", source: str = "") -> Input:
-    """Seconds."""
+    """Return seconds as an input."""
     return Input(name=name, told=show_seconds(amount) + more, source=source, number=amount)
 
 
 def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
-    """The operator's own fields: sizes and types; switches that are off are left out."""
+    """Return the operator's own fields: sizes and types; switches that are off are omitted."""
     found = []
     for each in fields(work):  # type: ignore[arg-type]
         value = getattr(work, each.name)
@@ -125,12 +125,12 @@ def _shape(work: AbstractOperator, row: int, column: int) -> tuple[Input, ...]:
 
 
 def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts, ...]:
-    """What the curve looks up, of one execution."""
+    """Return the coordinates of one execution on the curve."""
     return tuple(np.maximum([at(value, row, column)], 1.0) for value in work.coordinates())
 
 
 def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) -> tuple[float, str]:
-    """The fraction of the bound, and where it was not measured."""
+    """Return the fraction of the bound, and where it was not measured."""
     if not curve.axes:
         return float(np.exp(curve.table)), " everywhere"
     found = float(np.exp(log_efficiency(curve, places, multiprocessors))[0])
@@ -138,11 +138,11 @@ def _efficiency(curve: Curve, places: tuple[Counts, ...], multiprocessors: int) 
 
 
 def _evidence(found: Found) -> str:
-    """The curve, what it rests on, and its error."""
+    """Return the curve, its measurements, and its error."""
     curve, evidence = found.curve, found.curve.evidence
     return f"{curve.owner}/{curve.name}: {evidence.source}, mean error {evidence.relative_error:.1%}"
 
 
 def _first_line(text: str | None) -> str:
-    """The first sentence of a description."""
+    """Return the first sentence of a description."""
     return (text or "").strip().partition("\n")[0].rstrip(".")

@@ -22,7 +22,7 @@ PER_PARAMETER = ("parameters", "gradients", "optimizer_states", "narrow_weights"
 
 
 def explain_memory(report: Report) -> Explanation:
-    """What is allocated on the fullest stage, by category; and what comes on top of it."""
+    """Return what is allocated on the fullest stage, by category, and what is added to it."""
     memory = report.memory
     parts = tuple(
         Explanation(name=f"memory.{name}", amount=size, unit="B", formula="")
@@ -60,7 +60,7 @@ def explain_memory(report: Report) -> Explanation:
 
 
 def explain_category(report: Report, name: str) -> Explanation:
-    """One category, in the words of the functions that count it."""
+    """Return one category, described by the functions that count it."""
     functions = [kind[name] for kind in KINDS if name in kind]
     size = report.memory.by_category[name]
     words = [" ".join((function.__doc__ or "").partition("\n\n")[0].split()) for function in functions]
@@ -74,7 +74,7 @@ def explain_category(report: Report, name: str) -> Explanation:
 
 
 def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
-    """Numbers that a category follows from, where they are few."""
+    """Return numbers that a category follows from, if they are few."""
     programs, at_stage = report.priced.programs, _stage_class(report)
     if name in PER_PARAMETER:
         held = _number(programs.parameters, at_stage)
@@ -103,16 +103,16 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
 
 
 def _fullest(report: Report) -> int:
-    """The stage that memory is told of."""
+    """Return the stage whose memory is reported."""
     stages = report.memory.per_stage
     return max(range(len(stages)), key=lambda stage: stages[stage].allocated_bytes)
 
 
 def _stage_class(report: Report) -> int:
-    """Its class."""
+    """Return its class."""
     return int(report.priced.programs.stages.of(0).stage_class[_fullest(report)])
 
 
 def _number(value: Counts, column: int) -> float:
-    """One number of an array over stage classes."""
+    """Return one number of an array over stage classes."""
     return at(value, 0, column)

@@ -22,20 +22,20 @@ EXCHANGE = "max(latency + bytes to other domains / bandwidth / efficiency, all c
 
 
 def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
-    """How a message is timed; exchanges that leave a domain in another way."""
+    """Return how a message is timed; exchanges that leave a domain have another formula."""
     nodes = at(group_of(work, priced).nodes, row, 0)
     return EXCHANGE if work.collective in ONE_COPY_A_DOMAIN and nodes > 1 else FORMULA
 
 
 def group_of(work: AbstractMessage, priced: Priced) -> Group:
-    """The ranks of a message."""
+    """Return the ranks of a message."""
     return axis_group(work.axis, priced.programs.plans, priced.cluster.scale_up_devices)
 
 
 def message_inputs(
     work: AbstractMessage, priced: Priced, book: CurveBook, row: int, column: int
 ) -> tuple[Input, ...]:
-    """Everything that the seconds of one execution come from, with who says so."""
+    """Return everything that determines the seconds of one execution, with its sources."""
     whole = group_of(work, priced)
     group = Group(inside=np.array([at(whole.inside, row, 0)]), nodes=np.array([at(whole.nodes, row, 0)]))
     size_bytes = np.array([at(work.message_bytes, row, column)])
@@ -66,21 +66,21 @@ def message_inputs(
 
 
 def _latency(link: Tier, curve: Curve | None) -> str:
-    """Where the latency is from: measured small messages, or hops of the tier."""
+    """Return the source of the latency: measured small messages, or hops of the tier."""
     if curve is not None and curve.launch_s > 0:
         return f"the smallest messages of {curve.owner}/{curve.name}"
     return f"hops of {show_seconds(link.latency_s)} on {link.name}"
 
 
 def _beyond(curve: Curve | None, size_bytes: np.ndarray, group: Group) -> str:
-    """Whether a size or a group was not measured."""
+    """Return whether a size or a group was not measured."""
     if curve is None or not outside(curve, (size_bytes, group.inside, group.nodes))[0]:
         return ""
     return ", outside of what was measured"
 
 
 def _evidence(work: AbstractMessage, link: Tier, curve: Curve | None) -> str:
-    """What says how much of the bandwidth is attained."""
+    """Return the source of the attained share of the bandwidth."""
     if curve is None:
         library = (
             "its library's own measurements" if work.collective in link.library_fraction else "no curve"

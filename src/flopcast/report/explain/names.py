@@ -25,7 +25,7 @@ Thunk = Callable[[], Explanation]
 
 
 def explain(report: Report, book: CurveBook, sources: Mapping[str, str], what: str) -> Explanation:
-    """One number of a report: formula, inputs, sources, parts.
+    """Return one number of a report: formula, inputs, sources, parts.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def explain(report: Report, book: CurveBook, sources: Mapping[str, str], what: s
 
 
 def explainable(report: Report, book: CurveBook, sources: Mapping[str, str]) -> dict[str, dict[str, Thunk]]:
-    """Names by kind, each with what explains it. A name that two kinds share is the first one's.
+    """Return names by kind, each with its explanation. A name of two kinds refers to the first.
 
     A factor that a component is called after is written "factor.NAME".
     """
@@ -78,12 +78,12 @@ def explainable(report: Report, book: CurveBook, sources: Mapping[str, str]) -> 
 
 
 def _bound(function: Callable[..., Explanation], *arguments: object) -> Thunk:
-    """A call that is made when it is asked for."""
+    """Return a call that is made when the explanation is needed."""
     return lambda: function(*arguments)
 
 
 def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
-    """The fault of a name that nothing has."""
+    """Return the fault of an unknown name."""
     names = [name for group in known.values() for name in group]
     near = difflib.get_close_matches(what, names, n=1)
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in known.items() if group)

@@ -43,7 +43,7 @@ HOST_KINDS = {
 
 
 def explain_step(report: Report) -> Explanation:
-    """The step as the sum of its components."""
+    """Return the step as the sum of its components."""
     parts = tuple(
         Explanation(name=name, amount=seconds, unit="s", formula="", note=_share(seconds, report))
         for name, seconds in report.breakdown.items()
@@ -61,12 +61,12 @@ def explain_step(report: Report) -> Explanation:
 
 
 def _share(seconds: float | int, report: Report) -> str:
-    """Seconds as a part of the step."""
+    """Return seconds as a part of the step."""
     return f"{seconds / report.step_time_s:.1%} of the step"
 
 
 def explain_mfu(report: Report) -> Explanation:
-    """Model FLOP over what the devices could have done."""
+    """Return model FLOP over what the devices could have done."""
     metrics, job = report.metrics, report.job
     device = job.cluster.node.device
     engine = product_engine(job.plan.precision)
@@ -81,7 +81,7 @@ def explain_mfu(report: Report) -> Explanation:
 
 
 def explain_component(report: Report, name: str) -> Explanation:
-    """A line of the breakdown: its operators, the longest first."""
+    """Return a line of the breakdown: its operators, longest first."""
     if name == JITTER:
         return _jitter(report)
     if name == BUBBLE:
@@ -106,7 +106,7 @@ def explain_component(report: Report, name: str) -> Explanation:
 
 
 def _host(priced: Priced) -> tuple[Input, ...]:
-    """What launching costs on this host."""
+    """Return the cost of launches on this host."""
     stack, host = priced.programs.stack, priced.cluster.node.host
     told = source_of(stack.source, "host")
     return (
@@ -121,7 +121,7 @@ def _host(priced: Priced) -> tuple[Input, ...]:
 
 
 def _jitter(report: Report) -> Explanation:
-    """What shared machines, and what nothing explains, add to a clean step."""
+    """Return what shared machines and unexplained deviations add to a clean step."""
     whole = whole_step(report.job, report.priced)
     ratio = prod(factor.ratio for factor in whole.values())
     known = source_of(report.job.cluster.jitter.source, "ratio") or "the cluster states none"
@@ -141,7 +141,7 @@ def _jitter(report: Report) -> Explanation:
 
 
 def _bubble(report: Report) -> Explanation:
-    """What the busiest stage waits for the others."""
+    """Return how long the busiest stage waits for the others."""
     plan = report.job.plan
     stages, chunks, micro = plan.pipeline_parallel, plan.virtual_stages, plan.num_micro_batches
     ideal = (stages - 1) / (chunks * micro)
@@ -167,7 +167,7 @@ def _bubble(report: Report) -> Explanation:
 
 
 def explain_operator(report: Report, name: str, book: CurveBook, sources: Mapping[str, str]) -> Explanation:
-    """An operator: what it takes of the busiest stage's step, and all that one execution costs.
+    """Return an operator: its time in the busiest stage's step, and the cost of one execution.
 
     0 s where others hide it. Items of one name, as of several kinds of blocks, are told one by one.
     """
@@ -189,7 +189,7 @@ def explain_operator(report: Report, name: str, book: CurveBook, sources: Mappin
 def _execution(
     report: Report, item: Item, path_s: float, book: CurveBook, sources: Mapping[str, str]
 ) -> Explanation:
-    """One item of the busiest stage: executions times what one takes.
+    """Return one item of the busiest stage: executions times the time of one.
 
     Where micro-batches differ, the one that is told is the first kind.
     """
@@ -222,12 +222,12 @@ def _execution(
 
 
 def _stage_class(report: Report) -> int:
-    """The class of the stage whose shares the breakdown shows."""
+    """Return the class of the stage whose shares the breakdown shows."""
     return int(report.priced.programs.stages.of(0).stage_class[report.timeline.bottleneck])
 
 
 def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -> tuple[Input, ...]:
-    """Named factors that scale an item."""
+    """Return named factors that scale an item."""
     priced = report.priced
     return tuple(
         Input(
@@ -241,7 +241,7 @@ def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -
 
 
 def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> str:
-    """Who says how large a factor is: site, whole runs, stack, cluster; or what it stands for."""
+    """Return the source of a factor: site, whole runs, stack or cluster; or what it represents."""
     job, kind = report.job, name.partition("[")[0]
     if any(each.name == name for each in job.site.factors):
         return "the job's site"
@@ -257,7 +257,7 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
 
 
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
-    """A factor: its level, how sure it is, and what of the critical path it scales."""
+    """Return a factor: its level, its uncertainty, and the part of the critical path that it scales."""
     (known,) = [each for each in report.factors if each.name == name]
     sigma = Input(name="sigma", told=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor)
     if not known.scales_step:

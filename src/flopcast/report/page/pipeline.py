@@ -147,7 +147,7 @@ def busy_by_column(report: Report, stage: int, columns: int = COLUMNS) -> Floats
 
 
 def _spent(start_s: Floats, stop_s: Floats, edges_s: Floats) -> Floats:
-    """Seconds of spans, which do not overlap, between edges."""
+    """Return seconds of spans, which do not overlap, between edges."""
     order = np.argsort(start_s)
     moments = np.stack([start_s[order], stop_s[order]], axis=1).ravel()
     spent = np.stack([np.zeros(len(order)), (stop_s - start_s)[order]], axis=1).ravel().cumsum()
@@ -155,14 +155,14 @@ def _spent(start_s: Floats, stop_s: Floats, edges_s: Floats) -> Floats:
 
 
 def _columns(report: Report, stage: int, top: int, height: int) -> str:
-    """A stage's columns: shares of the passes, one above the other, as areas."""
+    """Return a stage's columns: stacked areas with the shares of the passes."""
     heights = busy_by_column(report, stage) / (end_of(report) / COLUMNS) * (height - 1)
     hues = (*range(len(heights) - 1), END_HUE)
     return stacked(np.arange(COLUMNS) * (TIME_UNITS // COLUMNS), [*heights], top + height, hues)
 
 
 def tasks_as_data(report: Report) -> dict[str, object]:
-    """What the script says of a moment on a stage: tasks as [kind, chunk, micro-batch, start, length].
+    """Return the tasks for the script, as [kind, chunk, micro-batch, start, length] per stage.
 
     Moments are whole units of the drawing; empty where tasks are not drawn one by one.
     """
@@ -179,7 +179,9 @@ def tasks_as_data(report: Report) -> dict[str, object]:
 
 
 def _table(report: Report) -> str:
-    """Seconds of every stage by what it does; the rest of the step it waits, sends and receives."""
+    """Return a table of every stage's seconds by activity; the rest of the step it waits or
+    communicates.
+    """
     timeline = report.timeline
     passes = PASSES[: int(timeline.kind.max()) + 1]
     rows = []
