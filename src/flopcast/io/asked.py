@@ -29,7 +29,7 @@ Read = TypeVar("Read")
 
 
 def job_from(job: str | None, changes: tuple[str, ...], **named: object) -> Job:
-    """The job that the arguments ask for, checked; as `read_from`."""
+    """Return the checked job that the arguments describe; arguments as of `read_from`."""
     return read_from(job, changes, job_of, **named)
 
 
@@ -85,7 +85,7 @@ def read_words(
     stated: int | None = None,
     **named: object,
 ) -> Read:
-    """As `read_from`, of a document that is read: names are those of the catalogue, no path is followed.
+    """As `read_from`, for a document that is already read; names are those of the catalogue, not paths.
 
     Parameters
     ----------
@@ -119,7 +119,9 @@ def read_words(
 def _tried(
     document: Document, step: Callable[[Document], Document]
 ) -> tuple[Document, tuple[Problem, ...]]:
-    """The document after a step; or as it was, and the faults of the step, so that others are told too."""
+    """Return the document after a step; on faults, the unchanged document and these, so that others
+    follow.
+    """
     try:
         return step(document), ()
     except SpecError as error:
@@ -127,7 +129,7 @@ def _tried(
 
 
 def _with_options(document: Document, **named: object) -> Document:
-    """The document with the parts that options give in place of its own."""
+    """Return the document with the parts that options replace."""
     data = dict(document.data) if isinstance(document.data, dict) else {}
     for key in ("model", "stack", "cluster", "plan"):
         if named[key] is not None:
@@ -142,7 +144,7 @@ def _with_options(document: Document, **named: object) -> Document:
 
 
 def _with_price(document: Document, price: object, anew: bool) -> Document:
-    """The document with what a device costs, whoever names the cluster.
+    """Return the document with the price of a device, whoever names the cluster.
 
     In place of what a file says (`anew`), but not of a later KEY=VALUE.
     """
@@ -157,7 +159,7 @@ def _with_price(document: Document, price: object, anew: bool) -> Document:
 
 
 def _others(batch: object) -> dict[str, object]:
-    """What a batch says besides the length of its sequences."""
+    """Return what a batch states in addition to the length of its sequences."""
     if not isinstance(batch, dict):
         return {}
     long = long_names(Batch)
@@ -165,7 +167,7 @@ def _others(batch: object) -> dict[str, object]:
 
 
 def without_options(problem: Problem) -> Problem:
-    """A fault as it is told where there is no command line: by arguments of Python, fields of a request.
+    """Return a fault without command line: with arguments of Python, or fields of a request.
 
     The place is left out where the field says it.
 
@@ -184,7 +186,7 @@ def without_options(problem: Problem) -> Problem:
 
 
 def said_of(named: Mapping[str, object], changes: Sequence[str]) -> Said:
-    """What the words say that a file of another program may leave open: devices, the model, its format.
+    """Return what the arguments say that another program's file may leave open: devices, model, format.
 
     A cluster that is named without a size counts whole, where nothing else tells the devices.
     """
@@ -213,7 +215,7 @@ def _several(words: object) -> tuple[str, ...]:
 
 
 def _with_defaults(document: Document) -> Document:
-    """What may be left out gets a usual value, said aloud: the stack, and the length of a sequence."""
+    """Return the document with defaults for stack and sequence length, which become assumptions."""
     data = document.data
     if not isinstance(data, dict):
         return document
@@ -229,7 +231,7 @@ def _with_defaults(document: Document) -> Document:
 
 
 def _usual_length(model: object) -> int:
-    """Tokens of a sequence, as the model was trained, up to 8192: longer ones are a second phase."""
+    """Return the default sequence length: that of the model's training, up to 8192."""
     own = _by_name(model)
     base = str(own.get("base"))
     data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
@@ -241,24 +243,24 @@ def _usual_length(model: object) -> int:
 
 
 def _by_name(noun: object) -> dict[str, object]:
-    """A noun of a job as a mapping: a name is the base of one; what is neither is empty."""
+    """Return a noun of a job as a mapping; a name becomes the `base` of one; anything else is empty."""
     return {"base": noun} if isinstance(noun, str) else noun if isinstance(noun, dict) else {}
 
 
 def _cluster(document: Document) -> dict[str, object]:
-    """The cluster as a base with changes; without a base where it is described, or missing."""
+    """Return the cluster as a base with changes; without a base if it is described, or missing."""
     return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
 
 
 def _unsized(document: Document, stated: int | None) -> int | None:
-    """The devices that a launch script states, where the cluster is named without a size."""
+    """Return the devices that a launch script states, if the cluster is named without a size."""
     cluster = _cluster(document)
     sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
     return None if sized else stated
 
 
 def _with_gpus(document: Document, gpus: object) -> Document:
-    """The cluster with as many nodes as `gpus` need; fewer than a node has are a part of one.
+    """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
     They win over a number of nodes; other changes of the cluster stay.
     """

@@ -42,13 +42,13 @@ _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → 
 
 
 def folder(kind: str) -> Traversable:
-    """The catalogue's folder of one kind; inside a zipped package it is no path of the file system."""
+    """Return the catalogue's folder of one kind; inside a zipped package, it is not a file system path."""
     return files("flopcast") / "catalog" / kind
 
 
 @lru_cache(maxsize=16)
 def names(kind: str) -> tuple[str, ...]:
-    """Names of one kind, sorted; of "jobs", which stand in folders, as folder/name.
+    """Return names of one kind, sorted; "jobs", which are in folders, as folder/name.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def _names_in(place: Traversable, before: str = "") -> Iterator[str]:
-    """Names of the files of a folder, and of those inside it; none where nothing of a kind ships."""
+    """Yield names of the files of a folder, and of its subfolders; empty if the kind has no entries."""
     for entry in place.iterdir() if place.is_dir() else ():
         if entry.is_dir():
             yield from _names_in(entry, f"{before}{entry.name}/")
@@ -134,7 +134,7 @@ def document(kind: str, name: str) -> Document:
 
 @lru_cache(maxsize=256)
 def _document(kind: str, own_name: str) -> Document:
-    """The plain data of an entry by its own name."""
+    """Return the plain data of an entry by its exact name."""
     file = f"{own_name}.yaml"
     found = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
     data = found.data if isinstance(found.data, dict) else {}
@@ -142,7 +142,7 @@ def _document(kind: str, own_name: str) -> Document:
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
-    """The fault of naming an entry that does not exist.
+    """Return the fault of naming an entry that does not exist.
 
     `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first.
     """
@@ -164,49 +164,49 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
-    """An entry as its noun: a fault in one of our own files is told like any other."""
+    """Return an entry as its noun; faults in our own files are reported like any other."""
     found = document(kind, name)
     return build(noun, found, found.data)
 
 
 @lru_cache(maxsize=256)
 def device(name: str) -> Device:
-    """A device by name; nouns are frozen, so that all callers may share one."""
+    """Return a device by name; nouns are frozen, so that all callers may share one."""
     return _entry(Device, "devices", name)
 
 
 @lru_cache(maxsize=256)
 def host(name: str) -> Host:
-    """A host processor by name."""
+    """Return a host processor by name."""
     return _entry(Host, "hosts", name)
 
 
 @lru_cache(maxsize=256)
 def model(name: str) -> Model:
-    """A model by name."""
+    """Return a model by name."""
     return _entry(Model, "models", name)
 
 
 @lru_cache(maxsize=256)
 def stack(name: str) -> Stack:
-    """A stack by name."""
+    """Return a stack by name."""
     return _entry(Stack, "stacks", name)
 
 
 @lru_cache(maxsize=256)
 def site(name: str) -> Site:
-    """A site by name."""
+    """Return a site by name."""
     return _entry(Site, "sites", name)
 
 
 @lru_cache(maxsize=256)
 def price(name: str) -> Price:
-    """A price by name: a cluster's or a device's, or one of several offers."""
+    """Return a price by name: a cluster's or a device's, or one of several offers."""
     return _entry(Price, "prices", name)
 
 
 def with_price(made: Cluster) -> Cluster:
-    """The cluster with the price that is kept under its own name, or under its device's.
+    """Return the cluster with the price of its own name, or of its device.
 
     One that has a price keeps it, and one whose device is no longer that of its name has its device's.
 
@@ -224,7 +224,7 @@ def with_price(made: Cluster) -> Cluster:
 
 @lru_cache(maxsize=256)
 def cluster(name: str, nodes: object = None) -> Cluster:
-    """A cluster by name, with its own number of nodes or another.
+    """Return a cluster by name, with its own number of nodes or another.
 
     Examples
     --------
@@ -236,7 +236,8 @@ def cluster(name: str, nodes: object = None) -> Cluster:
 
 
 def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:
-    """A cluster's mapping with names and bases of devices, hosts and prices replaced by what they mean.
+    """Return a cluster's mapping, with names and bases of devices, hosts and prices replaced by their
+    entries.
 
     Parameters
     ----------
@@ -272,7 +273,7 @@ def with_parts(document: Document, data: object, path: Path, nodes: object = Non
 
 
 def _part(key: str, value: object, source: Document, at: Path, problems: list[Problem]) -> object:
-    """A device, host or price: by its name, or as a base with changes; anything else as it is."""
+    """Return a device, host or price by its name, or as a base with changes; anything else unchanged."""
     kind = {"device": "devices", "host": "hosts", "price": "prices"}.get(key)
     base = value.get("base") if isinstance(value, dict) else value
     if kind is None or not isinstance(base, str):

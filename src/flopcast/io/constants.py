@@ -20,19 +20,19 @@ NAME = "runs.json"
 
 @lru_cache(maxsize=1)
 def shipped() -> Fitted:
-    """The constants that the package ships; none at all where the file is missing."""
+    """Return the constants that the package ships; none if the file is missing."""
     place = folder("constants") / NAME
     return read(place.read_text(encoding="utf-8")) if place.is_file() else Fitted((), {})
 
 
 @lru_cache(maxsize=1)
 def shipped_levels() -> Mapping[str, Level]:
-    """The same as predictions use them. Callers must not change the mapping."""
+    """Return the same as predictions use them. Callers must not change the mapping."""
     return shipped().levels()
 
 
 def read(text: str) -> Fitted:
-    """The constants of a file's text."""
+    """Return the constants of a file's text."""
     data = json.loads(text)
     constants = tuple(
         Constant(

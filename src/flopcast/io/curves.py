@@ -56,7 +56,7 @@ def _lent(owner: str, borrower: Rates) -> dict[tuple[str, str], Curve]:
 
 @lru_cache(maxsize=64)
 def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
-    """Every curve of one device or fabric, by (owner, name); none if there is no such file.
+    """Return every curve of one device or fabric, by (owner, name); none if there is no such file.
 
     Kept in memory after the first call: callers must not change the mapping.
     """
@@ -65,12 +65,12 @@ def load_owner(owner: str) -> dict[tuple[str, str], Curve]:
 
 
 def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
-    """The curves of a file's text, by (owner, name)."""
+    """Return the curves of a file's text, by (owner, name)."""
     return {(owner, entry["name"]): curve_of(owner, entry) for entry in json.loads(text)["curves"]}
 
 
 def curve_of(owner: str, entry: dict) -> Curve:  # type: ignore[type-arg]
-    """A curve from its JSON object; the table's nesting gives its shape."""
+    """Return a curve from its JSON object; the table's nesting gives its shape."""
     return Curve(
         name=entry["name"],
         owner=owner,
@@ -95,7 +95,7 @@ def write_owner(path: Path, owner: str, curves: list[Curve]) -> None:
 
 
 def entry_of(curve: Curve) -> dict[str, object]:
-    """A curve as a JSON object: what `curve_of` reads, rounded to DECIMALS.
+    """Return a curve as a JSON object, which `curve_of` reads, rounded to DECIMALS.
 
     The launch time is a data sheet's number and is not rounded. A curve without layout ratios or terms
     has no such key.
@@ -117,6 +117,6 @@ def entry_of(curve: Curve) -> dict[str, object]:
 
 
 def _rounded(array: Counts) -> object:
-    """Nested lists of an array of any shape."""
+    """Return nested lists of an array of any shape."""
     values: object = np.round(array, DECIMALS).tolist()
     return values

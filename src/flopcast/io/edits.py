@@ -20,7 +20,7 @@ WITH_SHORT_NAMES: Mapping[str, type[BaseModel]] = {"plan": Plan, "batch": Batch}
 
 @cache
 def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
-    """The fields of a noun that have a short name, by that name.
+    """Return the fields of a noun that have a short name, by that name.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
 
 
 def plan_words(text: str, where: str = "") -> dict[str, object]:
-    """A plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a word alone means true.
+    """Return a plan's short form, "tp=8 pp=4 mbs=1 gbs=1024 sp", as a mapping; a name alone means true.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
 
 
 def in_long_names(document: Document, part: str, data: object) -> tuple[Document, object]:
-    """A part of a job in long names, and the document with their lines; what is no mapping stays as it is.
+    """Return a part of a job in long names, with the document of their lines; other values are unchanged.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
 
 
 def merged(base: object, changes: object) -> object:
-    """`base` with the fields of `changes`.
+    """Return `base` with the fields of `changes`.
 
     Mappings are merged, and a mapping of positions changes entries of a list; everything else is replaced.
 
@@ -135,7 +135,7 @@ def merged(base: object, changes: object) -> object:
 
 
 def edited(data: object, parts: Sequence[str], value: object) -> object:
-    """`data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`."""
+    """Return `data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`."""
     if not parts:
         return value
     key, *rest = parts
@@ -146,7 +146,7 @@ def edited(data: object, parts: Sequence[str], value: object) -> object:
 
 
 def edited_document(document: Document, changes: Sequence[str]) -> Document:
-    """A job's document after "plan.tp=4" and the like, each remembered as the place of its value.
+    """Return a job's document after changes such as "plan.tp=4", each remembered as its value's place.
 
     Raises
     ------
@@ -178,13 +178,13 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
 
 
 def plain(text: str, name: str) -> object:
-    """The plain value of a text on the command line: YAML, so "8", "true" and "[1, 2]" work."""
+    """Return the plain value of a text on the command line: YAML, so "8", "true" and "[1, 2]" work."""
     document = read_yaml(text.encode(), name)
     return document.data
 
 
 def placed(document: Document, path: Path, place: str, inner: Document | None = None) -> Document:
-    """The document after the value at `path` was given elsewhere: its lines no longer tell where it stands.
+    """Return the document after the value at `path` was given elsewhere, without its old lines.
 
     `inner` is the document that was put there, where it has lines of its own.
     """

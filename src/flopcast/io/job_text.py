@@ -13,7 +13,7 @@ ORDER = ("model", "cluster", "site", "stack", "batch", "plan", "assumptions")
 
 
 def job_text(data: Mapping[str, object]) -> str:
-    """The YAML of a job: one line for a noun, more for a model that is described, one for each assumption.
+    """Return the YAML of a job: one line per noun, more for a described model, one per assumption.
 
     Examples
     --------

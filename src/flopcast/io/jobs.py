@@ -87,7 +87,7 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:
-    """The job that a document describes, checked.
+    """Return the checked job that a document describes.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class OpenJob:
 
 
 def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
-    """The job of a document with an open plan; `read` as in `job_of`.
+    """Return the job of a document with an open plan; `read` as in `job_of`.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
 
 
 def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[str, object] | None]:
-    """The job that a document describes, each noun valid by itself, and the document in long names.
+    """Return the job that a document describes, each noun valid by itself, and the document in long names.
 
     Where the plan is "auto", or missing, the third value holds the fields that are settled all the same,
     and the job's plan is a placeholder.
@@ -215,7 +215,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
 
 
 def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
-    """Settled fields of a plan that is to be chosen, None of one that is given; and the plan itself.
+    """Return the fixed fields of a plan that is to be chosen, None of one that is given; and the plan.
 
     >>> _settled({"auto": True, "micro_batch": 2})
     ({'micro_batch': 2}, {'global_batch': 1, 'micro_batch': 2})
@@ -227,7 +227,9 @@ def _settled(plan: object) -> tuple[dict[str, object] | None, object]:
 
 
 def _noun(key: str, data: object, document: Document) -> object:
-    """A model, cluster, stack or site in one of three forms: a name, a base with changes, a description."""
+    """Return a model, cluster, stack or site in one of three forms: a name, a base with changes, a
+    description.
+    """
     kind, noun = NOUNS[key]
     if isinstance(data, str):
         data = {"base": data}
@@ -256,12 +258,12 @@ def _noun(key: str, data: object, document: Document) -> object:
 
 
 def _priced(made: BaseModel) -> BaseModel:
-    """A cluster with the price of the catalogue, where it has none; any other noun as it is."""
+    """Return a cluster with the catalogue's price, if it has none; any other noun unchanged."""
     return catalog.with_price(made) if isinstance(made, Cluster) else made
 
 
 def _nodes(name: str, changes: dict[str, object], field: str, document: Document) -> tuple[str, int | None]:
-    """The cluster's own name and the number of nodes asked for, "selene:64" or `nodes: 64`, if any."""
+    """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
         where = document.where(("cluster",))
@@ -277,7 +279,7 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
 
 
 def _with_blocks(base: object, changes: dict[str, object], document: Document) -> dict[str, object]:
-    """`num_layers` as the number of blocks, of a model whose blocks are all equal."""
+    """Return `num_layers` as the number of blocks, of a model whose blocks are all equal."""
     if "num_layers" not in changes:
         return changes
     blocks = base.get("blocks") if isinstance(base, dict) else None
@@ -296,18 +298,18 @@ def _with_blocks(base: object, changes: dict[str, object], document: Document) -
 
 
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
-    """Broken rules with the place of the value that each blames."""
+    """Return broken rules with the place of the value that each one concerns."""
     return [replace(problem, where=document.where(path_of(problem.field))) for problem in problems]
 
 
 def _fault(where: str, field: str, value: object, allowed: str, because: str, fix: str) -> SpecError:
-    """One fault as an error."""
+    """Return one fault as an error."""
     problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
     return SpecError([problem])
 
 
 def _missing(key: str, document: Document) -> Problem:
-    """The fault of leaving out a part that a name of the catalogue could fill."""
+    """Return the fault of omitting a part that a name of the catalogue could fill."""
     known, where = catalog.names(NOUNS[key][0]), document.where(())
     return Problem(
         where=where,
@@ -321,7 +323,7 @@ def _missing(key: str, document: Document) -> Problem:
 
 
 def _not_a_mapping(document: Document) -> Problem:
-    """The fault of an empty file, a list, or a text that happens to be YAML."""
+    """Return the fault of an empty file, a list, or a text that is valid YAML by accident."""
     return Problem(
         where=document.where(()),
         field="document",
@@ -334,7 +336,7 @@ def _not_a_mapping(document: Document) -> Problem:
 
 
 def load_catalog_job(name: str) -> Job:
-    """A job file that ships with flopcast, by its path without ending: "paper/…".
+    """Return a job file that ships with flopcast, by its path without suffix: "paper/…".
 
     Raises
     ------

@@ -11,7 +11,7 @@ FIRST = ("count", "norm", "norm_bias", "norm_scale", "norm_placement", "residual
 
 
 def model_text(mapping: Mapping[str, object]) -> str:
-    """The YAML of a model: a line for each field, blocks and sources as lists.
+    """Return the YAML of a model: one line per field, with blocks and sources as lists.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def model_text(mapping: Mapping[str, object]) -> str:
 
 
 def _entry(entry: object) -> list[str]:
-    """One block or source: its keys in the catalogue's order, a source on one line."""
+    """Return one block or source: its keys in the catalogue's order, a source on one line."""
     if not isinstance(entry, Mapping) or "mixer" not in entry:
         return [f"  - {flow(entry)}"]
     keys = [key for key in FIRST if key in entry] + [key for key in entry if key not in FIRST]
@@ -46,7 +46,7 @@ def _entry(entry: object) -> list[str]:
 
 
 def _field(key: str, value: object) -> list[str]:
-    """A field of a block: on one line, or a line for each part of its lists (a traced mixer)."""
+    """Return a field of a block: on one line, or one line for each part of its lists (a traced mixer)."""
     if not isinstance(value, Mapping) or not any(_is_list(inner) for inner in value.values()):
         return [f"    {key}: {flow(value)}"]
     lines = [f"    {key}:"]
@@ -58,14 +58,14 @@ def _field(key: str, value: object) -> list[str]:
 
 
 def _is_list(value: object) -> bool:
-    """Whether a value is a list of mappings."""
+    """Return whether a value is a list of mappings."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return False
     return bool(value) and isinstance(value[0], Mapping)
 
 
 def flow(value: object) -> str:
-    """A value on one line: words as they are where YAML cannot mistake them, other texts quoted."""
+    """Return a value on one line; texts are quoted if YAML might read them as another type."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):

@@ -12,7 +12,7 @@ LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
 def nearest(
     written: str, known: Iterable[str], most: int = 1, least_ratio: float = LEAST_RATIO
 ) -> list[str]:
-    """The known names that are nearest, the nearest first; none where nothing is near.
+    """Return the most similar known names, the nearest first; empty if none is similar.
 
     Case, separators and the folder of a hub's name do not count. Names of which `written` is a word come
     first, then those that begin with it, each the shortest first, then those that are merely alike.
@@ -49,20 +49,20 @@ def nearest(
 
 
 def _by_length(name: str) -> tuple[int, str]:
-    """Sorts the shortest first."""
+    """Return a sort key: the shortest first."""
     return len(name), name
 
 
 def _plain(name: str) -> str:
-    """A name as the catalogue would write it."""
+    """Return a name as the catalogue would write it."""
     return name.rstrip("/").rpartition("/")[2].strip().lower().replace("_", "-").replace(" ", "-")
 
 
 def _squeezed(name: str) -> str:
-    """A name without what separates its words: "llama3" is one for "llama-3"."""
+    """Return a name without separators, so that "llama3" matches "llama-3"."""
     return _plain(name).replace("-", "")
 
 
 def _in_common(name: str, other: str) -> int:
-    """How many letters two names begin with in common."""
+    """Return how many first letters two names share."""
     return next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), len(name))

@@ -17,7 +17,7 @@ from flopcast.spec.phases import StatedPhase, StatedRun
 
 
 def load_phases(path: Path) -> tuple[StatedPhase, ...]:
-    """The phases of a file, in their order.
+    """Return the phases of a file, in their order.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def load_phases(path: Path) -> tuple[StatedPhase, ...]:
 
 
 def stated_phases(tokens: str | None, path: Path | None) -> tuple[StatedPhase, ...]:
-    """The phases of a file, or the only one that a number of tokens stands for.
+    """Return the phases of a file, or a single phase of this number of tokens.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def changes_of_phase(path: Path | None, number: int) -> Iterator[None]:
 
 
 def _one_of_both(tokens: str | None) -> Problem:
-    """The fault of saying twice, or never, how much is trained."""
+    """Return the fault of giving both, or none, of tokens and phases."""
     return Problem(
         field="--tokens",
         value=tokens,

@@ -29,7 +29,7 @@ WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exc
 
 
 def question_from(job: str | None, changes: tuple[str, ...], **named: object) -> Question:
-    """The question that the arguments ask.
+    """Return the settings of the search that the arguments describe.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def question_of(read: ReadOpen, changes: tuple[str, ...], **named: object) -> Qu
 
 
 def _limited(watts: object) -> tuple[str, ...]:
-    """The change that sets the limit of power of a device; none where no limit is asked for."""
+    """Return the change that sets the power limit of a device; none if no limit is given."""
     return () if watts is None else (f"site.power_limit_w={watts}",)
 
 
@@ -118,7 +118,7 @@ class _Faults:
     found: list[Problem] = field(default_factory=list)
 
     def of(self, step: Callable[[], Made], instead: Made) -> Made:
-        """What a step makes; where it fails, its faults are kept."""
+        """Return the result of a step; if it fails, keep its faults."""
         try:
             return step()
         except SpecError as error:
@@ -126,24 +126,24 @@ class _Faults:
             return instead
 
     def told(self, *, without_job: bool) -> list[Problem]:
-        """All of them; that there is no job follows from those of the job."""
+        """Return all faults, without those that only follow from faults of the job."""
         return [one for one in self.found if not (without_job and one.field == "jobs")]
 
 
 def _split_changes(changes: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
-    """What changes say of the plan, as words of one; and all others."""
+    """Return the changes of the plan, in short form, and all others."""
     of_plan = [change.removeprefix("plan.") for change in changes if change.startswith("plan.")]
     return of_plan, tuple(change for change in changes if not change.startswith("plan."))
 
 
 def _plan_text(own: Mapping[str, object]) -> str:
-    """A plan in which these fields are settled and the rest is open."""
+    """Return a plan in which these fields are fixed and the rest is open."""
     told = (name if value is True else f"{name}={value}" for name, value in own.items() if name != "auto")
     return " ".join(["auto", *told])
 
 
 def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
-    """Settled fields of a job's plan that a space has."""
+    """Return the fixed fields of a job's plan that a space has."""
     found = {name: value for name, value in fixed.items() if name in Space.model_fields}
     if "recompute" in fixed:
         found["recompute"] = Plan(**dict(fixed)).recompute_word
@@ -151,7 +151,7 @@ def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
 
 
 def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
-    """What may vary, from words of the plan and options."""
+    """Return what may vary, from the plan's text and options."""
     places: dict[Place, str] = {
         (): "--plan",
         ("num_devices",): "--gpus",
@@ -170,7 +170,7 @@ def _space(fields: Mapping[str, object], named: Mapping[str, object]) -> Space:
 
 
 def _several(name: str, value: object) -> object:
-    """Words of one field that are separated by commas, as in "precision=bf16,fp8"; numbers stay a text.
+    """Return the values of one field, separated by commas as in "precision=bf16,fp8"; numbers stay a text.
 
     A comma inside a word of recompute ("selective:mlp,layernorm") separates its modules.
 
@@ -183,7 +183,7 @@ def _several(name: str, value: object) -> object:
 
 
 def _tokens(text: object) -> float:
-    """How many tokens a text says; 0 where there is none."""
+    """Return how many tokens a text states; 0 for None."""
     try:
         number = 0.0 if text is None else parse_tokens(str(text))
     except ValueError:
@@ -195,7 +195,7 @@ def _tokens(text: object) -> float:
 
 
 def _dollars(text: object) -> float | None:
-    """An amount of money, with or without its unit; letters as tokens have them."""
+    """Return an amount of money, with or without its unit; with letters as for tokens."""
     if text is None:
         return None
     try:
@@ -211,7 +211,7 @@ def _dollars(text: object) -> float | None:
 
 
 def _seconds(text: object) -> float | None:
-    """A time with its unit."""
+    """Return the seconds of a time with its unit."""
     if text is None:
         return None
     try:
@@ -227,5 +227,5 @@ def _seconds(text: object) -> float | None:
 
 
 def _fault(field: str, value: object, allowed: str, because: str, fix: str) -> Problem:
-    """One fault of an option."""
+    """Return a fault of one option."""
     return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

@@ -23,7 +23,7 @@ MOST_NUMBER = 100_000  # nor as large a stage, chunk or micro-batch: larger ones
 
 
 def with_schedule(plan: object, document: Document, read: Callable[[Path, int], bytes]) -> object:
-    """A plan whose schedule, where it names a table, is that table; all else as it is.
+    """Return a plan whose schedule is read from its table, if it names one; otherwise unchanged.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
 
 
 def _text(raw: bytes, name: str) -> list[str]:
-    """The lines of a file of text that is not too large."""
+    """Return the lines of a text file that is not too large."""
     if len(raw) > MOST_BYTES:
         allowed = f"a file of at most {MOST_BYTES} bytes"
         raise SpecError([_problem(name, "a larger file", allowed, "it is read whole", "use fewer tasks")])
@@ -67,7 +67,7 @@ def _text(raw: bytes, name: str) -> list[str]:
 
 
 def _rows(lines: list[str], name: str) -> Iterator[Row]:
-    """The tasks of a table in its order; raises every fault of its cells at once."""
+    """Return the tasks of a table in order; all faults of its cells are raised together."""
     numbered = [(number, cells) for number, cells in enumerate(csv.reader(lines), 1) if cells]
     first, names = numbered[0] if numbered else (1, [""])
     columns = [cell.strip() for cell in names]
@@ -85,7 +85,7 @@ def _rows(lines: list[str], name: str) -> Iterator[Row]:
 
 
 def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem]:
-    """One task, or what is wrong with its cells."""
+    """Return one task, or the faults of its cells."""
     if len(cells) != len(columns):
         allowed = f"{len(columns)} cells"
         return [_problem(where, ",".join(cells), allowed, "each cell has a column", "change this row")]
@@ -105,7 +105,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
 
 
 def _is_count(text: str) -> bool:
-    """A whole number of a size that a plan may have."""
+    """Return whether a text is a whole number of a size that a plan may have."""
     return text.isascii() and text.isdecimal() and len(text) < len(str(MOST_NUMBER))
 
 

@@ -27,7 +27,7 @@ OWN = {"plan", "cluster", "stack", "batch"}  # keys of a job of ours
 
 
 def is_path(text: str) -> bool:
-    """Whether a text that could name a catalogue entry is meant as a path: it has a folder or an ending.
+    """Return whether a text that could name a catalogue entry is a path: it has a folder or a suffix.
 
     "-" is one. What looks like a hub's OWNER/NAME is none, unless there is such a file.
 
@@ -40,7 +40,7 @@ def is_path(text: str) -> bool:
 
 
 def exists(text: str) -> bool:
-    """Whether a file or folder of this name exists; what can be no name at all does not."""
+    """Return whether a file or folder of this name exists; False for invalid names."""
     try:
         return Path(text).exists()
     except (OSError, ValueError):  # too long for a name, or with a zero byte
@@ -136,7 +136,7 @@ def refuse_values(said: Said) -> None:
 
 
 def source_of(raw: bytes, name: str, said: Said) -> Source:
-    """As `read_source`, of a file's bytes; its name tells the ending, and is told in faults.
+    """As `read_source`, for the bytes of a file; its name gives the suffix, and appears in faults.
 
     No file is opened, unless `said.model` is a path.
     """
@@ -162,7 +162,7 @@ def source_of(raw: bytes, name: str, said: Said) -> Source:
 
 
 def _foreign(raw: bytes, name: str, said: Said) -> Source:
-    """The job of another program's file; a model that the command line names takes the place of its own.
+    """Return the job of another program's file; a model on the command line replaces its own.
 
     What is trained of a model (adapters) stays as the file has it.
     """
@@ -194,18 +194,18 @@ def _read_foreign(document: Document, said: Said) -> Source:
 
 
 def read_model_file(path: str) -> Document:
-    """The document of a model: a config.json, its folder, or a model in our own YAML."""
+    """Return the document of a model: a config.json, its folder, or a model in our own YAML."""
     place = _in_folder(Path(path))
     return read_yaml(read_file(place), str(place))
 
 
 def with_model(document: Document, path: str) -> Document:
-    """The document with the model of a file that `read_model_file` reads."""
+    """Return the document with the model of a file that `read_model_file` reads."""
     return _with_model(document, read_model_file(path))
 
 
 def _with_model(document: Document, model: Document) -> Document:
-    """The document with this model; what the import has to tell is an assumption."""
+    """Return the document with this model; notes of its import become assumptions."""
     notes: tuple[str, ...] = ()
     content = model.data
     if _is_config(model):
@@ -218,7 +218,9 @@ def _with_model(document: Document, model: Document) -> Document:
 
 
 def assuming(document: Document, notes: tuple[str, ...]) -> Document:
-    """The document with more assumptions behind its own; one that is no list is told elsewhere."""
+    """Return the document with more assumptions after its own; one that is not a list is reported
+    elsewhere.
+    """
     if not notes or not isinstance(document.data, dict):
         return document
     told = document.data.get("assumptions")
@@ -228,11 +230,11 @@ def assuming(document: Document, notes: tuple[str, ...]) -> Document:
 
 
 def _in_folder(path: Path) -> Path:
-    """The config.json of a folder that has one: models are published as folders."""
+    """Return the config.json of a folder that has one: models are published as folders."""
     return path / CONFIG if exists(str(path / CONFIG)) else path
 
 
 def _is_config(document: Document) -> bool:
-    """Whether this is a Hugging Face config: no job and no model of ours has these keys."""
+    """Return whether this is a Hugging Face config, whose keys no job or model of ours has."""
     data = document.data
     return isinstance(data, dict) and ("model_type" in data or "architectures" in data)

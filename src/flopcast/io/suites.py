@@ -10,7 +10,7 @@ from flopcast.validation.suite import Suite
 
 
 def load_memory_suite(name: str) -> MemorySuite:
-    """A suite of measured memory by name, its jobs loaded and checked.
+    """Return a suite of measured memory by name, its jobs loaded and checked.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def load_memory_suite(name: str) -> MemorySuite:
 
 
 def load_suite(name: str) -> Suite:
-    """A suite by name, its jobs loaded and checked.
+    """Return a suite by name, its jobs loaded and checked.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def load_suite(name: str) -> Suite:
 
 
 def _described(name: str) -> tuple[Document, dict[str, object]]:
-    """A suite's document, and its data with jobs in the place of their descriptions."""
+    """Return a suite's document, and its data with jobs in place of their descriptions."""
     if name not in names("suites"):
         raise SpecError([unknown_name("suites", name, "--suite")])
     found = document("suites", name)

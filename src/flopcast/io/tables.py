@@ -34,7 +34,7 @@ def write_csv(path: Path, rows: Rows) -> None:
 
 
 def parquet_problem(path: Path) -> list[Problem]:
-    """The fault of asking for Parquet without a library that writes it; none where there is one."""
+    """Return the fault of a Parquet file without a library that writes it; empty if there is one."""
     if any(find_spec(name) for name in LIBRARIES):
         return []
     return [

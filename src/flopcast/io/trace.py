@@ -33,22 +33,22 @@ def write_trace(report: Report, path: Path) -> None:
 
 
 def perfetto_trace(report: Report) -> bytes:
-    """The bytes of a Perfetto trace."""
+    """Return the bytes of a Perfetto trace."""
     return perfetto(events(report), _memory(report), _names(report))
 
 
 def chrome_trace(report: Report) -> bytes:
-    """The bytes of a trace in Chrome's format."""
+    """Return the bytes of a trace in Chrome's format."""
     return chrome(events(report), _memory(report), _names(report)).encode("utf-8")
 
 
 def _names(report: Report) -> dict[int, str]:
-    """What the process of each stage is called."""
+    """Return the name of each stage's process."""
     return {stage: f"pipeline stage {stage}" for stage in range(len(report.memory.per_stage))}
 
 
 def _memory(report: Report) -> dict[int, list[Track]]:
-    """Allocated bytes of each stage over the step."""
+    """Return the allocated bytes of each stage over the step."""
     counters = {}
     for stage in range(len(report.memory.per_stage)):
         moments, sizes = memory_over_time(report, stage)

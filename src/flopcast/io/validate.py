@@ -65,7 +65,7 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
 def _convert(
     data: object, path: Path, document: Document, problems: list[Problem], units: tuple[str, ...]
 ) -> object:
-    """Quantities to SI numbers wherever a key's name promises a unit.
+    """Convert quantities to SI numbers wherever a key's name states a unit.
 
     Nouns hold bare SI floats and know no units: the names of their fields say which a text must carry.
     A mapping hands its units down to keys that promise none, so that `peak_flop_per_s: {bf16: 312
@@ -97,7 +97,7 @@ def _convert(
 
 
 def _empty(detail: ErrorDetails) -> bool:
-    """Whether a finding follows from another, which is told anyway.
+    """Return whether a fault follows from another, which is reported anyway.
 
     A list is called too short because its entries are faulty, a default that follows from other fields is
     missing because one of them is.
@@ -108,7 +108,7 @@ def _empty(detail: ErrorDetails) -> bool:
 
 
 def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path) -> Problem:
-    """Pydantic's finding in our words; its own first words are cut so that "allowed" reads as a value."""
+    """Return pydantic's error as a problem."""
     told = tuple(part for part in detail["loc"] if not str(part).startswith("function-"))
     location, _ = _walk(noun, told)
     full = (*path, *location)
@@ -129,7 +129,7 @@ def _problem(detail: ErrorDetails, noun: type[BaseModel], document: Document, pa
 
 
 def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
-    """What would be allowed, and why: pydantic's first words are cut, so that the rest reads as a value."""
+    """Return what would be allowed, and why, without pydantic's first words."""
     kind = detail["type"]
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
@@ -140,7 +140,7 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
 
 
 def _last_name(location: Path) -> str:
-    """The innermost name of a location: an entry of a list is called as the list is."""
+    """Return the innermost name of a location; an entry of a list has the list's name."""
     return next((part for part in reversed(location) if isinstance(part, str)), "")
 
 
@@ -159,7 +159,7 @@ def _unknown_key(key: str, value: object, known: Iterable[str], field: str, wher
 
 
 def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Names that the mapping at `location` inside a noun accepts, short ones included.
+    """Return names that the mapping at `location` inside a noun accepts, including short ones.
 
     Positions in lists are skipped: all entries of one list are of one kind.
     """
@@ -174,7 +174,7 @@ def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
 
 
 def _walk(noun: type[BaseModel], location: tuple[str | int, ...]) -> tuple[Path, object]:
-    """A location as a user writes it, and what stands there.
+    """Return a location as a user writes it, and its value.
 
     Pydantic names the kind that was chosen where there are several ("mlp" of a feed-forward): no user wrote
     that word at this place.
@@ -194,7 +194,7 @@ def _walk(noun: type[BaseModel], location: tuple[str | int, ...]) -> tuple[Path,
 
 
 def _kinds(annotation: object) -> dict[str, type[BaseModel]]:
-    """The models of a tagged choice by their tags, none where there is no choice."""
+    """Return the models of a tagged choice by their tags; empty if there is no choice."""
     found: dict[str, type[BaseModel]] = {}
     for argument in getattr(annotation, "__args__", ()):
         tags = [tag.tag for tag in getattr(argument, "__metadata__", ()) if isinstance(tag, Tag)]
@@ -205,7 +205,9 @@ def _kinds(annotation: object) -> dict[str, type[BaseModel]]:
 
 
 def _inner(annotation: object) -> object:
-    """The model inside an annotation such as `tuple[Block, ...]` or `Site | None`; a choice as it is."""
+    """Return the model inside an annotation such as `tuple[Block, ...]` or `Site | None`; a choice
+    unchanged.
+    """
     for argument in getattr(annotation, "__args__", ()):
         if isinstance(argument, type) and issubclass(argument, BaseModel):
             return argument
@@ -213,7 +215,7 @@ def _inner(annotation: object) -> object:
 
 
 def dotted(path: Path) -> str:
-    """A path as a user writes it: "model.blocks[0].count"; "document" for the whole."""
+    """Return a path as a user writes it: "model.blocks[0].count"; "document" for the whole."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -221,7 +223,7 @@ def dotted(path: Path) -> str:
 
 
 def path_of(field: str) -> Path:
-    """The path of a field as it is told.
+    """Return the path of a field as messages show it.
 
     >>> path_of("model.blocks[0].count")
     ('model', 'blocks', 0, 'count')

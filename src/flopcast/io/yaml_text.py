@@ -47,7 +47,7 @@ class Document:
     places: dict[Path, str] = field(default_factory=dict)  # of values that stand in no line
 
     def where(self, path: Path) -> str:
-        """ "file:line", or the place told, of the nearest value that has one."""
+        """Return "file:line", or the given place, of the nearest value that has one."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.places:
                 return self.places[path[:end]]
@@ -95,7 +95,7 @@ def read_yaml(raw: bytes, name: str) -> Document:
 
 
 def decoded(raw: bytes, name: str) -> str:
-    """The text, refused here where it is none: libyaml's own message for a picture helps nobody."""
+    """Return the text of bytes; refuse what is not text, for which libyaml's message is unhelpful."""
     if len(raw) > MAX_BYTES:
         found, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
         raise refuse(name, 1, "size", found, allowed, "give a smaller file")
@@ -116,7 +116,7 @@ def decoded(raw: bytes, name: str) -> str:
 
 
 def _joined(high: str, low: str) -> str:
-    """The character that a pair of surrogates stands for (RFC 8259, section 7)."""
+    """Return the character of a pair of surrogates (RFC 8259, section 7)."""
     return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + (int(low, 16) - 0xDC00))
 
 
@@ -158,7 +158,9 @@ class _Builder:
             self._node(event, line)
 
     def _node(self, event: yaml.NodeEvent, line: int) -> None:
-        """A scalar, or the beginning of a container: a key where a mapping awaits one, else a value."""
+        """Handle a scalar, or the beginning of a container: a key if a mapping expects one, else a
+        value.
+        """
         awaiting_key = bool(self._stack) and isinstance(self._stack[-1][0], dict)
         if awaiting_key and self._keys[-1] is None:
             self._key(event, line)
@@ -180,7 +182,7 @@ class _Builder:
         self._keys.append(None)
 
     def _key(self, event: yaml.NodeEvent, line: int) -> None:
-        """Keys stay text, `1` and `"1"` alike; the second of two equal ones is refused, not preferred."""
+        """Set a key; `1` and `"1"` are the same text, and a repeated key is refused."""
         if not isinstance(event, yaml.ScalarEvent):
             raise refuse(self.name, line, "key", "a list or mapping", "a word", "use a plain key")
         holder, path = self._stack[-1]
@@ -192,7 +194,7 @@ class _Builder:
         self._keys[-1] = event.value
 
     def _path(self) -> Path:
-        """Where the value that comes next will stand."""
+        """Return the path of the next value."""
         if not self._stack:
             return ()
         holder, path = self._stack[-1]
@@ -213,7 +215,7 @@ class _Builder:
             self._keys[-1] = None
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> object:
-        """The meaning of a plain scalar; what is quoted or in a block is text, whatever it looks like."""
+        """Return the value of a plain scalar; anything quoted or in a block is text."""
         value = resolve(event.value) if event.implicit[0] else event.value
         if isinstance(value, float) and not math.isfinite(value):
             raise refuse(self.name, line, "number", event.value, "a finite number", "write a number")
@@ -221,7 +223,7 @@ class _Builder:
 
 
 def resolve(text: str) -> object:
-    """A plain scalar: null, a truth value, a number, else the text itself.
+    """Return the value of a plain scalar: null, a truth value, a number, else the text itself.
 
     Narrower than YAML 1.1 on purpose: `no`, `on`, `12:30` and `2024-09` stay text, leading zeros make
     nothing octal, and nothing is read as not-a-number or infinity. A whole number of forty digits or
@@ -242,7 +244,7 @@ def resolve(text: str) -> object:
 
 
 def refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
-    """One fault of the text itself: reading ends with the first, as what follows cannot be trusted."""
+    """Return a fault of the text itself; reading ends with the first, as the rest cannot be trusted."""
     return SpecError(
         [
             Problem(

@@ -35,7 +35,7 @@ FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
 
 
 def export_deepspeed(job: Job) -> Exported:
-    """The configuration that DeepSpeed's engine takes.
+    """Return the configuration of DeepSpeed's engine.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def export_deepspeed(job: Job) -> Exported:
 
 
 def _beside(plan: Plan) -> list[str]:
-    """What the program decides, in words that a command takes."""
+    """Return notes on what the program decides, as arguments of a command."""
     usual = Plan()
     said = []
     for name in LEFT_OPEN:
@@ -83,12 +83,12 @@ def _beside(plan: Plan) -> list[str]:
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """What the reader makes of it."""
+    """Return what the reader makes of the file."""
     return read_kind(parsed(text, NAME), "deepspeed", Asked(devices=devices, model=True))
 
 
 def _settings(job: Job) -> dict[str, object]:
-    """Plain data, in the order of DeepSpeed's documentation."""
+    """Return plain data, in the order of DeepSpeed's documentation."""
     plan, gradients = job.plan, job.stack.gradients
     settings: dict[str, object] = {
         "train_batch_size": plan.global_batch,
@@ -107,7 +107,7 @@ def _settings(job: Job) -> dict[str, object]:
 
 
 def _sharding(job: Job) -> dict[str, object]:
-    """What replicas shard, in which buckets, and what overlaps."""
+    """Return what replicas shard, in which buckets, and what overlaps."""
     plan, gradients = job.plan, job.stack.gradients
     sharding: dict[str, object] = {
         "stage": plan.zero,

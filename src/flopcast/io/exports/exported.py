@@ -26,12 +26,12 @@ class Exported:
 
 
 def text_file(name: str, lines: Iterable[str], notes: Iterable[str]) -> Exported:
-    """One file of lines."""
+    """Return one file of lines."""
     return Exported(files=((name, ("\n".join(lines) + "\n").encode("utf-8")),), notes=tuple(notes))
 
 
 def unsaid(field: str, value: object, said: str, target: str, change: str) -> Problem:
-    """The fault of a value that the target has no word for: written all the same, the job would be another.
+    """Return the fault of a value that the target format cannot express: the job would be another.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_named(name: str) -> Kind:
-    """The kind of a name.
+    """Return the kind with this name.
 
     Raises
     ------

@@ -20,7 +20,7 @@ LAST_TOUCHES = ("learning rate, checkpoints and logs are not in it",)
 
 
 def export_megatron(job: Job) -> Exported:
-    """A script that starts the job's run with torchrun and pretrain_gpt.py.
+    """Return a script that starts the job's run with torchrun and pretrain_gpt.py.
 
     Returns
     -------
@@ -55,17 +55,17 @@ def export_megatron(job: Job) -> Exported:
 
 
 def _is_current(job: Job) -> bool:
-    """Whether the flags are those of Megatron-Core."""
+    """Return whether the flags are those of Megatron-Core."""
     return base_of(job.stack) == NEWEST
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """What the reader of scripts makes of it."""
+    """Return what the reader of scripts makes of the file."""
     return launch_document(text, NAME, devices)
 
 
 def _script(job: Job) -> str:
-    """The text: torchrun on every node, then the flags, those of one subject on each line."""
+    """Return the text: torchrun on every node, then the flags, grouped by subject on lines."""
     nodes, each = job.cluster.groups[0].count, job.cluster.node.devices
     started = f"torchrun --nnodes {nodes} --nproc_per_node {each}"
     if nodes > 1:

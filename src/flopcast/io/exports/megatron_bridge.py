@@ -72,7 +72,7 @@ Overrides = dict[str, dict[str, object] | str | None]
 
 
 def export_megatron_bridge(job: Job) -> Exported:
-    """Overrides as YAML, and as words of a command line in its head.
+    """Return overrides as YAML, with the same overrides as arguments in a comment.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def export_megatron_bridge(job: Job) -> Exported:
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """What the reader makes of it."""
+    """Return what the reader makes of the file."""
     return read_kind(parsed(text, NAME), BASE, Asked(devices=devices))
 
 
 def _words(overrides: Overrides) -> list[str]:
-    """Overrides in Hydra's grammar: lists have no blanks, texts with other than letters have quotes.
+    """Return overrides in Hydra's grammar: lists have no blanks, and special characters are quoted.
 
     >>> _words({"model": {"layers": 2, "window": None, "modules": ["mlp"], "layout": "Et|tL"}})
     ['model.layers=2', 'model.window=null', 'model.modules=["mlp"]', 'model.layout="Et|tL"']
@@ -131,7 +131,7 @@ def _words(overrides: Overrides) -> list[str]:
 
 
 def _overrides(job: Job) -> Overrides:
-    """Every field with its value: what is off first, then what the job says."""
+    """Return every field with its value: first what is off, then what the job states."""
     sections: dict[str, dict[str, object]] = {name: {} for name in ("model", *SECTIONS, "dataset")}
     fields = dict.fromkeys(UNUSED) | USUAL | dict.fromkeys(SWITCHES, False) | dict.fromkeys(OFF, True)
     fields |= _said(job)
@@ -159,7 +159,7 @@ def _bucket(job: Job) -> int | None:
 
 
 def _adapters(model: Model) -> dict[str, object] | None:
-    """Adapters by the modules that they stand beside; those that Bridge has not are found by the check."""
+    """Return adapters by their modules; the check finds those that Bridge does not have."""
     if model.adapters is None:
         return None
     modules = {target: name for name, target in TARGETS.items()}
@@ -168,7 +168,7 @@ def _adapters(model: Model) -> dict[str, object] | None:
 
 
 def _said(job: Job) -> dict[str, object]:
-    """The flags of Megatron-Core as fields; those that Bridge has not are found by the check."""
+    """Return the flags of Megatron-Core as fields; the check finds those that Bridge does not have."""
     core = job.model_copy(update={"stack": job.stack.model_copy(update={"name": BASE})})
     false = {flag: field for field, flag in OFF.items()}
     fields: dict[str, object] = {}
@@ -182,7 +182,7 @@ def _said(job: Job) -> dict[str, object]:
 
 
 def _field_value(flag: str, words: list[str], layers: int) -> object:
-    """The value of a flag's field; of a window both sides, of a pattern a number for each of the layers."""
+    """Return the value of a flag's field; both sides of a window, a number per layer of a pattern."""
     if flag == MODULES_FLAG:
         return words
     if flag == WINDOW:
@@ -194,7 +194,7 @@ def _field_value(flag: str, words: list[str], layers: int) -> object:
 
 
 def _value(word: str) -> object:
-    """A number where a word is one.
+    """Return a number if a text is one.
 
     >>> _value("4"), _value("1e-2"), _value("RMSNorm")
     (4, 0.01, 'RMSNorm')
@@ -208,7 +208,7 @@ def _value(word: str) -> object:
 
 
 def _direct(job: Job) -> dict[str, object]:
-    """What a flag says in another way than a field: vocabulary, groups of heads, activation."""
+    """Return what a flag states differently than a field: vocabulary, groups of heads, activation."""
     model, block = job.model, job.model.blocks[0]
     function, gated = ACTIVATIONS.get(getattr(block.feed_forward, "activation", ""), ("gelu", False))
     heads = {}
@@ -225,5 +225,5 @@ def _direct(job: Job) -> dict[str, object]:
 
 
 def _recipe(job: Job) -> str:
-    """The name of a recipe of mixed precision; that of bf16 where none is the plan's."""
+    """Return the name of a recipe of mixed precision; that of bf16 if none is the plan's."""
     return RECIPE_OF.get(job.plan.precision, "bf16_mixed")

@@ -38,7 +38,7 @@ USUAL_COEFFICIENT = "1e-2"  # of the loss that keeps loads even; any but 0 is on
 
 
 def word_of(table: Mapping[str, str], meaning: str) -> str:
-    """The word that a reader's table takes for this meaning; the meaning where it has none.
+    """Return the flag's value that a reader's table maps to this meaning; the meaning if there is none.
 
     >>> word_of({"p2p": "ring", "a2a": "all_to_all"}, "ring")
     'p2p'
@@ -47,7 +47,7 @@ def word_of(table: Mapping[str, str], meaning: str) -> str:
 
 
 def model_flags(job: Job, current: bool) -> Flags:
-    """Flags of a job's model and of its sequences.
+    """Return flags of a job's model and of its sequences.
 
     Parameters
     ----------
@@ -79,13 +79,13 @@ def model_flags(job: Job, current: bool) -> Flags:
 
 
 def _attention_dropout(block: Block) -> float:
-    """Of attention's weights; a traced block has none."""
+    """Return the dropout of attention weights; a traced block has none."""
     fraction: float = getattr(block.mixer, "dropout", 0.0)
     return fraction
 
 
 def _attention(block: Block, hidden: int) -> Flags:
-    """Heads, or latents; biases are switched off for the whole model."""
+    """Return flags of heads or latents; biases are switched off for the whole model."""
     mixer = block.mixer
     heads = [f"--num-attention-heads {mixer.heads}"] if hasattr(mixer, "heads") else []
     if isinstance(mixer, LatentAttention):
@@ -107,7 +107,9 @@ def _attention(block: Block, hidden: int) -> Flags:
 
 
 def _biases(block: Block, queries: bool) -> Flags:
-    """Linears have biases unless they are switched off; then queries, keys, values may have them."""
+    """Return flags of biases: linears have them unless they are switched off; then q, k, v may have
+    them.
+    """
     inner = block.feed_forward
     every = inner.expert_bias if isinstance(inner, Experts) else inner.bias
     if every:
@@ -116,7 +118,7 @@ def _biases(block: Block, queries: bool) -> Flags:
 
 
 def _feed_forward(block: Block) -> Flags:
-    """Inner width and activation; of experts, where no block is dense."""
+    """Return flags of inner width and activation; those of experts if no block is dense."""
     inner = block.feed_forward
     width = getattr(inner, "expert_hidden", None) or getattr(inner, "ffn_hidden", 1)
     flag = ACTIVATIONS.get(getattr(inner, "activation", ""))
@@ -124,7 +126,7 @@ def _feed_forward(block: Block) -> Flags:
 
 
 def _positions(block: Block, model: Model) -> Flags:
-    """How positions are told: a table is the default; latent attention turns a part of its own."""
+    """Return flags of positions: a table is the default; latent attention rotates a part."""
     mixer = block.mixer
     if model.learned_positions:
         return []
@@ -140,7 +142,7 @@ def _positions(block: Block, model: Model) -> Flags:
 
 
 def _vocabulary(model: Model, current: bool) -> Flags:
-    """Tokens, and what their table is padded to; Megatron-Core's own tokenizer adds an end of document."""
+    """Return flags of the vocabulary and its padding; Megatron-Core's tokenizer adds an end of document."""
     multiple = f"--make-vocab-size-divisible-by {model.vocabulary_multiple}"
     if not current or model.vocabulary < 2:
         return [f"--vocab-size {model.vocabulary}", multiple]
@@ -149,7 +151,7 @@ def _vocabulary(model: Model, current: bool) -> Flags:
 
 
 def _experts(job: Job) -> Flags:
-    """Experts: how many, how wide, how they are chosen, and in which layers."""
+    """Return flags of experts: how many, how wide, how they are chosen, and in which layers."""
     sparse = [block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)]
     if not sparse:
         return []
@@ -172,7 +174,7 @@ def _experts(job: Job) -> Flags:
 
 
 def _software(software: ExpertSoftware) -> Flags:
-    """What carries tokens to experts, and what exchanges run beside."""
+    """Return flags of what sends tokens to experts, and what overlaps with exchanges."""
     library = software.dispatcher
     flex = [f"{DISPATCHER} flex", f"{BACKEND} {library}"]
     beside = [BESIDE] if software.exchange_overlap == "other_micro_batch" else []
@@ -180,7 +182,7 @@ def _software(software: ExpertSoftware) -> Flags:
 
 
 def _shared(experts: Experts) -> Flags:
-    """The width of all shared experts together: they are one dense MLP."""
+    """Return the width of all shared experts together: they are one dense MLP."""
     if not experts.shared_experts:
         return []
     each = experts.shared_hidden or experts.expert_hidden
@@ -188,7 +190,7 @@ def _shared(experts: Experts) -> Flags:
 
 
 def _router(experts: Experts) -> Flags:
-    """Scores, their type, and what keeps loads even."""
+    """Return flags of scores, their type, and load balancing."""
     loss = [f"{BALANCING} aux_loss", f"--moe-aux-loss-coeff {USUAL_COEFFICIENT}"]
     return [
         *(["--moe-router-score-function sigmoid"] if experts.router == "sigmoid" else []),
@@ -200,14 +202,14 @@ def _router(experts: Experts) -> Flags:
 
 
 def _capacity(experts: Experts) -> Flags:
-    """Room of an expert over its mean load, where tokens are dropped."""
+    """Return the capacity of an expert over its mean load, if tokens are dropped."""
     if not experts.capacity_factor:
         return []
     return [f"{CAPACITY} {experts.capacity_factor}", *([PADDED] if experts.pads_to_capacity else [])]
 
 
 def _windows(model: Model) -> Flags:
-    """What a query sees on its left, and the layers that have such a window where not all have."""
+    """Return the window to the left of a query, and the layers that have it if not all do."""
     windows = [getattr(block.mixer, "window", None) for block in model.blocks]
     wide = next((window for window in windows if window), None)
     if wide is None:
@@ -217,7 +219,7 @@ def _windows(model: Model) -> Flags:
 
 
 def _frequency(model: Model) -> str:
-    """Which layers have experts: all, or a list with 1 for each that has.
+    """Return which layers have experts: all, or a list with 1 for each that has.
 
     >>> from flopcast.io import catalog
     >>> _frequency(catalog.model("mixtral-8x7b")), _frequency(catalog.model("deepseek-v3"))
@@ -227,7 +229,7 @@ def _frequency(model: Model) -> str:
 
 
 def _listed(model: Model, kinds: list[int]) -> str:
-    """1 for each layer whose kind of block has a mark, "1" where all have."""
+    """Return a list with 1 for each layer whose kind of block has a mark, "1" if all have it."""
     rows = [(kinds[place - 1], count) for place, count in model.runs() if 1 <= place <= len(kinds)]
     if all(marked for marked, _ in rows):
         return "1"

@@ -25,14 +25,14 @@ FAMILY = ("megatron-core", "megatron-core-2025", "megatron-core-2026", *OLD, *UN
 
 
 def base_of(stack: Stack) -> str:
-    """The entry that the reader will take these flags for: how new the software is, and whose engine."""
+    """Return the entry that the reader infers from these flags: the age and engine of the software."""
     if stack.name in UNDER_DEEPSPEED:
         return UNDER_DEEPSPEED[0]
     return stack.name if stack.name in OLD else NEWEST
 
 
 def plan_flags(job: Job) -> Flags:
-    """Degrees, batch, stages, sharding, recompute, precision, optimizer."""
+    """Return flags of degrees, batch, stages, sharding, recompute, precision, optimizer."""
     plan, base = job.plan, base_of(job.stack)
     return [
         f"--tensor-model-parallel-size {plan.tensor_parallel}",
@@ -52,7 +52,7 @@ def plan_flags(job: Job) -> Flags:
 
 
 def _context(plan: Plan) -> Flags:
-    """Ranks that share a sequence, and how keys and values reach them."""
+    """Return flags of ranks that share a sequence, and how they exchange keys and values."""
     if plan.context_parallel == 1:
         return []
     exchange = word_of(EXCHANGES, plan.context_exchange)
@@ -60,7 +60,7 @@ def _context(plan: Plan) -> Flags:
 
 
 def _expert_degrees(job: Job) -> Flags:
-    """Ranks of experts, where there are any."""
+    """Return flags of ranks of experts, if there are any."""
     if not has_experts(job.model):
         return []
     plan = job.plan
@@ -69,14 +69,14 @@ def _expert_degrees(job: Job) -> Flags:
 
 
 def _stages_before_replicas(plan: Plan) -> bool:
-    """Whether neighbouring ranks are stages before they are replicas, and that makes a difference."""
+    """Return whether adjacent ranks are stages before they are replicas, and that makes a difference."""
     order = plan.rank_order.split("-")
     both = plan.pipeline_parallel > 1 and plan.data_parallel * plan.context_parallel > 1
     return both and order.index("pp") < order.index("dp")
 
 
 def _stages(job: Job) -> Flags:
-    """Chunks of a stage; a layout where they are listed and differ."""
+    """Return flags of chunks per stage; a layout if they are listed and differ."""
     plan = job.plan
     if len(set(plan.stage_layers)) > 1:
         chunks = ["t" * blocks for blocks in plan.stage_layers]
@@ -103,7 +103,7 @@ def _sharding(job: Job, base: str) -> Flags:
 
 
 def _recompute(job: Job, base: str) -> Flags:
-    """Whole blocks, or modules of every block; in the words of the age."""
+    """Return flags of recomputed blocks, or modules of every block, in the terms of the release."""
     plan, old = job.plan, base == "megatron-2021"
     if plan.recompute == "none":
         return []
@@ -124,7 +124,7 @@ def _recompute(job: Job, base: str) -> Flags:
 
 
 def _precision(plan: Plan) -> Flags:
-    """16 bits, and what products are narrowed to beside them."""
+    """Return flags of 16 bits, and of 8-bit products."""
     if plan.precision in ("fp16", "bf16"):
         return [f"--{plan.precision}"]
     if plan.precision == "nvfp4":
@@ -134,14 +134,14 @@ def _precision(plan: Plan) -> Flags:
 
 
 def _optimizer(plan: Plan) -> Flags:
-    """Adam is the default; momentum is."""
+    """Return flags of the optimizer; Adam is the default."""
     if not plan.optimizer.startswith("sgd"):
         return []
     return ["--optimizer sgd", f"--sgd-momentum {0.9 if plan.optimizer == 'sgd_momentum' else 0.0}"]
 
 
 def stack_flags(job: Job) -> Flags:
-    """Fusions, overlaps, types of gradients and states: where the stack differs from what flags assume."""
+    """Return flags of fusions, overlaps, types of gradients and states that differ from the defaults."""
     stack, base = job.stack, catalog.stack(base_of(job.stack))
     core = base.name == NEWEST
     return [
@@ -163,7 +163,7 @@ def stack_flags(job: Job) -> Flags:
 
 
 def _kernels(stack: Stack, base: Stack) -> Flags:
-    """The kernel of attention, and fusions that are switched off."""
+    """Return flags of the attention kernel, and of fusions that are switched off."""
     off = [
         flag
         for name, flag in SWITCHED_OFF_BY.items()
@@ -181,7 +181,7 @@ def _kernels(stack: Stack, base: Stack) -> Flags:
 
 
 def _gradients(job: Job, base: Stack) -> Flags:
-    """In which type gradients are reduced, when, and in which buckets."""
+    """Return flags of the type, time and buckets of gradient reductions."""
     own, plan = job.stack.gradients, job.plan
     half = plan.precision == "fp16"
     fused = base.gradients.accumulate_passes == 0 and not (half and base.name != NEWEST)
@@ -203,7 +203,7 @@ def _gradients(job: Job, base: Stack) -> Flags:
 
 
 def _transfers(job: Job, base: Stack) -> Flags:
-    """How stages hand over activations."""
+    """Return flags of how stages send activations."""
     own, chunks = job.stack.pipeline, job.plan.virtual_stages > 1
     waits = base.name == NEWEST and chunks and own.transfers == "batched"
     whole = own.payload == "full" and base.pipeline.payload == "scattered"
@@ -214,7 +214,7 @@ def _transfers(job: Job, base: Stack) -> Flags:
 
 
 def _states(job: Job) -> Flags:
-    """Types of what the optimizer keeps: those of the precision-aware one."""
+    """Return flags of the types of optimizer states: those of the precision-aware one."""
     own = job.stack.optimizer
     moments = {"--exp-avg-dtype": own.exp_avg_dtype, "--exp-avg-sq-dtype": own.exp_avg_sq_dtype}
     narrow = own.main_parameter_bytes != 4 or set(moments.values()) != {"fp32"}
@@ -227,7 +227,7 @@ def _states(job: Job) -> Flags:
 
 
 def _narrow(job: Job) -> Flags:
-    """What is done around narrow products."""
+    """Return flags of what is done around 8-bit products."""
     own = job.stack.narrow
     if job.plan.precision in ("fp16", "bf16"):
         return []

@@ -34,7 +34,7 @@ Difference = tuple[str, object, object]
 
 
 def read_back(document: Document, job: Job, left_open: tuple[str, ...] = ()) -> Job:
-    """The job that a reader's document describes, on the cluster of the job that was written.
+    """Return the job that a reader's document describes, on the cluster of the exported job.
 
     A part that the document leaves out is the job's own: DeepSpeed's file knows no model. So are the fields
     of the plan in `left_open`, which the format leaves to the program that reads it.
@@ -59,7 +59,7 @@ def read_back(document: Document, job: Job, left_open: tuple[str, ...] = ()) -> 
 
 
 def _model(document: Document, data: object) -> Model:
-    """A model that is described, or named by its entry in the catalogue."""
+    """Return a model that is described, or named by its entry in the catalogue."""
     if isinstance(data, dict) and "base" in data:
         base = catalog.document("models", str(data["base"])).data
         data = merged(base, {key: value for key, value in data.items() if key != "base"})
@@ -67,7 +67,7 @@ def _model(document: Document, data: object) -> Model:
 
 
 def _stack(document: Document, data: object) -> Stack:
-    """A stack by name, or a base with changes."""
+    """Return a stack by name, or a base with changes."""
     if isinstance(data, str):
         return catalog.stack(data)
     base = catalog.document("stacks", str(data["base"])).data if isinstance(data, dict) else {}
@@ -102,7 +102,7 @@ def check_same(job: Job, found: Job, target: str) -> tuple[str, ...]:
 
 
 def _problem(difference: Difference, target: str) -> Problem:
-    """A fault with the edit that gives up what the format cannot say."""
+    """Return a fault with the edit that removes what the format cannot express."""
     field, value, instead = difference
     simple = isinstance(instead, bool | int | float | str) or instead is None
     word = json.dumps(instead).strip('"') if simple else str(instead)
@@ -113,7 +113,7 @@ def _problem(difference: Difference, target: str) -> Problem:
 
 
 def _told(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str) -> str:
-    """What of a stack is not in the file."""
+    """Return notes on what of a stack is not in the file."""
     fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
@@ -125,7 +125,7 @@ def _told(stack: Stack, found: Stack, lost: tuple[Difference, ...], target: str)
 
 
 def differences(job: Job, found: Job) -> tuple[Difference, ...]:
-    """Fields of model, plan and batch that differ in meaning: field, the job's value, the file's."""
+    """Return fields of model, plan and batch that differ in meaning: field, the job's value, the file's."""
     rule = job.stack.pipeline.partition
     return (
         *_differing_models(canonical_model(job), canonical_model(found)),
@@ -135,7 +135,7 @@ def differences(job: Job, found: Job) -> tuple[Difference, ...]:
 
 
 def _differing_models(value: dict[str, Any], other: dict[str, Any]) -> Iterator[Difference]:
-    """Fields of models that differ; where one has more kinds of blocks, each beside the other's last."""
+    """Yield fields of models that differ; extra kinds of blocks are compared with the other's last."""
     mine, theirs = value["blocks"], other["blocks"]
     if len(mine) == len(theirs):
         yield from _differing("model", value, other)
@@ -147,7 +147,7 @@ def _differing_models(value: dict[str, Any], other: dict[str, Any]) -> Iterator[
 
 
 def _differing(path: str, value: object, other: object) -> Iterator[Difference]:
-    """Leaves that differ; lists of different lengths differ as a whole."""
+    """Yield leaves that differ; lists of different lengths differ as a whole."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         for key in dict.fromkeys((*value, *other)):
             yield from _differing(f"{path}.{key}", value.get(key), other.get(key))
@@ -159,7 +159,7 @@ def _differing(path: str, value: object, other: object) -> Iterator[Difference]:
 
 
 def canonical_model(job: Job) -> dict[str, Any]:
-    """A job's model in words that two ways of writing it share: kinds of blocks, and their layers."""
+    """Return a job's model in a canonical form: kinds of blocks, and their layers."""
     model = job.model
     data = model.model_dump(exclude={*NAMING, "blocks", "pattern"})
     data["learned_positions"] += data.pop("position_offset")
@@ -177,7 +177,7 @@ def canonical_model(job: Job) -> dict[str, Any]:
 
 
 def _canonical_block(block: Block, job: Job) -> dict[str, Any]:
-    """A block with what follows from other fields written out; a window wider than sequences is none."""
+    """Return a block with derived fields written out; a window wider than sequences is removed."""
     data = block.model_dump(exclude={"count"})
     mixer, inner = data["mixer"], data["feed_forward"]
     rms: Norm = "rmsnorm"
@@ -197,7 +197,7 @@ def _canonical_block(block: Block, job: Job) -> dict[str, Any]:
 
 
 def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
-    """A plan in words that two ways of writing it share: nothing of axes that have one rank.
+    """Return a plan in canonical form, without settings of axes that have one rank.
 
     `rule` is how the stack of the job that is written deals out blocks: a list of equal chunks says what
     no list says where it deals them out evenly, and nowhere else.
@@ -220,12 +220,12 @@ def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
 
 
 def _is_even(plan: Plan) -> bool:
-    """Whether all chunks that a plan lists are equal."""
+    """Return whether all chunks that a plan lists are equal."""
     return len(set(plan.stage_layers)) <= 1
 
 
 def _canonical_recompute(job: Job) -> dict[str, Any]:
-    """What is computed again, with the stack's own modules named where the plan names none."""
+    """Return what is recomputed, with the stack's own modules named if the plan names none."""
     plan = job.plan
     selective, full = plan.recompute == "selective", plan.recompute == "full"
     modules = plan.recompute_modules or job.stack.selective_groups
@@ -240,7 +240,7 @@ def _canonical_recompute(job: Job) -> dict[str, Any]:
 
 
 def canonical_batch(batch: Batch) -> dict[str, Any]:
-    """A batch: a document that fills the sequence is none; micro-batches that are alike are not listed."""
+    """Return a batch in canonical form: whole-sequence documents and equal micro-batches are not listed."""
     if len(batch.kinds) == 1:
         (batch,) = batch.kinds
     packed = len(batch.lengths) > 1
@@ -248,7 +248,7 @@ def canonical_batch(batch: Batch) -> dict[str, Any]:
 
 
 def canonical_stack(job: Job) -> dict[str, Any]:
-    """What a stack does with a job: not its name, nor what is without effect there."""
+    """Return the settings of a stack that affect this job, without its name."""
     told = {"name", "era", "source"}
     narrow = job.plan.precision in RECIPES
     idle = {"experts": has_experts(job.model), "narrow": narrow}
@@ -257,7 +257,7 @@ def canonical_stack(job: Job) -> dict[str, Any]:
 
 
 def has_experts(model: Model) -> bool:
-    """Whether any block routes its tokens."""
+    """Return whether any block routes its tokens."""
     return any(block.feed_forward.kind == "experts" for block in model.blocks)
 
 

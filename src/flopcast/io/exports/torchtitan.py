@@ -35,7 +35,7 @@ Settings = dict[str, dict[str, object]]
 
 
 def export_torchtitan(job: Job) -> Exported:
-    """Settings as TOML, and as flags in its head.
+    """Return settings as TOML, with the same settings as flags in a comment.
 
     Raises
     ------
@@ -63,17 +63,17 @@ def export_torchtitan(job: Job) -> Exported:
 
 
 def _flag(value: object) -> str:
-    """A value as a command line takes it."""
+    """Return a value as a command line takes it."""
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def _read(text: bytes, devices: int) -> Document:
-    """What the reader makes of it."""
+    """Return what the reader makes of the file."""
     return read_kind(parsed(text, NAME), "torchtitan", Asked(devices=devices))
 
 
 def _settings(job: Job) -> Settings:
-    """Sections and keys."""
+    """Return sections and keys."""
     plan = job.plan
     name, _, flavour = _flavour(job).partition("/")
     if not flavour:
@@ -99,7 +99,7 @@ def _settings(job: Job) -> Settings:
 
 
 def _flavour(job: Job) -> str:
-    """The model as torchtitan calls it: by its name, or as one that is the same but for it; else "".
+    """Return torchtitan's name of the model, or of one that is the same but for its name; else "".
 
     Adapters are no part of a flavour: they are found by the check.
     """
@@ -115,7 +115,7 @@ def _flavour(job: Job) -> str:
 
 
 def _precision(plan: Plan, found: Settings) -> Settings:
-    """The converter that swaps linears for narrow ones, and its recipe."""
+    """Return the converter that replaces linears by 8-bit ones, and its recipe."""
     if plan.precision not in RECIPES.values():
         return {}
     section = "mx" if plan.precision == "mxfp8" else "float8"
@@ -124,14 +124,14 @@ def _precision(plan: Plan, found: Settings) -> Settings:
 
 
 def _recompute(plan: Plan) -> dict[str, object]:
-    """Whole blocks, every n-th of them, or nothing."""
+    """Return settings that recompute whole blocks, every n-th of them, or nothing."""
     if plan.recompute == "full" and plan.recompute_method == "every":
         return {"mode": "selective", "selective_ac_option": str(plan.recompute_layers)}
     return {"mode": "full" if plan.recompute == "full" else "none"}
 
 
 def _parallelism(job: Job) -> dict[str, object]:
-    """Degrees, who shards, stages."""
+    """Return degrees, sharding and stages."""
     plan = job.plan
     shard = (plan.data_shard or plan.data_parallel) if plan.zero == 3 else 1
     found: dict[str, object] = {
@@ -154,7 +154,7 @@ def _parallelism(job: Job) -> dict[str, object]:
 
 
 def _software(stack: Stack) -> dict[str, object]:
-    """Where the stack differs from torchtitan's usual: overlap of messages, when parameters are freed."""
+    """Return where the stack differs from torchtitan's defaults: overlap, when parameters are freed."""
     found: dict[str, object] = {}
     if stack.tensor_overlap == "chunks":
         found["enable_async_tensor_parallel"] = True
@@ -166,7 +166,7 @@ def _software(stack: Stack) -> dict[str, object]:
 
 
 def _stages(job: Job) -> dict[str, object]:
-    """Stages, their schedule, and where each chunk begins."""
+    """Return stages, their schedule, and where each chunk begins."""
     plan, chunks = job.plan, job.plan.pipeline_parallel * job.plan.virtual_stages
     held = plan.stage_layers or (job.model.num_blocks // chunks,) * chunks
     found: dict[str, object] = {

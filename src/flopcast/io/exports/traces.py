@@ -22,22 +22,22 @@ SHORT = "insides of the first and the last micro-batches only, where there are m
 
 
 def predicted(job: Job) -> Report:
-    """The report of a job, with the curves of the catalogue."""
+    """Return the report of a job, with the curves of the catalogue."""
     return predict(job, load_book(job.cluster))
 
 
 def export_perfetto(job: Job) -> Exported:
-    """The step as a Perfetto trace."""
+    """Return the step as a Perfetto trace."""
     return Exported(files=(("step.pftrace", perfetto_trace(predicted(job))),), notes=(SHORT,), binary=True)
 
 
 def export_chrome(job: Job) -> Exported:
-    """The step as Chrome's trace events."""
+    """Return the step as Chrome's trace events."""
     return Exported(files=(("step.json", chrome_trace(predicted(job))),), notes=(SHORT,))
 
 
 def export_chakra(job: Job) -> Exported:
-    """The step as a Chakra trace for each rank, and the groups that their collectives name.
+    """Return the step as a Chakra trace for each rank, and the groups that their collectives name.
 
     Raises
     ------
@@ -68,11 +68,11 @@ def export_chakra(job: Job) -> Exported:
 
 
 def _stage_of(job: Job) -> list[int]:
-    """The pipeline stage of every rank."""
+    """Return the pipeline stage of every rank."""
     return [place_of(job.plan, rank)["pp"] for rank in range(job.plan.devices)]
 
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
-    """A job that is too much for a file for each rank."""
+    """Return the fault of a job that is too large for one file per rank."""
     fix = "export a smaller step: the pipeline repeats itself"
     return Problem(field=field, value=value, allowed=allowed, because=because, fix=fix)

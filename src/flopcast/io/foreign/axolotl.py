@@ -32,7 +32,7 @@ CHECKPOINTS = {
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of Axolotl.
+    """Return the job of a file of Axolotl.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _adapter(sheet: Sheet) -> None:
-    """Adapters, over weights of 16 or of 4 bits; all weights where there are none."""
+    """Read adapters, over weights of 16 or 4 bits; without adapters, all weights are trained."""
     kind = sheet.choice("adapter", ADAPTERS, "")
     four, eight = sheet.flag("load_in_4bit"), sheet.flag("load_in_8bit")
     if eight:
@@ -80,7 +80,7 @@ def _adapter(sheet: Sheet) -> None:
 
 
 def _recompute(sheet: Sheet) -> None:
-    """Whole blocks run again where checkpointing is on, the trainer's or FSDP's."""
+    """Read recompute of whole blocks, if checkpointing is on, the trainer's or FSDP's."""
     key = "gradient_checkpointing"
     mode = sheet.choice(key, CHECKPOINTS, "")
     inner = sheet.first("fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing")

@@ -24,7 +24,7 @@ WAITS = {True: "overlapped", False: "batched"}
 
 
 def stack_of(sheet: Sheet, switched: dict[str, object]) -> object:
-    """The stack by its name, or with what the file changes of it.
+    """Return the stack by its name, or with what the file changes of it.
 
     Parameters
     ----------
@@ -48,19 +48,19 @@ def stack_of(sheet: Sheet, switched: dict[str, object]) -> object:
 
 
 def _precision(sheet: Sheet) -> str:
-    """The plan's precision."""
+    """Return the plan's precision."""
     plan = sheet.data["plan"]
     return str(plan.get("precision")) if isinstance(plan, dict) else ""
 
 
 def _plan(sheet: Sheet, field: str) -> int:
-    """A degree of the plan."""
+    """Return a degree of the plan."""
     plan = sheet.data["plan"]
     return int(plan.get(field, 1)) if isinstance(plan, dict) else 1
 
 
 def _gradients(sheet: Sheet) -> dict[str, object]:
-    """What the file says of gradients, and nothing else."""
+    """Return what the file says of gradients."""
     found: dict[str, object] = {}
     for field, name in (("overlap_grad_reduce", "overlap"), ("overlap_param_gather", "overlap_gather")):
         if sheet.has(f"{DDP}.{field}"):
@@ -80,14 +80,14 @@ def _gradients(sheet: Sheet) -> dict[str, object]:
 
 
 def _is_half(sheet: Sheet) -> bool:
-    """Whether the other 16 bits are fp16."""
+    """Return whether the other 16-bit type is fp16."""
     recipe = sheet.raw(MIXED)
     section = MIXED if sheet.below(MIXED) else "model"
     return recipe.startswith("fp16") if isinstance(recipe, str) else sheet.flag(f"{section}.fp16")
 
 
 def _dtype(sheet: Sheet) -> str:
-    """The type in which gradients travel, "" where the file does not say: the recipe's word is the last."""
+    """Return the type in which gradients are sent, "" if the file does not say; the recipe decides."""
     recipe, narrow = sheet.raw(MIXED), "fp16" if _is_half(sheet) else "bf16"
     if isinstance(recipe, str):
         return narrow if narrow == "fp16" else "fp32"
@@ -107,7 +107,7 @@ def _buckets(sheet: Sheet) -> dict[str, object]:
 
 
 def _overlapped(sheet: Sheet) -> dict[str, object]:
-    """What the section of overlaps lays over that of DDP, where replicas share the optimizer's states."""
+    """Return the overlap settings that override DDP's, if replicas share the optimizer's states."""
     if not sheet.below(OVERLAP) or not sheet.flag(f"{DDP}.use_distributed_optimizer"):
         return {}
     if _plan(sheet, "data_parallel") == 1:
@@ -120,7 +120,7 @@ def _overlapped(sheet: Sheet) -> dict[str, object]:
 
 
 def _transfers(sheet: Sheet) -> str:
-    """Whether stages wait for a transfer, "" where the file does not say.
+    """Return whether stages wait for a transfer, "" if the file does not say.
 
     Only interleaved stages may not wait (megatron/core/pipeline_parallel/schedules.py); with overlaps they
     do not unless it is told.
@@ -135,7 +135,7 @@ def _transfers(sheet: Sheet) -> str:
 
 
 def _cuts_messages(sheet: Sheet) -> bool:
-    """Whether products overlap with messages of tensor parallelism, which needs sequence parallelism."""
+    """Return whether products overlap with tensor-parallel messages, which needs sequence parallelism."""
     key = f"{'comm_overlap' if sheet.below(OVERLAP) else 'model'}.tp_comm_overlap"
     if not sheet.flag(key):
         return False

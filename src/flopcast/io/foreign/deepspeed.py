@@ -34,7 +34,7 @@ OPTIMIZERS = {
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a DeepSpeed file, without model, cluster and batch of sequences.
+    """Return the job of a DeepSpeed file, without model, cluster and sequence length.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def read_batch(sheet: Sheet, replicas: int) -> None:
-    """Micro-batch and global batch, of which two of three numbers are enough, and one without accumulation.
+    """Read micro-batch and global batch; two of three numbers suffice, or one without accumulation.
 
     "auto" stands for what the Trainer was told, which this file does not say.
     """
@@ -96,7 +96,7 @@ def read_batch(sheet: Sheet, replicas: int) -> None:
 
 
 def _check_identity(sheet: Sheet, batch: tuple[int, int, int], replicas: int) -> None:
-    """The fault of three numbers that contradict each other: DeepSpeed would not start."""
+    """Report three numbers that contradict each other, with which DeepSpeed does not start."""
     total, micro, steps = batch
     right = micro * steps * replicas
     if total != right and not sheet.faulty(TOTAL, MICRO, STEPS, "world size"):
@@ -159,7 +159,7 @@ def accumulates_in_fp32(sheet: Sheet, stage: int, precision: str) -> bool:
 
 
 def read_precision(sheet: Sheet) -> str:
-    """fp16 or bf16; training in fp32 is not built."""
+    """Return fp16 or bf16; training in fp32 is not supported."""
     told = "where the Trainer is told bf16"
     bf16 = sheet.first("bf16.enabled", "bfloat16.enabled")
     half = sheet.flag("fp16.enabled", False, auto="where the Trainer is told bf16")

@@ -44,7 +44,7 @@ class Batch:
 
 
 def read_inside(sheet: Sheet, batch: Batch, precision: str) -> object:
-    """The stack of DeepSpeed's settings that stand in the file, or of what another file's name tells.
+    """Return the stack of DeepSpeed's settings in the file, or of those that another file's name implies.
 
     No other file is opened.
 
@@ -87,12 +87,12 @@ def read_inside(sheet: Sheet, batch: Batch, precision: str) -> object:
 
 
 def precision_bytes(precision: str) -> str:
-    """The 16-bit type of gradients under a precision."""
+    """Return the 16-bit type of gradients under a precision."""
     return "fp16" if precision == "fp16" else "bf16"
 
 
 def _inline(sheet: Sheet, batch: Batch, precision: str) -> object:
-    """DeepSpeed's settings inside the file, read as its own file is."""
+    """Return DeepSpeed's settings inside the file, read as its own file is."""
     whole: Mapping[str, object] = sheet.document.data if isinstance(sheet.document.data, dict) else {}
     lines = {path[1:]: line for path, line in sheet.document.lines.items() if path[:1] == ("deepspeed",)}
     places = {
@@ -121,7 +121,7 @@ def _inline(sheet: Sheet, batch: Batch, precision: str) -> object:
 
 
 def _agree(inner: Sheet, batch: Batch, precision: str) -> None:
-    """The fault of what both say, and not alike: the Trainer of transformers would not start."""
+    """Report settings that the two files state differently; the Trainer of transformers would not start."""
     half = precision == "fp16"
     said = {
         deepspeed.MICRO: batch.micro,
@@ -138,7 +138,7 @@ def _agree(inner: Sheet, batch: Batch, precision: str) -> None:
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:
-    """Values of a document with two levels."""
+    """Return the values of a document with two levels."""
     return [
         ((part, name), value)
         for part, inner in data.items()

@@ -52,11 +52,11 @@ class Keys:
     fine: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def asks_for_nothing(self, key: str, value: object) -> bool:
-        """Whether a value switches nothing on."""
+        """Return whether a value switches nothing on."""
         return any(value is nothing or value == nothing for nothing in (*NOTHING, *self.fine.get(key, ())))
 
     def sets(self, key: str) -> bool:
-        """Whether a key is read."""
+        """Return whether a key is read."""
         return covered(key, self.read.split())
 
     def costs_nothing(self, key: str) -> bool:
@@ -77,7 +77,7 @@ class Keys:
         return covered(key, [*listed, *free, *self.left_out, *self.refused])
 
     def named_in(self, key: str, table: Mapping[str, str]) -> str | None:
-        """The entry of `left_out` or `refused` that covers a key."""
+        """Return the entry of `left_out` or `refused` that covers a key."""
         return next((name for name in table if covered(key, (name,))), None)
 
     def judged(self, key: str, value: object, given: Collection[str]) -> Unknown:
@@ -97,7 +97,7 @@ class Keys:
 
 @cache
 def keys_of(name: str) -> Keys:
-    """The table of a format.
+    """Return the table of a format.
 
     >>> keys_of("axolotl").program, keys_of("axolotl").costs_nothing("learning_rate")
     ('Axolotl', True)
@@ -127,7 +127,7 @@ def _without(names: list[str], own: list[str]) -> str:
 
 
 def covered(key: str, names: Iterable[str]) -> bool:
-    """Whether one of these names is the key's, or that of a section that it stands in.
+    """Return whether one of these names is the key's, or that of a section around it.
 
     >>> covered("wandb.project", ["lr", "wandb.*"]), covered("wandb", ["wandb.*"]), covered("lrs", ["lr"])
     (True, True, False)

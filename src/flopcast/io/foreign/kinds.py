@@ -140,7 +140,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def parsed(raw: bytes, name: str) -> Document:
-    """The plain data of a foreign file: TOML by its name's ending, else YAML or JSON."""
+    """Return the plain data of a foreign file: TOML by its suffix, else YAML or JSON."""
     return read_toml(raw, name) if name.lower().endswith(".toml") else read_yaml(raw, name)
 
 
@@ -220,12 +220,12 @@ def _joins(name: str, documents: Sequence[Document]) -> bool:
 
 
 def helper_text(kind: str) -> str:
-    """The program that makes a file of this format, to be run by whoever has the other program."""
+    """Return the program that writes a file of this format, to run where the other program is installed."""
     return files(__package__).joinpath(KINDS[kind].helper).read_text(encoding="utf-8")
 
 
 def known_kind(kind: str | None, document: Document) -> str:
-    """The format that is asked for, or the one that the file has.
+    """Return the requested format, or the one that the file has.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def known_kind(kind: str | None, document: Document) -> str:
 
 
 def read_kind(document: Document, kind: str, asked: Asked) -> Document:
-    """The job that a file of this format describes.
+    """Return the job that a file of this format describes.
 
     Raises
     ------
@@ -271,12 +271,12 @@ def read_kind(document: Document, kind: str, asked: Asked) -> Document:
 
 
 def _signs(data: object, signs: str) -> int:
-    """How many of the signs a file has."""
+    """Return how many of the signs a file has."""
     return sum(_has(data, sign) for sign in signs.split())
 
 
 def _has(data: object, sign: str) -> bool:
-    """Whether a key is there, with the beginning of its value where the sign has one."""
+    """Return whether a key exists, with the beginning of its value if the sign has one."""
     key, _, start = sign.partition("=")
     if not has(data, key):
         return False
@@ -286,12 +286,12 @@ def _has(data: object, sign: str) -> bool:
 
 
 def _ambiguous(document: Document, names: str) -> Problem:
-    """The fault of a file that two formats fit."""
+    """Return the fault of a file that two formats match."""
     return _fault(document, "format", names, "a file that one format fits", "its keys are those of both")
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
-    """A fault of a whole file."""
+    """Return a fault of a whole file."""
     fix = f"say which it is, --kind {next(iter(KINDS))}"
     return Problem(
         where=document.where(()), field=field, value=value, allowed=allowed, because=because, fix=fix

@@ -28,7 +28,7 @@ ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of LLaMA-Factory.
+    """Return the job of a file of LLaMA-Factory.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _stage(sheet: Sheet) -> None:
-    """Only what trains on the next token; a file that predicts trains nothing."""
+    """Read the stage: only next-token training is supported; a file that predicts trains nothing."""
     if str(sheet.raw("stage")) in OTHER_STAGES:
         sheet.refuse("stage", "training on preferences or rewards", "write stage: sft")
     else:
@@ -72,7 +72,7 @@ def _stage(sheet: Sheet) -> None:
 
 
 def _method(sheet: Sheet) -> None:
-    """Adapters, over weights of 16 or of 4 bits; or all weights."""
+    """Read the method: adapters, over weights of 16 or 4 bits; or all weights."""
     key = "finetuning_type"
     if str(sheet.raw(key)) in ("freeze", "oft"):
         sheet.refuse(key, f"finetuning_type {sheet.raw(key)}", "write lora or full")

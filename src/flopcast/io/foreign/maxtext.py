@@ -71,7 +71,7 @@ GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of MaxText.
+    """Return the job of a file of MaxText.
 
     Examples
     --------
@@ -97,7 +97,9 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _sizes(sheet: Sheet, known: int | None) -> dict[str, int]:
-    """The product of both meshes' degrees by axis; the one that is -1 takes what is left of the devices."""
+    """Return the product of both meshes' degrees by axis; the one that is -1 takes the remaining
+    devices.
+    """
     sizes: dict[str, int] = {}
     left: list[str] = []
     for axis in AXES:
@@ -119,7 +121,7 @@ def _sizes(sheet: Sheet, known: int | None) -> dict[str, int]:
 
 
 def _degrees(sheet: Sheet) -> int:
-    """Degrees of the plan; the devices that they make."""
+    """Return degrees of the plan, and the devices that they need."""
     known = sheet.asked.devices
     sizes = _sizes(sheet, known)
     open_axes = any(sheet.raw(pattern.format(axis)) == -1 for axis in AXES for pattern in (ICI, DCN))
@@ -151,7 +153,7 @@ def _degrees(sheet: Sheet) -> int:
 
 
 def _batch(sheet: Sheet, ranks: int) -> None:
-    """Sequences of a step and of a micro-batch, out of those of a device."""
+    """Read sequences per step and per micro-batch, from those per device."""
     key, steps_key = "per_device_batch_size", "gradient_accumulation_steps"
     value, steps = sheet.raw(key), sheet.count(steps_key, 1)
     plan = sheet.data["plan"] if isinstance(sheet.data["plan"], dict) else {}
@@ -236,7 +238,7 @@ def _override(sheet: Sheet) -> None:
 
 
 def _model(sheet: Sheet) -> None:
-    """The model that is named, or the one whose sizes are given."""
+    """Read the model that is named, or the one whose sizes are given."""
     if sheet.asked.model:
         return
     name = sheet.text("model_name")

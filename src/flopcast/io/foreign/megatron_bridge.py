@@ -54,7 +54,7 @@ BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # Attn
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a dump."""
+    """Return the job of a dump."""
     sheet = Sheet(document, keys_of("megatron-bridge"), asked)
     if trained := other_class(sheet.text("model._target_")):
         sheet.refuse("model._target_", trained, "describe the job in YAML")
@@ -76,7 +76,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _backend(sheet: Sheet, said: Translation) -> None:
-    """The kernel of attention: a name, or in dumps the number of one in Megatron-Core's enumeration."""
+    """Read the attention kernel: a name, or in dumps a number of Megatron-Core's enumeration."""
     key = "model.attention_backend"
     numbered = f"{key}._args_"
     if sheet.has(numbered):
@@ -89,7 +89,7 @@ def _backend(sheet: Sheet, said: Translation) -> None:
 
 
 def activate(sheet: Sheet, said: Translation, key: str, gate: str) -> None:
-    """The activation, a function's name, and whether it gates."""
+    """Read the activation, a function's name, and whether it gates."""
     name = sheet.text(key).rpartition(".")[2]
     gated = sheet.flag(gate)
     known = GATED if gated else PLAIN
@@ -106,13 +106,13 @@ def activate(sheet: Sheet, said: Translation, key: str, gate: str) -> None:
 
 
 def _nobody(sheet: Sheet) -> int | None:
-    """No number of devices, which is a fault of the command line's."""
+    """Return None: the number of devices must come from the command line."""
     sheet.ranks()
     return None
 
 
 def _precision(sheet: Sheet, said: Translation) -> None:
-    """bf16, fp16 or fewer bits: by the name of a recipe, by a recipe's fields, or by the model's own.
+    """Read bf16, fp16 or 8 bits: by the name of a recipe, its fields, or the model's own.
 
     A recipe's name may be written with hyphens.
     """
@@ -136,7 +136,7 @@ def _precision(sheet: Sheet, said: Translation) -> None:
 
 
 def _peft(sheet: Sheet) -> None:
-    """Low-rank adapters; the file's own class names the method."""
+    """Read low-rank adapters; the class in the file names the method."""
     if not sheet.below("peft"):
         return
     method = sheet.text("peft._target_").rpartition(".")[2]

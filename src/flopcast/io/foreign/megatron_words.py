@@ -123,13 +123,13 @@ class Translation:
     """Flags out of a sheet, each with the key that it stands for."""
 
     def __init__(self, sheet: Sheet) -> None:
-        """Nothing is said yet."""
+        """Start without flags."""
         self._sheet = sheet
         self._words: list[Word] = []
         self._keys: dict[str, str] = {}
 
     def section(self, name: str, fields: str = "", skipped: tuple[str, ...] = ()) -> None:
-        """Every field of a section that a flag stands for; null says nothing.
+        """Add every field of a section that corresponds to a flag; null is ignored.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Translation:
                 self.say(flag, key)
 
     def say(self, flag: str, key: str, value: object = None) -> None:
-        """A flag with the value of a key, or alone."""
+        """Add a flag with the value of a key, or alone."""
         line = self._line(key)
         self._keys.setdefault(flag, key)
         self._words.append(Word(flag, line))
@@ -163,7 +163,7 @@ class Translation:
                 self._words.append(Word(str(one), line))
 
     def add(self, word: str, key: str) -> None:
-        """One more value of the flag that was said last."""
+        """Add one more value of the last flag."""
         self._words.append(Word(word, self._line(key)))
 
     def name(self, flag: str, key: str) -> None:
@@ -171,7 +171,7 @@ class Translation:
         self._keys.setdefault(flag, key)
 
     def read(self, ranks: int | None, base: str) -> dict[str, object]:
-        """The job of all flags into the sheet, and what they switch of its stack.
+        """Read the job of all flags into the config reader; return what they change of its stack.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Translation:
         return changes
 
     def _value(self, key: str) -> tuple[str, object]:
-        """A field's key and value; a type is dumped as an object, `_target_: torch.bfloat16`.
+        """Return a field's key and value; a type is dumped as an object, `_target_: torch.bfloat16`.
 
         In overrides it is a text, torch.bfloat16.
         """
@@ -212,16 +212,16 @@ class Translation:
         return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
-        """The line of a key."""
+        """Return the line of a key."""
         line = self._sheet.where(key).rpartition(":")[2]
         return int(line) if line.isdecimal() else 1
 
     def _named(self, text: str) -> str:
-        """A text with keys in the place of their flags."""
+        """Return a text with keys in place of their flags."""
         return FLAG.sub(lambda found: self._keys.get(found[0], found[0]), text)
 
     def _told(self, problem: Problem) -> Problem:
-        """A fault of a flag as a fault of its key."""
+        """Return a fault of a flag as a fault of its key."""
         return replace(
             problem,
             field=self._named(problem.field),

@@ -24,7 +24,7 @@ FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
 
 
 def read_model(sheet: Sheet, key: str, told: str | None = None) -> None:
-    """The model that a key names; a fault where the catalogue has none, unless --model names it.
+    """Read the model that a key names; report an unknown one, unless --model names it.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of nanotron."""
+    """Return the job of a file of nanotron."""
     sheet = Sheet(document, keys_of("nanotron"), asked)
     sizes = _degrees(sheet)
     micro, steps = (sheet.required(MICRO), sheet.count(STEPS))
@@ -60,7 +60,7 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def _degrees(sheet: Sheet) -> dict[str, int]:
-    """Degrees; the data-parallel one follows from the devices where these are told."""
+    """Return degrees; the data-parallel one follows from the devices if these are known."""
     required = [DEGREES[name] for name in ("data_parallel", "tensor_parallel", "pipeline_parallel")]
     sizes = {
         field: sheet.required(key) if key in required else sheet.count(key)
@@ -76,7 +76,7 @@ def _degrees(sheet: Sheet) -> dict[str, int]:
 
 
 def _modes(sheet: Sheet, sizes: Mapping[str, int]) -> None:
-    """Schedule, sequence parallelism, sharding, recompute, precision, optimizer."""
+    """Read schedule, sequence parallelism, sharding, recompute, precision, optimizer."""
     modes = {"reduce_scatter": "sp", "all_reduce": ""}
     mode = sheet.choice("parallelism.tp_mode", modes, "")
     if mode and sizes["tensor_parallel"] > 1:
@@ -101,7 +101,7 @@ def _modes(sheet: Sheet, sizes: Mapping[str, int]) -> None:
 
 
 def _model(sheet: Sheet) -> None:
-    """The model, whose config is one of transformers but for the word that names its family."""
+    """Read the model, whose config is one of transformers except for the key of its family."""
     whole = sheet.document.data
     part = whole.get("model") if isinstance(whole, dict) else None
     config = part.get("model_config") if isinstance(part, dict) else None
@@ -140,7 +140,7 @@ def _model(sheet: Sheet) -> None:
 
 
 def _stack(sheet: Sheet) -> object:
-    """Eager PyTorch with buckets of DDP; gradients accumulate in fp32 or in the weights' type."""
+    """Return eager PyTorch with buckets of DDP; gradients accumulate in fp32 or in the weights' type."""
     bucket = sheet.count("model.ddp_bucket_cap_mb", BUCKET_MB)
     wide = sheet.flag("optimizer.accumulate_grad_in_fp32", True)
     elements = bucket * 2**20 // (4 if wide else 2)

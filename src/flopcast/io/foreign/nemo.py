@@ -67,7 +67,7 @@ UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a configuration."""
+    """Return the job of a configuration."""
     _refuse_other_models(document)
     sheet = Sheet(_multiplied(document), keys_of("nemo"), asked)
     said = Translation(sheet)
@@ -138,7 +138,7 @@ def _refuse_other_models(document: Document) -> None:
 
 
 def _multiplied(document: Document) -> Document:
-    """The document with NeMo's `${multiply:4, ${.hidden_size}}` worked out where both are numbers."""
+    """Return the document with NeMo's `${multiply:4, ${.hidden_size}}` computed if both are numbers."""
     data = document.data
     model = data.get("model") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(model, dict):
@@ -153,7 +153,7 @@ def _multiplied(document: Document) -> Document:
 
 
 def _devices(sheet: Sheet) -> int | None:
-    """Devices of a node times nodes; None where nobody says them, which is told."""
+    """Return devices per node times nodes; None if they are not stated, which is reported."""
     stated = None
     if sheet.has("trainer.devices"):
         stated = sheet.count("trainer.devices") * sheet.count("trainer.num_nodes")
@@ -162,7 +162,7 @@ def _devices(sheet: Sheet) -> int | None:
 
 
 def _activation(sheet: Sheet, said: Translation) -> None:
-    """The activation, gated where its name ends in "glu"; "fast" ones are the same in fused kernels."""
+    """Read the activation, gated if its name ends in "glu"; "fast" ones are the same in fused kernels."""
     key = "model.activation"
     known = {name: name for name in ACTIVATIONS}
     name = sheet.choice(key, known, "gelu")
@@ -172,7 +172,7 @@ def _activation(sheet: Sheet, said: Translation) -> None:
 
 
 def _tokenizer(sheet: Sheet, said: Translation) -> None:
-    """Whose vocabulary it is: the type of a tokenizer of Megatron, else the name of its file or repository.
+    """Read the tokenizer's vocabulary: its Megatron type, else the name of its file or repository.
 
     The path of a file may stand for one elsewhere, `${data_dir}/…`: only its name is looked at.
     """
@@ -188,7 +188,7 @@ def _tokenizer(sheet: Sheet, said: Translation) -> None:
 
 
 def _recompute(sheet: Sheet, said: Translation) -> None:
-    """What is computed again; method and number mean something for whole layers only.
+    """Read what is recomputed; method and number apply only to whole layers.
 
     "block" of 0 layers recomputes none.
     """
@@ -207,7 +207,7 @@ def _recompute(sheet: Sheet, said: Translation) -> None:
 
 
 def _precision(sheet: Sheet, said: Translation) -> None:
-    """16 bits by the trainer's precision; products in 8 bits by Transformer Engine, delayed scaling.
+    """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine, delayed scaling.
 
     Without O2, weights are kept in fp32 and cast for each product: that is told and not counted.
     """

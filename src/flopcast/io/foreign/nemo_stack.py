@@ -32,7 +32,7 @@ O2 = "model.megatron_amp_O2"
 
 
 def stack_of(sheet: Sheet, optimizer: str, switched: dict[str, object]) -> dict[str, object]:
-    """What the file changes of NeMo's stack; only interleaved stages do not wait for a transfer.
+    """Return what the file changes of NeMo's stack; only interleaved stages do not wait for a transfer.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ def stack_of(sheet: Sheet, optimizer: str, switched: dict[str, object]) -> dict[
 
 
 def _of_apex(sheet: Sheet) -> dict[str, object]:
-    """Apex's distributed Adam."""
+    """Return changes of Apex's distributed Adam."""
     dtype = sheet.choice(SYNC, TYPES, "fp32")
     return _shared(sheet, dtype, True) | {"bucket_elements": _elements(sheet, BUCKET, BUCKET_MIB, dtype)}
 
 
 def _of_core(sheet: Sheet, narrow: str) -> dict[str, object]:
-    """Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
+    """Return changes of Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
     sheet.choice(SYNC, TYPES, "fp32")
     dtype = "fp32" if sheet.raw(SYNC) in (None, "fp32") else narrow
     if sheet.has(BUCKET):
@@ -88,7 +88,7 @@ def _of_core(sheet: Sheet, narrow: str) -> dict[str, object]:
 
 
 def _shared(sheet: Sheet, dtype: str, usual: bool) -> dict[str, object]:
-    """What both that share states have in common; `usual` is whether reductions overlap by themselves."""
+    """Return changes that both sharded optimizers share; `usual`: reductions overlap by default."""
     return {
         "dtype": dtype,
         "collective": "reduce_scatter",
@@ -98,7 +98,7 @@ def _shared(sheet: Sheet, dtype: str, usual: bool) -> dict[str, object]:
 
 
 def _of_whole(sheet: Sheet, half: bool) -> dict[str, object]:
-    """Whole gradients in fp32, which O2 accumulates; it has no main gradients in fp16."""
+    """Return changes of whole fp32 gradients, which O2 accumulates; fp16 has no main gradients."""
     wide = sheet.flag(O2)
     if wide and half:
         because = "NeMo accumulates gradients in fp32 beside bf16 weights alone"
@@ -116,5 +116,5 @@ def _of_whole(sheet: Sheet, half: bool) -> dict[str, object]:
 
 
 def _elements(sheet: Sheet, key: str, usual_mib: int, dtype: str) -> int:
-    """Elements of a bucket whose size is told in MiB."""
+    """Return elements of a bucket whose size is given in MiB."""
     return sheet.count(key, usual_mib) * MIB // (4 if dtype == "fp32" else 2)

@@ -70,19 +70,19 @@ class Sheet:
             self.assume(f"{len(self._unread)} further fields are not read: {few}")
 
     def has(self, *keys: str) -> bool:
-        """Whether any of these keys is given, and not as null."""
+        """Return whether any of these keys is given and not null."""
         return any(key in self._values and self._values[key][1] is not None for key in keys)
 
     def first(self, *keys: str) -> str:
-        """The first of these keys that is given, or else the first: keys that were renamed."""
+        """Return the first of these keys that is given, else the first: keys that were renamed."""
         return next((key for key in keys if self.has(key)), keys[0])
 
     def below(self, section: str) -> bool:
-        """Whether any key of a section is given."""
+        """Return whether any key of a section is given."""
         return any(key.startswith(f"{section}.") for key in self._values)
 
     def section(self, name: str) -> dict[str, object]:
-        """Keys of a section as the file has them: references are not followed."""
+        """Return keys of a section as in the file; references are not followed."""
         prefix = f"{name}."
         return {
             key.removeprefix(prefix): value
@@ -96,11 +96,11 @@ class Sheet:
         return found if isinstance(found, dict) else {}
 
     def where(self, key: str) -> str:
-        """ "file:line" of a key's value, or of the section that it would stand in."""
+        """Return "file:line" of a key's value, or of the section in which it would be."""
         return self.document.where(self._values[key][0] if key in self._values else tuple(key.split(".")))
 
     def raw(self, key: str) -> object:
-        """The value as the file has it, None where it is not given; a reference is followed.
+        """Return the value as in the file, None if it is missing; a reference is followed.
 
         A fault where only another program could say what it is.
         """
@@ -120,7 +120,7 @@ class Sheet:
         return None
 
     def count(self, key: str, default: int = 1, least: int = 1, auto: str | None = None) -> int:
-        """A whole number.
+        """Return a whole number.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Sheet:
         return number
 
     def required(self, *keys: str) -> int:
-        """A whole number that the program needs too; the keys are names of the same."""
+        """Return a whole number that the program requires too; the keys are names of the same setting."""
         key = self.first(*keys)
         if not self.has(key):
             because = f"{self.keys.program} would not start without it"
@@ -152,7 +152,7 @@ class Sheet:
         return self.count(key)
 
     def fraction(self, key: str, default_fraction: float) -> float:
-        """A probability or share in [0, 1]."""
+        """Return a probability or share in [0, 1]."""
         value = self.raw(key)
         if value is None:
             return default_fraction
@@ -162,7 +162,7 @@ class Sheet:
         return float(value)
 
     def flag(self, key: str, default: bool = False, auto: str | None = None) -> bool:
-        """A truth value; parameters as of `count`."""
+        """Return a truth value; parameters as of `count`."""
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -172,7 +172,7 @@ class Sheet:
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
-        """What one of several words stands for; capitals do not matter. Other parameters: `count`."""
+        """Return the meaning of one of several words; case is ignored. Other parameters: `count`."""
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
@@ -185,7 +185,7 @@ class Sheet:
         return values[text]
 
     def text(self, key: str) -> str:
-        """A text, "" where there is none."""
+        """Return a text, "" if there is none."""
         value = self.raw(key)
         if value is None or isinstance(value, str):
             return value or ""
@@ -193,7 +193,7 @@ class Sheet:
         return ""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; one text alone is a list of it, or of its parts between commas."""
+        """Return a list of texts; one text alone is a list of it, or of its parts between commas."""
         value = self.raw(key)
         listed: object = value.split(",") if isinstance(value, str) else value or []
         if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
@@ -202,11 +202,11 @@ class Sheet:
         return ()
 
     def faulty(self, *keys: str) -> bool:
-        """Whether a fault of any of these keys is told: then its value says nothing of the others."""
+        """Return whether any of these keys has a fault, so that its value must not affect others."""
         return any(problem.field in keys for problem in self.problems)
 
     def fault(self, key: str, allowed: str, because: str, fix: str, told: str = "") -> None:
-        """Remember a fault of a key; `told` says what is wrong where that is not its value."""
+        """Record a fault of a key; `told` describes the fault if it is not in the value."""
         problem = Problem(
             where=self.where(key),
             field=key,
@@ -220,7 +220,7 @@ class Sheet:
             self.problems.append(problem)
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
-        """A key that asks for what is not built."""
+        """Report a key that requests an unsupported feature."""
         fix = fix or f"remove {key}, or describe the job in YAML"
         self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not modelled yet", fix)
 
@@ -251,7 +251,7 @@ class Sheet:
             self.lines[path] = self.document.lines[place]
 
     def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
-        """Devices of the job, and the fault where neither the file nor the command line says them.
+        """Return devices of the job; report a fault if neither the file nor the command line states them.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class Sheet:
         return devices
 
     def made(self) -> Document:
-        """The job's document.
+        """Return the job's document.
 
         Raises
         ------
@@ -290,16 +290,16 @@ class Sheet:
         return Document(self.document.name, data, first | self.lines, self.places)
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
-        """The first of these keys that is given."""
+        """Return the first of these keys that is given."""
         return next((key for key in keys if key in self._values), None)
 
     def _target(self, key: str, dots: str, name: str) -> str:
-        """The key that a reference means: one dot for its own section, two for the one above."""
+        """Return the key that a reference means: one dot for its own section, two for the one above."""
         parents = key.split(".")[: -len(dots)] if dots else []
         return ".".join([*parents, name])
 
     def _automatic(self, key: str, value: object, default: object, auto: str | None) -> bool:
-        """Whether a value is left to someone else, who then is told with the default."""
+        """Return whether a value is chosen by another program; its default then becomes a note."""
         if value != AUTO or auto is None:
             return False
         self.assume(f"{key} auto: {str(default).lower()}, {auto}", key)
@@ -340,7 +340,7 @@ class Sheet:
         self.fault(key, f"a key of {program}", unknown.because, fix, "is not known")
 
     def _unknown_ranks(self) -> Problem:
-        """The fault of a file whose number of ranks only its surroundings know."""
+        """Return the fault of a file that does not state its number of ranks."""
         return Problem(
             where=self.document.where(()),
             field="world size",
@@ -368,7 +368,7 @@ def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number, as JSON, YAML and TOML write it, 5e8 and "8" too."""
+    """Return a whole number, as JSON, YAML and TOML write it, also 5e8 and "8"."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -379,6 +379,6 @@ def _whole(value: object) -> int | None:
 
 
 def _line(problem: Problem) -> tuple[int, str]:
-    """The line of a fault; those of the whole file come first."""
+    """Return the line of a fault; those of the whole file come first."""
     line = problem.where.rpartition(":")[2]
     return (int(line) if line.isdecimal() else 0, problem.field)

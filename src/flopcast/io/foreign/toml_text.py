@@ -71,7 +71,7 @@ class _Places:
         self._arrays: dict[Path, int] = {}
 
     def found(self) -> dict[Path, int]:
-        """The line of every table and key; too deep ones are refused."""
+        """Return the line of every table and key; too deep ones are refused."""
         at, line = 0, 1
         while at < len(self._text):
             header = _HEADER.match(self._text, at)
@@ -86,7 +86,7 @@ class _Places:
         return self._lines
 
     def _open(self, brackets: str, parts: Path, line: int) -> None:
-        """A table begins; each of an array has a place of its own."""
+        """Begin a table; each table of an array has its own path."""
         path: Path = ()
         for index, part in enumerate(parts):
             path = (*path, part)
@@ -98,14 +98,14 @@ class _Places:
         self._put(path, line)
 
     def _put(self, path: Path, line: int) -> None:
-        """Remember a line, of a path and of the tables above it."""
+        """Record the line of a path and of the tables above it."""
         if len(path) > MAX_DEPTH:
             raise self._too_deep(line, len(path))
         for end in range(1, len(path) + 1):
             self._lines.setdefault(path[:end], line)
 
     def _rest(self, at: int, line: int) -> tuple[int, int]:
-        """Where the next line begins that may hold a key, and its number."""
+        """Return the offset of the next line that may hold a key, and its number."""
         depth = 0
         while found := _OPEN.search(self._text, at):
             token, at = found[0], found.end()
@@ -128,17 +128,17 @@ class _Places:
         return len(self._text), line
 
     def _too_deep(self, line: int, depth: int) -> Exception:
-        """The fault of nesting."""
+        """Return the fault of too deep nesting."""
         return refuse(self._name, line, "depth", depth, f"at most {MAX_DEPTH} levels", "flatten it")
 
 
 def _parts(dotted: str) -> Path:
-    """Names between dots, without quotes."""
+    """Return names between dots, without quotes."""
     return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
 
 
 def _plain(value: object, path: Path, document: Document) -> object:
-    """Plain data: dates as texts, no infinities."""
+    """Return plain data: dates as texts, without infinities."""
     if isinstance(value, dict):
         return {key: _plain(inner, (*path, key), document) for key, inner in value.items()}
     if isinstance(value, list):

@@ -36,7 +36,7 @@ OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "
 
 
 def read(document: Document, asked: Asked) -> Document:
-    """The job of a file of torchtitan.
+    """Return the job of a file of torchtitan.
 
     Examples
     --------
@@ -61,12 +61,12 @@ def read(document: Document, asked: Asked) -> Document:
 
 
 def key_of(sheet: Sheet, name: str) -> str:
-    """Where a degree stands: the newest section that has it."""
+    """Return the key of a degree, in the newest section that has it."""
     return sheet.first(*(f"{section}.{name}" for section in SECTIONS))
 
 
 def _degrees(sheet: Sheet) -> int:
-    """Degrees, and how data-parallel ranks shard; the number of pipeline stages.
+    """Return degrees, the sharding of data-parallel ranks, and the number of pipeline stages.
 
     -1 shards over all ranks that are left. Parameters are sharded wherever more than one rank shards or
     shares a sequence, else replicated (DDP).
@@ -101,7 +101,7 @@ def _degrees(sheet: Sheet) -> int:
 
 
 def _batch(sheet: Sheet, stages: int) -> None:
-    """Sequences of a micro-batch and of a step; a pipeline cuts the local batch into micro-batches."""
+    """Read sequences per micro-batch and step; a pipeline cuts the local batch into micro-batches."""
     local_key = sheet.first("training.local_batch_size", "training.batch_size")
     local, total_key = sheet.count(local_key, 8), "training.global_batch_size"
     plan = sheet.data["plan"]
@@ -126,7 +126,7 @@ def _batch(sheet: Sheet, stages: int) -> None:
 
 
 def _modes(sheet: Sheet) -> None:
-    """Sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
+    """Read sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
     plan = sheet.data["plan"] if isinstance(sheet.data["plan"], dict) else {}
     if "tensor_parallel" in plan:
         sheet.put(("plan", "sequence_parallel"), True, key_of(sheet, DEGREES["tensor_parallel"]))
@@ -146,7 +146,7 @@ def _modes(sheet: Sheet) -> None:
 
 
 def _recompute(sheet: Sheet) -> None:
-    """Whole blocks, every n-th of them, or by operator, which runs every second product again."""
+    """Read recompute of whole blocks, every n-th of them, or by operator (every second product)."""
     mode_key, option_key = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
     modes = {"none": "none", "full": "full", "selective": "selective"}
     mode = sheet.choice(mode_key, modes, "selective")
@@ -173,7 +173,7 @@ def _recompute(sheet: Sheet) -> None:
 
 
 def _precision(sheet: Sheet) -> str:
-    """bf16, or the recipe of the converter that swaps linears."""
+    """Return bf16, or the recipe of the converter that replaces linears."""
     if sheet.raw(wide := "training.mixed_precision_param") == "float32":
         sheet.refuse(wide, "training in fp32", 'write "bfloat16"')
     converters = str(sheet.raw("model.converters") or "") + str(
@@ -193,7 +193,7 @@ def _precision(sheet: Sheet) -> str:
 
 
 def _stack(sheet: Sheet) -> object:
-    """PyTorch's FSDP2, with or without compiled blocks, and what switches change of it."""
+    """Return PyTorch's FSDP2, with or without compiled blocks, and what switches change of it."""
     parts = sheet.texts("compile.components") or ("model",)
     compiled = sheet.flag("training.compile") or (sheet.flag("compile.enable") and "model" in parts)
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"

@@ -20,7 +20,7 @@ MODULES = ("torchtitan.config.manager", "torchtitan.config", "torchtitan.config_
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """A value as JSON has it; what is no plain data becomes its name.
+    """Return a value as JSON data; other objects become their name.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def name_of(value: object) -> str:
-    """Where a class or function is defined; of anything else its class.
+    """Return the qualified name of a class or function; for anything else, that of its class.
 
     >>> name_of(json.JSONDecoder), name_of(3)
     ('json.decoder.JSONDecoder', 'builtins.int')
@@ -62,7 +62,7 @@ def name_of(value: object) -> str:
 
 
 def manager() -> object:
-    """torchtitan's own reader of configs, wherever the release keeps it.
+    """Return torchtitan's own reader of configs, in whatever module the release has it.
 
     Raises
     ------

@@ -35,7 +35,7 @@ CHUNKED = ("interleaved_1f1b", "zb_v")
 
 
 def read_stages(sheet: Sheet, degree_key: str, stages: int) -> None:
-    """Schedule, chunks and blocks of a plan with several stages; nothing is asked of one stage."""
+    """Read schedule, chunks and blocks of a plan with several stages; one stage has none."""
     if stages < 2:
         return
     section = degree_key.rpartition(".")[0]
@@ -70,7 +70,7 @@ def read_stages(sheet: Sheet, degree_key: str, stages: int) -> None:
 
 
 def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
-    """Blocks of each chunk, where the ends count as so many layers.
+    """Return blocks of each chunk, with the ends counted as this many layers.
 
     >>> dealt(32, 8, (1, 1)), dealt(27, 4, (1, 1))
     ([4, 5, 4, 4, 4, 4, 4, 3], [7, 7, 7, 6])
@@ -83,7 +83,7 @@ def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
 
 
 def _layers(sheet: Sheet) -> int | None:
-    """Blocks of the model, where the file names one that is known."""
+    """Return blocks of the model, if the file names a known one."""
     model = sheet.data.get("model")
     return (
         catalog.model(str(model["base"])).num_blocks
@@ -93,7 +93,7 @@ def _layers(sheet: Sheet) -> int | None:
 
 
 def _split(sheet: Sheet, key: str, stages: int, layers: int | None) -> None:
-    """Chunks that begin at named layers, "layers.8"."""
+    """Read chunks that begin at named layers, "layers.8"."""
     points = [re.fullmatch(r"layers\.([0-9]{1,4})", point) for point in sheet.texts(key)]
     starts = [0, *(int(point[1]) for point in points if point), layers or 0]
     held = [after - before for before, after in pairwise(starts)]

@@ -120,7 +120,7 @@ def read_adapters(
 
 
 def _all_linears(sheet: Sheet) -> tuple[str, ...]:
-    """Every linear of the model's blocks by itself; a Llama's where the model comes from elsewhere."""
+    """Return every linear of the model's blocks; those of a Llama if the model comes from elsewhere."""
     model = sheet.data.get("model")
     if not isinstance(model, dict) or "base" not in model:
         return LLAMA
@@ -130,7 +130,7 @@ def _all_linears(sheet: Sheet) -> tuple[str, ...]:
 
 
 def tell_lengths(sheet: Sheet, key: str, packed: bool) -> None:
-    """How sequences are counted, whose lengths the file does not tell."""
+    """Note how sequences are counted, since the file does not state their lengths."""
     if packed:
         sheet.assume("packed sequences are counted as one document each", key)
     else:
@@ -138,7 +138,7 @@ def tell_lengths(sheet: Sheet, key: str, packed: bool) -> None:
 
 
 def write_scores(sheet: Sheet, *keys: str) -> None:
-    """Attention that writes its scores to memory, whatever the stack does."""
+    """Make attention write its scores to memory, for any stack."""
     stack = sheet.data["stack"]
     named = stack if isinstance(stack, dict) else {"base": stack}
     kernel = {"attention_kernel": "materialised", "attention_generation": "newest"}
@@ -146,7 +146,7 @@ def write_scores(sheet: Sheet, *keys: str) -> None:
 
 
 def _precision(sheet: Sheet) -> str:
-    """8 bits, 16 bits of either kind; training in fp32 is not built."""
+    """Return 8 bits or either 16-bit type; training in fp32 is not supported."""
     words = {"true": "on", "false": "", AUTO: "on", "full": "full"}
     brain_key, half_key = sheet.first("bf16", "bfloat16", "pure_bf16"), sheet.first("fp16", "float16")
     brain, half = sheet.choice(brain_key, words, ""), sheet.choice(half_key, words, "")
@@ -165,7 +165,7 @@ def _precision(sheet: Sheet) -> str:
 
 
 def _optimizer(sheet: Sheet, key: str) -> None:
-    """The update; AdamW's is counted for one that is not built, and told."""
+    """Read the optimizer; an unsupported one counts as AdamW, with a note."""
     name = sheet.text(key).lower()
     found = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
     if name and found is None:
@@ -177,7 +177,7 @@ def _optimizer(sheet: Sheet, key: str) -> None:
 
 
 def _sharding(sheet: Sheet, replicas: int, batch: Batch, precision: str) -> object:
-    """DeepSpeed, FSDP, or neither: the plan's sharding, and the stack."""
+    """Return the plan's sharding, and the stack: DeepSpeed, FSDP, or neither."""
     fsdp = [word for text in sheet.texts("fsdp") for word in text.lower().split()]
     has_fsdp = bool(fsdp) or sheet.below("fsdp_config") or sheet.has("dp_shard_size")
     has_deepspeed = sheet.has("deepspeed") or sheet.below("deepspeed")
@@ -196,13 +196,13 @@ def _sharding(sheet: Sheet, replicas: int, batch: Batch, precision: str) -> obje
 
 
 def _tell_compiled(sheet: Sheet) -> None:
-    """Compiled kernels where the stack knows eager ones alone."""
+    """Note compiled kernels if the stack only has eager ones."""
     if sheet.raw("torch_compile") is True:
         sheet.assume("kernels are counted as eager, not as compiled", "torch_compile")
 
 
 def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> bool:
-    """What FSDP shards, over which ranks, and whether it offloads.
+    """Return what FSDP shards, over which ranks, and whether it offloads.
 
     Returns
     -------
@@ -231,7 +231,9 @@ def _fsdp(sheet: Sheet, words: Sequence[str], replicas: int) -> bool:
 
 
 def _shard_group(sheet: Sheet, replicas: int) -> int:
-    """Ranks that share one set of shards, 0 where neither their number nor that of the sets is said."""
+    """Return ranks that share one set of shards, 0 if neither their number nor that of the sets is
+    stated.
+    """
     sets, said = sheet.count("dp_replicate_size", 1), sheet.has("dp_shard_size")
     group = sheet.count("dp_shard_size", 1) if said else replicas // sets if sets > 1 else 0
     if sets > 1 and sets * group != replicas:

@@ -119,7 +119,7 @@ class LayerKind:
 
 
 def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str, ...]]:
-    """The model that a config.json describes.
+    """Return the model that a config.json describes.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
 
 
 def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
-    """The key of the text model inside a model of several parts, and the values that hold for it.
+    """Return the key of the text model inside a multi-part model, and the values that apply to it.
 
     What the whole says of ties and numbers holds for the part where the part is silent. A part without a
     type is of the whole's.
@@ -182,7 +182,7 @@ def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
 
 
 def _family(reader: Reader) -> str:
-    """The family of `model_type`, else of the first of `architectures`.
+    """Return the family of `model_type`, else of the first of `architectures`.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _family(reader: Reader) -> str:
 
 
 def _architecture(reader: Reader, family: Family) -> Architecture:
-    """Every fact of the family's table, and the rules that hold between them."""
+    """Return every fact of the family's table, and check the rules between them."""
     facts: dict[str, Any] = {}
     for name, rule in family.facts.items():
         if isinstance(rule, Given):
@@ -230,7 +230,7 @@ def _architecture(reader: Reader, family: Family) -> Architecture:
 
 
 def _check_heads(reader: Reader, found: Architecture) -> None:
-    """Heads share the width, groups share the heads: asked only where the numbers themselves are right."""
+    """Check that heads divide the width and groups the heads, if the numbers themselves are right."""
     hidden, heads, groups = (reader.key_of(name) for name in ("hidden", "heads", "kv_heads"))
     if (
         found.head_size is None
@@ -246,7 +246,7 @@ def _check_heads(reader: Reader, found: Architecture) -> None:
 
 
 def _check_musts(reader: Reader, family: Family, found: Architecture) -> None:
-    """Keys whose other values would make another architecture; and the number format of the weights."""
+    """Check keys whose other values mean another architecture, and the number format of the weights."""
     for must in family.musts:
         wanted = getattr(found, must.same_as) if must.same_as else must.wanted
         if reader.raw(must.key) not in (None, wanted):
@@ -259,7 +259,7 @@ def _check_musts(reader: Reader, family: Family, found: Architecture) -> None:
 
 
 def _notes(reader: Reader, family: Family, name: str) -> list[str]:
-    """What a person should know of this import."""
+    """Return notes for the user about this import."""
     notes = []
     if reader.defaults:
         taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
@@ -289,7 +289,7 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
 
 
 def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object]:
-    """The facts as a Model has them, its defaults left out."""
+    """Return the facts as a Model has them, without its defaults."""
     block = {
         "norm": found.norm,
         "norm_bias": found.norm_bias or found.norm == "rmsnorm",  # which has none, whatever is said
@@ -326,7 +326,7 @@ def _mapping(reader: Reader, name: str, found: Architecture) -> dict[str, object
 
 
 def _kind(found: Architecture, layer: int) -> LayerKind:
-    """What sets one layer apart from others. A window of the whole context is none."""
+    """Return what distinguishes one layer from others. A window of the whole context counts as none."""
     windowed = found.window is not None and found.window < found.context
     return LayerKind(
         sparse=found.experts is not None and layer not in found.dense_layers,
@@ -336,7 +336,7 @@ def _kind(found: Architecture, layer: int) -> LayerKind:
 
 
 def _mixer(found: Architecture, kind: LayerKind) -> dict[str, object]:
-    """Attention, out of latents or not; sizes that follow from the others are left to it."""
+    """Return attention, with latents or without; sizes that follow from others are omitted."""
     if found.latent is not None:
         whole = {"kind": "latent_attention", "heads": found.heads, "dropout": found.attention_dropout}
         return whole | found.latent
@@ -360,7 +360,7 @@ def _mixer(found: Architecture, kind: LayerKind) -> dict[str, object]:
 
 
 def _feed_forward(found: Architecture, kind: LayerKind) -> dict[str, object]:
-    """The dense MLP, or experts where the layer has them."""
+    """Return the dense MLP, or experts if the layer has them."""
     activation = ACTIVATIONS[found.activation][found.gated]
     if kind.sparse and found.experts is not None:
         return found.experts | {"kind": "experts", "activation": activation}
@@ -369,14 +369,14 @@ def _feed_forward(found: Architecture, kind: LayerKind) -> dict[str, object]:
 
 
 def _name(reader: Reader, family: str) -> str:
-    """The last part of the checkpoint's path as a slug; the family where the config names none."""
+    """Return the last part of the checkpoint's path as a slug; the family if the config has no name."""
     told = reader.raw("_name_or_path")
     last = told.replace("\\", "/").rstrip("/").rpartition("/")[2] if isinstance(told, str) else ""
     return re.sub(r"[^a-z0-9.]+", "-", last.lower()).strip("-.") or family
 
 
 def _shown(value: object) -> str:
-    """A value as a config writes it."""
+    """Return a value as a config writes it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -389,7 +389,7 @@ def _fault(
     because: str,
     fix: str = "describe the model by hand",
 ) -> Problem:
-    """One fault, at its line."""
+    """Return one fault, at its line."""
     return Problem(
         where=document.where(path), field=field, value=value, allowed=allowed, because=because, fix=fix
     )

@@ -16,7 +16,7 @@ Part = Callable[[Reader], dict[str, object]]
 
 
 def latent_attention(q_lora_rank: int) -> Part:
-    """Sizes of latents and heads; a `q_lora_rank` of null means queries without a latent."""
+    """Return sizes of latents and heads; a `q_lora_rank` of null means queries without a latent."""
 
     def rule(read: Reader) -> dict[str, object]:
         read.used.update(("num_key_value_heads", "head_dim"))  # as many as heads; the rotated part
@@ -33,7 +33,7 @@ def latent_attention(q_lora_rank: int) -> Part:
 
 
 def deepseek_v2_experts(read: Reader) -> dict[str, object]:
-    """Scores by softmax; `topk_method` says whether a token is limited to groups (2.0) or not (Lite)."""
+    """Return experts with softmax scores; `topk_method` says whether tokens are limited to groups (2.0)."""
     limited = read.raw("topk_method") not in ("greedy", "gready", None)
     groups = _groups(read, 1, 1) if limited else {}
     read.used.update(("n_group", "topk_group", "scoring_func"))
@@ -41,7 +41,7 @@ def deepseek_v2_experts(read: Reader) -> dict[str, object]:
 
 
 def deepseek_v3_experts(read: Reader) -> dict[str, object]:
-    """Scores by sigmoid, a bias that follows the loads, groups of experts."""
+    """Return experts with sigmoid scores, a bias that follows the loads, and groups."""
     read.used.update(("scoring_func", "topk_method"))
     return (
         _experts(read, 256, 1, 2048)
@@ -51,7 +51,7 @@ def deepseek_v3_experts(read: Reader) -> dict[str, object]:
 
 
 def _experts(read: Reader, experts: int, shared: int, width: int) -> dict[str, object]:
-    """Keys that all of these families have; the loss that keeps loads even where it has a weight."""
+    """Return keys that all of these families have, and the balancing loss if it has a weight."""
     number = read.value("count", ("n_shared_experts",), shared, optional=True, zero_is_none=True)
     return {
         "num_experts": read.size("experts", experts),
@@ -67,7 +67,7 @@ def _groups(read: Reader, groups: int, chosen: int) -> dict[str, object]:
 
 
 def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
-    """The first `first_k_dense_replace` layers, and all but every `moe_layer_freq`-th of the others.
+    """Return the first `first_k_dense_replace` layers, and all but every `moe_layer_freq`-th of the others.
 
     Layer i has experts where i is at least the first number and a multiple of the second
     (DeepseekV2DecoderLayer, in the repository of the checkpoint).

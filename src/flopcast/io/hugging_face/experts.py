@@ -16,7 +16,7 @@ Rule = Callable[[Reader], dict[str, object]]
 
 
 def _is_number(layer: object) -> bool:
-    """Whether a value may be the number of a layer."""
+    """Return whether a value may be the number of a layer."""
     return type(layer) is int and layer >= 0
 
 
@@ -59,7 +59,7 @@ gpt_oss_experts = _as_wide_as_mlps(128, 4, 2880, expert_bias=True, gate_clamp=Tr
 
 
 def qwen2_experts(read: Reader) -> dict[str, object]:
-    """Experts of a width of their own, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
+    """Return experts of their own width, and a shared one with a gate; defaults of Qwen1.5-MoE-A2.7B."""
     return _qwen(read, 60, 4, 1408) | {
         "shared_experts": 1,
         "shared_hidden": read.count("shared_expert_intermediate_size", 5632),
@@ -68,12 +68,12 @@ def qwen2_experts(read: Reader) -> dict[str, object]:
 
 
 def qwen3_experts(read: Reader) -> dict[str, object]:
-    """Experts of a width of their own, none shared; defaults of Qwen3-30B-A3B."""
+    """Return experts of their own width, none shared; defaults of Qwen3-30B-A3B."""
     return _qwen(read, 128, 8, 768)
 
 
 def _qwen(read: Reader, experts: int, top_k: int, width: int) -> dict[str, object]:
-    """Keys that both of Qwen's families have."""
+    """Return keys that both of Qwen's families have."""
     return {
         "num_experts": read.size("experts", experts),
         "top_k": read.count("num_experts_per_tok", top_k),
@@ -83,7 +83,7 @@ def _qwen(read: Reader, experts: int, top_k: int, width: int) -> dict[str, objec
 
 
 def dense_layers(read: Reader) -> tuple[int, ...]:
-    """Layers without experts: those that `mlp_only_layers` lists, and all but every so many-th.
+    """Return layers without experts: those of `mlp_only_layers`, and all but every n-th.
 
     Layer i has experts where `decoder_sparse_step` divides i + 1 (Qwen2MoeConfig of transformers).
     """
@@ -93,7 +93,7 @@ def dense_layers(read: Reader) -> tuple[int, ...]:
 
 
 def layers_called_dense(read: Reader, number: int) -> tuple[int, ...] | None:
-    """Layers that `mlp_layer_types` calls dense, None where no such list is given (transformers 5)."""
+    """Return layers that `mlp_layer_types` calls dense, None if there is no such list (transformers 5)."""
     kinds = read.entries(
         "mlp_layer_types",
         ("dense", "sparse").__contains__,
@@ -104,7 +104,7 @@ def layers_called_dense(read: Reader, number: int) -> tuple[int, ...] | None:
 
 
 def llama4_experts(read: Reader) -> dict[str, object]:
-    """Experts and a shared one as wide as `intermediate_size`; defaults of Llama 4 Scout."""
+    """Return experts and a shared one as wide as `intermediate_size`; defaults of Llama 4 Scout."""
     return {
         "num_experts": read.size("experts", 16),
         "top_k": read.count("num_experts_per_tok", 1),
@@ -116,7 +116,7 @@ def llama4_experts(read: Reader) -> dict[str, object]:
 
 
 def llama4_dense_layers(read: Reader) -> tuple[int, ...]:
-    """Layers that `moe_layers` does not list; without a list, all but every so many-th."""
+    """Return layers that `moe_layers` does not list; without a list, all but every n-th."""
     listed, layers = read.entries("moe_layers", *NUMBERS), range(read.size("layers", 48))
     step = read.count("interleave_moe_layer_step", 1)
     if listed is None:

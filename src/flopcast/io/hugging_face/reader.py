@@ -117,7 +117,7 @@ class Reader:
         self.used: set[str] = set()
 
     def fact(self, name: str, default: object, keys: tuple[str, ...] = ()) -> object:
-        """The value of a fact, under its usual keys or the family's own; else the default."""
+        """Return the value of a fact, under its usual keys or the family's own; else the default."""
         fact = FACTS[name]
         keys = keys or fact.keys
         if name == "rotary_fraction":
@@ -170,21 +170,21 @@ class Reader:
         return found
 
     def flag(self, key: str, default: bool) -> bool:
-        """A key of one family that is true or false."""
+        """Return a boolean key of one family."""
         return bool(self.value("flag", (key,), default))
 
     def count(self, key: str, default: int) -> int:
-        """A key of one family that is a whole number of at least 1; null counts as not given."""
+        """Return a key of one family that is a whole number of at least 1; null counts as missing."""
         found = self.value("count", (key,), default, optional=True)
         return found if isinstance(found, int) else default
 
     def size(self, name: str, default: int) -> int:
-        """A fact that is a count, as a number to calculate with; null counts as not given."""
+        """Return a fact that is a count, as a number to calculate with; null counts as missing."""
         found = self.fact(name, default)
         return found if isinstance(found, int) else default
 
     def whole(self, key: str, default: int) -> int:
-        """A key of one family that is a whole number of at least 0; null counts as not given."""
+        """Return a key of one family that is a whole number of at least 0; null counts as missing."""
         found = self.raw(key)
         if found is None or (type(found) is int and found >= 0):
             return default if found is None else found
@@ -215,12 +215,12 @@ class Reader:
         return None
 
     def raw(self, key: str) -> object:
-        """What stands under a key, None where it is absent; the key counts as used."""
+        """Return the value of a key, None if it is absent; the key counts as used."""
         self.used.add(key)
         return self.values[key][1] if key in self.values else None
 
     def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
-        """Remember that a key's value cannot be; of one key the first fault stays."""
+        """Record that a key's value is wrong; the first fault of a key is kept."""
         path, value = self.values.get(key, ((key,), None))
         problem = Problem(
             where=self.document.where(path),
@@ -234,18 +234,18 @@ class Reader:
         self.problems.setdefault(key, problem)
 
     def key_of(self, name: str) -> str:
-        """The key under which a fact is given, or its usual one: what a fault is told of."""
+        """Return the key under which a fact is given, or its usual one, for faults."""
         keys = FACTS[name].keys
         return next((key for key in keys if key in self.values), keys[0])
 
     def unused(self, silent: Iterable[str]) -> list[str]:
-        """Keys that nobody asked for, less those without a cost, and less null, which asks for nothing."""
+        """Return keys that were not read, except those without a cost and those with null."""
         known = self.used.union(silent)
         return [key for key, (_, value) in self.values.items() if key not in known and value is not None]
 
 
 def flattened(data: dict[str, object], path: Path = ()) -> dict[str, tuple[Path, object]]:
-    """Keys with the paths of their values; entries of NESTED mappings under keys with a dot.
+    """Return keys with the paths of their values; entries of NESTED mappings have keys with a dot.
 
     >>> flattened({"d_model": 8, "attn_config": {"alibi": True}})
     {'d_model': (('d_model',), 8), 'attn_config.alibi': (('attn_config', 'alibi'), True)}
@@ -278,7 +278,7 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
 
 
 def _passes(kind: str, value: object) -> bool:
-    """Whether a value is of a kind; true and false are no numbers."""
+    """Return whether a value is of a kind; true and false are not numbers."""
     if kind == "flag":
         return isinstance(value, bool)
     if kind == "text":

@@ -9,7 +9,7 @@ from flopcast.tracing.weightless import Config, Libraries, known_config, publish
 
 
 def config_of(libraries: Libraries, model: str) -> Config:
-    """The config of a file, of the folder that holds one, or of a name.
+    """Return the config of a file, of its folder, or of a name.
 
     A text with a slash is a file if there is one, a name of the hub otherwise.
 
@@ -25,7 +25,7 @@ def config_of(libraries: Libraries, model: str) -> Config:
 
 
 def _is_name(model: str) -> bool:
-    """Whether a text is OWNER/NAME and no file of the machine."""
+    """Return whether a text is OWNER/NAME and not a file of the machine."""
     from flopcast.io.sources import exists
 
     return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not exists(model)

@@ -22,7 +22,9 @@ LOCAL = ("sliding_attention", "chunked_attention", "local")
 
 
 def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]:
-    """Layers with a window: those that `layer_types` does not call full, else those that a rule names."""
+    """Return layers with a window: those that `layer_types` does not call full, else by the family's
+    rule.
+    """
 
     def layers(read: Reader) -> Layers:
         number = read.size("layers", 1)
@@ -38,12 +40,12 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
 
 
 def every(read: Reader) -> Layers:
-    """All layers (Mistral, Phi-3, StarCoder2)."""
+    """Return all layers (Mistral, Phi-3, StarCoder2)."""
     return tuple(range(read.size("layers", 32)))
 
 
 def every_other(read: Reader) -> Layers:
-    """The first of two (Gemma 2, GPT-OSS)."""
+    """Return the first of every two layers (Gemma 2, GPT-OSS)."""
     return every(read)[::2]
 
 
@@ -71,12 +73,12 @@ def full_layers(local: Callable[[Reader], Layers]) -> Callable[[Reader], Layers]
 
 
 def from_the_last_full_one(read: Reader) -> Layers:
-    """Layers from `max_window_layers` on (Qwen)."""
+    """Return layers from `max_window_layers` on (Qwen)."""
     return every(read)[read.count("max_window_layers", 28) :]
 
 
 def listed_as_local(read: Reader) -> Layers:
-    """GPT-Neo's own list, or kinds with their repeats; its default alternates, global first."""
+    """Return GPT-Neo's own list, or kinds with their repeats; its default alternates, global first."""
     number = read.size("layers", 24)
     listed = read.entries("attention_layers", NEO.__contains__, f"a list of {number}: {KINDS}", number)
     if listed is None:
@@ -94,14 +96,14 @@ def listed_as_local(read: Reader) -> Layers:
 
 
 def _is_repeated(group: object) -> bool:
-    """Whether a value is a list of kinds and how often it repeats."""
+    """Return whether a value is a list of kinds and how often it repeats."""
     if not (isinstance(group, list) and len(group) == 2 and isinstance(group[0], list)):
         return False
     return all(kind in NEO for kind in group[0]) and type(group[1]) is int and group[1] > 0
 
 
 def unturned_layers(read: Reader) -> Layers:
-    """Layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every so many-th."""
+    """Return layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every n-th."""
     number = read.size("layers", 48)
     if read.raw("no_rope_layers") != []:  # which counts as not given
         allowed = f"a list of {number} numbers, 0 or 1"
@@ -114,13 +116,13 @@ def unturned_layers(read: Reader) -> Layers:
 
 
 def turned_layers(read: Reader) -> Layers:
-    """Layers with rotary positions, which see their chunk alone (Llama 4)."""
+    """Return layers with rotary positions, which attend only within their chunk (Llama 4)."""
     others = unturned_layers(read)
     return tuple(layer for layer in every(read) if layer not in others)
 
 
 def runs(kinds: Sequence[Kind]) -> tuple[list[tuple[Kind, int]], list[int]]:
-    """Layers by kind with how many there are, and the pattern in which they repeat.
+    """Return layers by kind with their numbers, and the pattern in which they repeat.
 
     Kinds that come back, and repeat at least once in whole, are counted over the model; otherwise runs of
     equal layers are listed in order, without a pattern.
@@ -151,7 +153,7 @@ def runs(kinds: Sequence[Kind]) -> tuple[list[tuple[Kind, int]], list[int]]:
 
 
 def _period(codes: Sequence[int]) -> int:
-    """The least number of entries that repeat to give all of them, the last time perhaps in part.
+    """Return the shortest period of the entries, whose last repeat may be partial.
 
     It is the length less the longest proper prefix that is a suffix too (Knuth, Morris, Pratt, SIAM Journal
     on Computing 6(2), 1977), which takes time in proportion to the length.

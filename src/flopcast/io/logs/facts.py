@@ -65,7 +65,7 @@ MEMORY_LINES = (
 
 
 def memory_of_line(line: str) -> dict[str, float]:
-    """Bytes that a line reports, by their name in report.log.RankMemory; empty for most lines.
+    """Return bytes that a line reports, by their name in report.log.RankMemory; empty for most lines.
 
     >>> memory_of_line("MA 1.0 GB  Max_MA 2.0 GB  CA 3.0 GB  Max_CA 3 GB ")["max_allocated_bytes"]
     2147483648.0
@@ -119,7 +119,7 @@ _RANK_INSIDE = re.compile(r"\[Rank (\d{1,7})\]")
 
 
 def facts_of_line(line: str) -> dict[str, int]:
-    """Sizes of the job that a line states, by name; zero is no size.
+    """Return sizes of the job that a line states, by name; zero does not count.
 
     >>> facts_of_line("using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 4")
     {'world_size': 8}
@@ -139,7 +139,7 @@ def facts_of_line(line: str) -> dict[str, int]:
 
 
 def split_rank(line: str) -> tuple[int | None, str]:
-    """The rank that a launcher wrote before a line, and the line without it.
+    """Return the rank that a launcher wrote before a line, and the line without it.
 
     Launchers are torchrun ("[rank3]:", "[default3]:"), srun with labels ("3: ") and pdsh ("worker-3:").
 
@@ -153,6 +153,8 @@ def split_rank(line: str) -> tuple[int | None, str]:
 
 
 def rank_inside(line: str) -> int | None:
-    """The rank that the framework itself names, as in "[Rank 3] (after 1 iterations) memory (MB)"."""
+    """Return the rank that the framework itself names, as in "[Rank 3] (after 1 iterations) memory
+    (MB)".
+    """
     found = _RANK_INSIDE.search(line)
     return int(found.group(1)) if found else None

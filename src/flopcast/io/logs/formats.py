@@ -93,7 +93,7 @@ KEYS = {  # of "key: value | key: value" lines, without underscores → field an
 
 
 def number(text: str) -> float:
-    """The number that NUMBER found.
+    """Return the number that NUMBER found.
 
     >>> number("6,123"), number("1.073e+04")
     (6123.0, 10730.0)
@@ -102,7 +102,7 @@ def number(text: str) -> float:
 
 
 def _pairs(line: str) -> Fields:
-    """Fields of a line of "key: value" or "key=value", divided by bars; unknown keys are passed over."""
+    """Return fields of a line of "key: value" or "key=value", separated by bars; ignore unknown keys."""
     fields: Fields = {}
     for part in line.split("|"):
         found = _PAIR.match(part)
@@ -114,7 +114,7 @@ def _pairs(line: str) -> Fields:
 
 
 def _iteration(line: str) -> Fields | None:
-    """A line of the Megatron family: numbered, and with the time of an iteration."""
+    """Return a line of the Megatron family: numbered, and with the time of an iteration."""
     numbered = _ITERATION.search(line)
     fields = _pairs(line) if numbered else {}
     if numbered is None or "step_time_s" not in fields:
@@ -123,7 +123,7 @@ def _iteration(line: str) -> Fields | None:
 
 
 def _megatron_lm(line: str) -> Found | None:
-    """All eras; Megatron-Bridge prints the rate in a line of its own before the iteration."""
+    """Read all releases; Megatron-Bridge prints the rate in a separate line before the iteration."""
     bridge = _BRIDGE_RATE.search(line)
     if bridge:
         return Found(fields={"device_flop_per_s": number(bridge.group(1)) * 1e12}, complete=False)
@@ -132,14 +132,14 @@ def _megatron_lm(line: str) -> Found | None:
 
 
 def _megatron_deepspeed(line: str) -> Found | None:
-    """As Megatron-LM, and sequences per second and the rate at the end."""
+    """Read as Megatron-LM, with sequences per second and the rate at the end."""
     told = "samples per second" in line or "samples_per_second" in line
     fields = _iteration(line) if told else None
     return Found(fields=fields) if fields and "samples_per_s" in fields else None
 
 
 def _gpt_neox(line: str) -> Found | None:
-    """As Megatron-LM, but sequences per second stand first; the rate has a prefix of its own."""
+    """Read as Megatron-LM, but sequences per second come first, and the rate has its own prefix."""
     fields = _iteration(line) if "samples/sec:" in line else None
     if fields is None or "samples_per_s" not in fields:
         return None
@@ -150,7 +150,7 @@ def _gpt_neox(line: str) -> Found | None:
 
 
 def _deepspeed_pipeline(line: str) -> Found | None:
-    """PipelineEngine: mean time of the steps since the last line."""
+    """Read PipelineEngine: mean time of the steps since the last line."""
     found = _PIPELINE.search(line)
     if not found:
         return None
@@ -159,7 +159,7 @@ def _deepspeed_pipeline(line: str) -> Found | None:
 
 
 def _deepspeed(line: str) -> Found | None:
-    """ThroughputTimer: the current rate, or in its first releases the mean since the start."""
+    """Read ThroughputTimer: the current rate, or in its first releases the mean since the start."""
     found = _THROUGHPUT.search(line)
     if not found:
         return None
@@ -167,7 +167,7 @@ def _deepspeed(line: str) -> Found | None:
 
 
 def _deepspeed_timers(line: str) -> Found | None:
-    """SynchronizedWallClockTimer: forward, backward and update, summed over a step's micro-batches."""
+    """Read SynchronizedWallClockTimer: forward, backward and update, summed over micro-batches."""
     found = [_PAIR.match(part) for part in line.split("|")[1:]]
     times = {pair.group(1): number(pair.group(2)) * 1e-3 for pair in found if pair}
     names = [("fwd", "forward"), ("bwd", "backward"), ("step",)]
@@ -176,7 +176,7 @@ def _deepspeed_timers(line: str) -> Found | None:
 
 
 def _deepspeed_profiler(line: str) -> Found | None:
-    """The flops profiler's summary, over three lines; it times one micro-batch and an update."""
+    """Read the flops profiler's summary over three lines, which times one micro-batch and an update."""
     latency, rate, samples = (rule.search(line) for rule in (_LATENCY, _PROFILED, _PROFILED_SAMPLES))
     if latency:
         time_s = number(latency.group(1)) * TIME_UNITS[latency.group(2)]
@@ -188,7 +188,7 @@ def _deepspeed_profiler(line: str) -> Found | None:
 
 
 def _torchtitan(line: str) -> Found | None:
-    """Tokens per second of one device (tps, once wps); the step time is not printed."""
+    """Read tokens per second of one device (tps, once wps); the step time is not printed."""
     found = _TITAN.search(line)
     if not found:
         return None
@@ -199,13 +199,13 @@ def _torchtitan(line: str) -> Found | None:
 
 
 def _nemo(line: str) -> Found | None:
-    """NeMo 2: one line a step."""
+    """Read NeMo 2: one line per step."""
     fields = _pairs(line)
     return Found(fields=fields) if {"step", "step_time_s"} <= fields.keys() else None
 
 
 def _nemo_bar(line: str) -> Found | None:
-    """NeMo 1: the state of a progress bar, drawn again and again."""
+    """Read NeMo 1: the state of a progress bar, printed again and again."""
     found = _BAR.search(line)
     if not found:
         return None
@@ -213,7 +213,7 @@ def _nemo_bar(line: str) -> Found | None:
 
 
 def _trainer(line: str) -> Found | None:
-    """The summary at the end of a run; its mean holds warm-up, evaluation and checkpoints."""
+    """Read the summary of a run; its mean includes warm-up, evaluation and checkpoints."""
     total, run, rate = (rule.search(line) for rule in (_TOTAL_STEPS, _RUN, _RUN_STEPS))
     if total:
         return Found(fields={NUM_STEPS: number(total.group(1))}, complete=False)

@@ -43,7 +43,7 @@ _HINTS = ("step", "iter", "loss", "tokens", "samples", "elapsed", "time", "flops
 
 
 def read_log(text: str, name: str) -> Log:
-    """The log that a text holds.
+    """Return the log that a text holds.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _lines(file: IO[bytes] | Bounded) -> Iterator[str]:
 
 
 def _plain(raw: bytes) -> str:
-    """Text without colours; bytes that are no UTF-8 become a replacement character."""
+    """Return text without colours; bytes that are not UTF-8 become a replacement character."""
     text = raw.decode("utf-8", errors="replace")
     return _COLOUR.sub("", text) if "\x1b" in text else text
 
@@ -134,13 +134,13 @@ class _Reading:
         self._remember_nearest(line)
 
     def _keep_memory(self, rank: int | None, told: dict[str, float]) -> None:
-        """The largest of each size, by rank."""
+        """Keep the largest of each size, by rank."""
         kept = self.memory.setdefault(UNLABELLED if rank is None else rank, {})
         for name, size in told.items():
             kept[name] = max(size, kept.get(name, 0.0))
 
     def _keep_step(self, name: str, rank: int, told: Fields) -> None:
-        """A record, if its numbers can be: in LIMITS, no time of zero. A rate of 0 is none."""
+        """Keep a record if its numbers are in LIMITS and no time is zero. A rate of 0 counts as missing."""
         rows = self.rows[name]
         if told.get(NUM_STEPS) and RUNTIME in told:
             told["step_time_s"] = told[RUNTIME] / told[NUM_STEPS]
@@ -154,7 +154,7 @@ class _Reading:
             rows.extend(known.get(field, math.nan) for field in NAMES)
 
     def _remember_nearest(self, line: str) -> None:
-        """The line that looks most like a step: what a reader of "no step found" wants to see."""
+        """Keep the line that looks most like a step, to show it if no step is found."""
         if not any(self.rows.values()):
             low = line[:1000].lower()
             score = sum(hint in low for hint in _HINTS) * any(letter.isdigit() for letter in low)
@@ -163,7 +163,7 @@ class _Reading:
 
 
 def _read(lines: Iterable[str], name: str) -> Log:
-    """All lines, then the log of the first framework that printed a step."""
+    """Read all lines, and return the log of the first framework that printed a step."""
     reading = _Reading()
     for line in lines:
         reading.take(line)
@@ -193,7 +193,7 @@ def _read(lines: Iterable[str], name: str) -> Log:
 
 
 def _followed(rows: np.ndarray) -> np.ndarray:
-    """Records of the rank that printed most (the lowest of equals), without steps told twice in a row.
+    """Return records of the rank that printed most (the lowest of equals), without repeated steps.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def _followed(rows: np.ndarray) -> np.ndarray:
 
 
 def _nothing(reading: _Reading, name: str) -> Problem:
-    """Why no step was found: empty, no text, unusable numbers, or a format that is not known."""
+    """Return why no step was found: empty, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
         return _fault(name, "a log with printed steps", "it is empty", "check that the run wrote to it")
     allowed = "a training log; formats known are\n" + "\n".join(
@@ -225,5 +225,5 @@ def _nothing(reading: _Reading, name: str) -> Problem:
 
 
 def _fault(value: str, allowed: str, because: str, fix: str) -> Problem:
-    """A fault of the whole log."""
+    """Return a fault of the whole log."""
     return Problem(field="log", value=value, allowed=allowed, because=because, fix=fix)

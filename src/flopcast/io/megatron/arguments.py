@@ -44,7 +44,7 @@ class Arguments:
     """
 
     def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
-        """`words` follow the training program; `line` is that of the command."""
+        """Store `words`, which follow the training program; `line` is that of the command."""
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
         self._name = name
@@ -56,35 +56,35 @@ class Arguments:
         self._sort()
 
     def has(self, *flags: str) -> bool:
-        """Whether any of these flags is given."""
+        """Return whether any of these flags is given."""
         return any(flag in self._given for flag in flags)
 
     def first(self, *flags: str) -> str:
-        """The first of these flags that is given, or else the first: flags that were renamed."""
+        """Return the first of these flags that is given, else the first: flags that were renamed."""
         return next((flag for flag in flags if flag in self._given), flags[0])
 
     def line(self, flag: str) -> int:
-        """The line of a flag's value, or of the command where it is not given."""
+        """Return the line of a flag's value, or of the command if it is not given."""
         if flag not in self._given:
             return self._line
         word, values = self._given[flag]
         return values[0].line if values else word.line
 
     def where(self, flag: str) -> str:
-        """The same as "file:line"."""
+        """Return the same as "file:line"."""
         return f"{self._name}:{self.line(flag)}"
 
     def words(self, flag: str) -> list[Word]:
-        """All values of a flag."""
+        """Return all values of a flag."""
         return self._given[flag][1] if flag in self._given else []
 
     def text(self, flag: str) -> str:
-        """The value as it is written, without quotes that an option string kept; "" if there is none."""
+        """Return the value as written, without quotes that an option string kept; "" if there is none."""
         words = self.words(flag)
         return words[0].text.strip("'\"") if words else ""
 
     def count(self, flag: str, default: int = 1, least: int = 1) -> int:
-        """A whole number.
+        """Return a whole number.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Arguments:
         return number
 
     def required(self, *flags: str) -> int:
-        """A whole number that Megatron-LM needs too; the flags are names of the same.
+        """Return a whole number that Megatron-LM requires too; the flags are names of the same setting.
 
         A flag whose name was misspelt is told as a slip, not as missing too.
         """
@@ -121,7 +121,7 @@ class Arguments:
         return self.count(flag)
 
     def fraction(self, flag: str, default_fraction: float) -> float:
-        """A probability or share in [0, 1]."""
+        """Return a probability or share in [0, 1]."""
         if not self.has(flag) or not self._one_value(flag, "a number from 0 to 1"):
             return default_fraction
         try:
@@ -137,7 +137,7 @@ class Arguments:
         return number
 
     def choice(self, flag: str, values: Mapping[str, str], default: str) -> str:
-        """What one of several words stands for; capitals do not matter.
+        """Return the meaning of one of several words; case is ignored.
 
         Parameters
         ----------
@@ -155,11 +155,11 @@ class Arguments:
         return values[text]
 
     def faulty(self, *flags: str) -> bool:
-        """Whether a fault of any of these flags is told: then its value says nothing of the others."""
+        """Return whether any of these flags has a fault, so that its value must not affect others."""
         return bool(self._told & set(flags)) or any(problem.field in flags for problem in self.problems)
 
     def fault(self, flag: str, value: object, allowed: str, because: str, fix: str, told: str = "") -> None:
-        """Remember a fault of a flag; `told` says what is wrong where that is not the value."""
+        """Record a fault of a flag; `told` describes the fault if it is not in the value."""
         self.problems.append(
             Problem(
                 where=self.where(flag),
@@ -173,7 +173,7 @@ class Arguments:
         )
 
     def clash(self, flag: str, other: str, because: str) -> None:
-        """Two flags that contradict each other, where both are given."""
+        """Report two flags that contradict each other, if both are given."""
         if self.has(flag) and self.has(other):
             self.fault(
                 flag, None, f"not with {other}", because, f"remove {flag} or {other}", f"meets {other}"
@@ -185,7 +185,7 @@ class Arguments:
         self.assumptions.append(f"{text}{place}")
 
     def _take(self, flag: Word, values: list[Word]) -> None:
-        """A flag with its values; the last of equal ones counts."""
+        """Read a flag with its values; the last of repeated ones counts."""
         name = flag.text
         after = values if name in SWITCHES else values[1:] if name in MODELLED - LISTED else []
         for word in after:
@@ -211,7 +211,7 @@ class Arguments:
                 self._unknown(flag)
 
     def _refuse(self, flag: str) -> None:
-        """A flag that asks for what is not built, unless its value asks for none of it.
+        """Report a flag that requests an unsupported feature, unless its value requests none.
 
         `--num-experts 1` is a dense model, `--mtp-num-layers 1` is not one without further layers.
         """
@@ -248,7 +248,7 @@ class Arguments:
         self.assume(f"{flag} is not known and left out{hint}", flag)
 
     def _one_value(self, flag: str, allowed: str) -> bool:
-        """Whether a flag has a value that the script alone gives; if not, that is told."""
+        """Return whether a flag has a value that the script alone gives; otherwise, report it."""
         words = self.words(flag)
         if not words:
             self.fault(flag, None, allowed, "the flag needs a value", f"write {flag} VALUE", "has no value")
@@ -272,7 +272,7 @@ def from_outside(unknown: str) -> str:
 
 
 def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:
-    """Flags, each with the words up to the next; words before the first flag are left out.
+    """Return flags, each with the words up to the next; words before the first flag are ignored.
 
     >>> [(flag.text, [v.text for v in values]) for flag, values in grouped(
     ...     [Word("--lr=1e-4", 1), Word("--split", 2), Word("98,2", 2), Word("-1", 2)])]

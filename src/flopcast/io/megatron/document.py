@@ -126,18 +126,18 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
 
 
 def ranks_of(document: Document) -> int:
-    """Ranks of a launch script's document: the devices that its cluster must have."""
+    """Return ranks of a launch script's document: the devices that its cluster must have."""
     plan = document.data.get("plan") if isinstance(document.data, dict) else None
     return prod(plan.get(name, 1) for name in DEGREES) if isinstance(plan, dict) else 1
 
 
 def _line(problem: Problem) -> int:
-    """The line of a fault."""
+    """Return the line of a fault."""
     return int(problem.where.rpartition(":")[2])
 
 
 def _unknown_ranks(where: str) -> Problem:
-    """The fault of a script whose number of ranks only its surroundings know."""
+    """Return the fault of a script that does not state its number of ranks."""
     return Problem(
         where=where,
         field="world size",

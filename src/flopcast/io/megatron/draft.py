@@ -18,7 +18,9 @@ class Draft:
     """
 
     def __init__(self, name: str, line: int, arguments: Arguments) -> None:
-        """`name` is the script's path, which names the model; `line` is that of the command."""
+        """Start a job; `name` is the script's path, which names the model; `line` is that of the
+        command.
+        """
         self.arguments = arguments
         self.name = PurePath(name).stem or "unnamed"
         self.layers = 1

@@ -41,12 +41,12 @@ LINES = {  # field of experts → the flag that its faults are told by; else the
 
 
 def asks_for_experts(args: Arguments) -> bool:
-    """Whether there are any: `--num-experts 1` is a dense model."""
+    """Return whether there are experts: `--num-experts 1` is a dense model."""
     return any(word.text not in MEANS_NONE for word in args.words(NUMBER))
 
 
 def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]:
-    """Experts in the place of a dense block's feed-forward.
+    """Return experts in place of a dense block's feed-forward.
 
     An expert is as wide as the dense feed-forward, unless told otherwise; shared ones are given by the
     width of all together.
@@ -61,7 +61,7 @@ def read_experts(args: Arguments, dense: dict[str, object]) -> dict[str, object]
 
 
 def _fields(args: Arguments, width: int) -> dict[str, object]:
-    """What the flags say of experts and of their router."""
+    """Return what the flags say of experts and of their router."""
     fields: dict[str, object] = {"kind": "experts"}
     fields |= {field: args.count(flag, usual) for flag, (field, usual) in COUNTS.items()}
     own = args.count(args.first("--moe-ffn-hidden-size", WIDTH), width)
@@ -81,14 +81,16 @@ def _fields(args: Arguments, width: int) -> dict[str, object]:
 
 
 def _has_loss(args: Arguments) -> bool:
-    """Whether loads are kept even by a loss: its kind is one, and its weight is not 0, the default."""
+    """Return whether loads are balanced by a loss: its kind is one, and its weight is not 0, the
+    default.
+    """
     kinds = {word.text for word in args.words(BALANCING)} or {"aux_loss"}
     weights = {word.text.strip("0.") for word in args.words("--moe-aux-loss-coeff")}
     return any("loss" in kind for kind in kinds) and bool(weights - {""})
 
 
 def _factor(args: Arguments) -> float:
-    """The room of an expert over its mean load; below 0, Megatron-LM drops nothing."""
+    """Return the capacity of an expert over its mean load; below 0, Megatron-LM drops nothing."""
     try:
         return max(float(args.text(CAPACITY)), 0.0)
     except ValueError:
@@ -98,7 +100,7 @@ def _factor(args: Arguments) -> float:
 
 
 def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]:
-    """What carries tokens to experts, and what exchanges run beside: where that is not the stack's usual.
+    """Return what sends tokens to experts, and what overlaps with exchanges, if not the stack's default.
 
     "flex" stands for a library, DeepEP's unless another is named. Without a flag Megatron-LM gathers the
     tokens of all ranks; that is counted as an all-to-all, and told.
@@ -123,7 +125,7 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
 
 
 def _tell(args: Arguments) -> None:
-    """What is counted in another way than the flags ask for."""
+    """Note what is counted in another way than the flags request."""
     if not args.has("--moe-grouped-gemm"):
         args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
     if not args.has("--moe-router-force-load-balancing", PADDED):

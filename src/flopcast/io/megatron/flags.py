@@ -15,7 +15,7 @@ from flopcast.io.unknown_keys import costly_part
 
 
 def _names(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -291,5 +291,5 @@ def is_silent(flag: str) -> bool:
 
 
 def is_known(flag: str) -> bool:
-    """Whether any release of Megatron-LM, or of its forks listed above, has such a flag."""
+    """Return whether any release of Megatron-LM, or of its forks listed above, has such a flag."""
     return flag in KNOWN or is_silent(flag)

@@ -57,7 +57,7 @@ RECEIVED_ACTIVATIONS = 2  # estimate: a chunk's input and its gradient
 
 
 def read_runs(path: Path) -> str:
-    """The text of a CSV with the columns of these tests.
+    """Return the text of a CSV with the columns of these tests.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def read_runs(path: Path) -> str:
 
 
 def is_of_functional_tests(path: Path) -> bool:
-    """Whether a file has the columns of these tests.
+    """Return whether a file has the columns of these tests.
 
     Raises
     ------
@@ -91,19 +91,19 @@ def is_of_functional_tests(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; editors put a mark before the header, and ends of lines of their own."""
+    """Return the text of a file, without byte order mark and with newlines alone."""
     return (
         read_file(path, MOST_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
     )
 
 
 def _names(text: str) -> list[str]:
-    """The names of the columns of a CSV."""
+    """Return the names of the columns of a CSV."""
     return next(csv.reader(text.split("\n", 1)[:1]), [])
 
 
 def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
-    """The rows of GPT models with a logged memory, and why others are left out.
+    """Return the rows of GPT models with a logged memory, and why others are skipped.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
-    """The rows of a CSV; cells that a short row lacks are empty.
+    """Yield the rows of a CSV; cells that a short row lacks are empty.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 
 def _fault(row: Mapping[str, str]) -> str:
-    """Why the cells of a row cannot be read; nothing where they can."""
+    """Return why the cells of a row cannot be read; empty if they can."""
     if None in row:
         return "it has more cells than the header"
     faults = [
@@ -189,12 +189,12 @@ def _fault(row: Mapping[str, str]) -> str:
 
 
 def _counts(cell: str) -> bool:
-    """Whether a cell is a whole number above 0, or empty."""
+    """Return whether a cell is a whole number above 0, or empty."""
     return not cell or (0 < _float(cell) < MOST and _float(cell).is_integer())
 
 
 def _float(cell: str) -> float:
-    """The number of a cell, NaN where it is none."""
+    """Return the number of a cell, NaN if it is not a number."""
     try:
         return float(cell)
     except ValueError:
@@ -202,7 +202,7 @@ def _float(cell: str) -> float:
 
 
 def _job(row: Mapping[str, str]) -> dict[str, object]:
-    """The document of one row's job."""
+    """Return the document of one row's job."""
     return {
         "model": _model(row),
         "cluster": "dgx-a100:1",
@@ -213,7 +213,7 @@ def _job(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _model(row: Mapping[str, str]) -> dict[str, object]:
-    """GPT of the row's sizes; names of cases say what its columns do not."""
+    """Return GPT of the row's sizes; names of cases give what its columns lack."""
     case, hidden = row["case"], _number(row, "hidden_size", 512)
     bias, gated = "disable_bias_linear" not in case, "swiglu" in case
     wide = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
@@ -244,7 +244,7 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _stack(row: Mapping[str, str]) -> dict[str, object]:
-    """Megatron-Core with the row's switches."""
+    """Return Megatron-Core with the row's switches."""
     engine = row["transformer_impl"] != "local"
     workspace_bytes = LAUNCHING_THREADS * CUBLAS_BYTES[TRUTH[row["deterministic_mode"]]]
     workspace_bytes += TRANSFORMER_ENGINE_BYTES if engine else 0
@@ -264,7 +264,7 @@ def _stack(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _plan(row: Mapping[str, str]) -> dict[str, object]:
-    """Degrees of eight devices; those that are not shared by a model are replicas."""
+    """Return degrees of eight devices; those that do not share a model are replicas."""
     tensor, stages = (
         _number(row, "tensor_model_parallel_size"),
         _number(row, "pipeline_model_parallel_size"),
@@ -289,5 +289,5 @@ def _plan(row: Mapping[str, str]) -> dict[str, object]:
 
 
 def _number(row: Mapping[str, str], name: str, default: int = 1) -> int:
-    """A column that counts; its default where the row is silent."""
+    """Return a column that counts; its default if the row is silent."""
     return int(float(row[name])) if row[name] else default

@@ -29,7 +29,7 @@ Kind = tuple[int, bool]  # number of experts, 1 for a dense layer; whether atten
 
 
 def read_kinds(draft: Draft) -> None:
-    """The blocks of each kind in the place of the one run of equal blocks.
+    """Read the blocks of each kind in place of the one run of equal blocks.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _expert_numbers(args: Arguments, layers: int) -> list[int]:
 
 
 def read_window(args: Arguments) -> int | None:
-    """Tokens that a query sees, itself among them; None where it sees all before it.
+    """Return the keys that a query attends to, including itself; None for all before it.
 
     The flag counts those to its left and to its right; -1 is no bound.
     """
@@ -97,7 +97,7 @@ def read_window(args: Arguments) -> int | None:
 def _layers(
     args: Arguments, flag: str, layers: int, by_number: Callable[[int, int], bool], usual: int
 ) -> list[bool]:
-    """What a flag says of each layer: by a number, or by a pattern such as ([0]*3+[1]*58)."""
+    """Return a flag's value for each layer: from a number, or a pattern such as ([0]*3+[1]*58)."""
     text = args.text(flag).replace(" ", "")
     if text.isdecimal() or not text:
         step = args.count(flag, usual)
@@ -111,7 +111,7 @@ def _layers(
 
 
 def layers_of(text: str, layers: int) -> list[bool] | None:
-    """What a pattern says of each of so many layers; None where it is none.
+    """Return a pattern's value for each of this many layers; None if it is not a pattern.
 
     >>> layers_of("([0]*1+[1,0]*2)", 5), layers_of("[1]*4", 5)
     ([False, True, False, True, False], None)
@@ -136,7 +136,7 @@ def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: 
 
 
 def _place(draft: Draft, kinds: list[Kind], experts: Block | None) -> None:
-    """Lines of the values of all runs: what is wrong with one is told where the script gives it."""
+    """Record the lines of the values of all runs, so that faults name the script's line."""
     args = draft.arguments
     of_experts = {
         ("feed_forward", field): args.line(args.first(LINES.get(field, NUMBER), NUMBER))

@@ -18,7 +18,7 @@ ASIDE = ("--group-query-attention", "--num-query-groups", "--kv-channels", "--ad
 
 
 def read_latents(draft: Draft, mixer: Path, heads: int) -> None:
-    """Latent attention in the place of a mixer: queries have a latent where its rank is given.
+    """Read latent attention in place of a mixer; queries have a latent if its rank is given.
 
     Projections have no bias but the last, which is left out; norms of latents are those of
     `--qk-layernorm`, and are counted also where it is not given. Both are told.
@@ -40,7 +40,7 @@ def read_latents(draft: Draft, mixer: Path, heads: int) -> None:
 
 
 def read_further_predictions(draft: Draft) -> None:
-    """Modules of multi-token prediction: none unless they are counted."""
+    """Read modules of multi-token prediction; there are none unless their number is given."""
     modules = draft.arguments.count("--mtp-num-layers", 0, least=0)
     if modules:
         draft.put(("model", "mtp"), modules, "--mtp-num-layers")

@@ -46,7 +46,7 @@ class Training:
 
 
 def training_command(script: Script) -> Training:
-    """The command with the most flags of Megatron-LM; the first of equal ones.
+    """Return the command with the most flags of Megatron-LM; the first of equal ones.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def training_command(script: Script) -> Training:
 
 
 def _no_training(script: Script) -> Problem:
-    """The fault of a script that trains nothing, or leaves that to another."""
+    """Return the fault of a script that trains nothing, or starts another script for that."""
     found = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
     elsewhere = [note for note in script.notes if note.endswith("no other file is read")]
     for command in script.commands:
@@ -85,17 +85,17 @@ def _no_training(script: Script) -> Problem:
 
 
 def _name(word: Word) -> str:
-    """A flag without its value."""
+    """Return a flag without its value."""
     return word.text.partition("=")[0]
 
 
 def _flags(command: Command) -> int:
-    """How many different modelled flags a command has."""
+    """Return how many different modelled flags a command has."""
     return len({_name(word) for word in command.words} & MODELLED)
 
 
 def world_size(script: Script, training: Training) -> int | None:
-    """Ranks that the script starts; None where it does not say.
+    """Return ranks that the script starts; None if it does not state them.
 
     The last launcher among the words counts: it is the innermost. Variables of the usual names are asked
     where there is no launcher.
@@ -117,7 +117,7 @@ def world_size(script: Script, training: Training) -> int | None:
 
 
 def _options(words: Sequence[Word]) -> tuple[dict[str, Word], str]:
-    """Options of the innermost launcher by name, with its name; "" where no launcher is known.
+    """Return options of the innermost launcher by name, with its name; "" if no launcher is known.
 
     >>> _options([Word("srun", 1), Word("torchrun", 1), Word("--nnodes=2", 1), Word("train.py", 1)])[1]
     'torchrun'
@@ -134,28 +134,28 @@ def _options(words: Sequence[Word]) -> tuple[dict[str, Word], str]:
 
 
 def _given(options: Options, names: Sequence[str]) -> bool:
-    """Whether any of these options stands there, with a value that is known or not."""
+    """Return whether any of these options is given, with a known value or not."""
     return any(name in options for name in names)
 
 
 def _first(options: Options, names: Sequence[str], default: int | None) -> int | None:
-    """The number of the first of these options that is given; None where it is no number."""
+    """Return the number of the first of these options that is given; None if it is not a number."""
     return next((_number(options[name]) for name in names if name in options), default)
 
 
 def _number(word: Word) -> int | None:
-    """A count of ranks or nodes; of an elastic range "4:8" the first number."""
+    """Return a count of ranks or nodes; of an elastic range "4:8" the first number."""
     text = word.text.strip("'\"").partition(":")[0]
     return int(text) if not word.unknown and re.fullmatch(r"[1-9][0-9]{0,8}", text) else None
 
 
 def _product(nodes: int | None, processes: int | None) -> int | None:
-    """Ranks of all nodes."""
+    """Return ranks of all nodes."""
     return None if nodes is None or processes is None else nodes * processes
 
 
 def _included(options: Options) -> int | None:
-    """Slots that DeepSpeed's `--include localhost:0,1,2,3` names on one host."""
+    """Return slots that DeepSpeed's `--include localhost:0,1,2,3` names on one host."""
     found = options.get("--include", options.get("-i"))
     if found is None or found.unknown or "@" in found.text:
         return None
@@ -164,7 +164,7 @@ def _included(options: Options) -> int | None:
 
 
 def _tasks(options: Options, directives: Options) -> int | None:
-    """Tasks of an srun: its own options, else those of the job that it runs in."""
+    """Return tasks of an srun: its own options, else those of the job that it runs in."""
     asked = {key.lstrip("-"): word for key, word in directives.items()}
     total = _first(options, ALL_PROCESSES, default=None) or _first(asked, ("ntasks",), default=None)
     if total is not None:

@@ -26,7 +26,7 @@ SEQUENCE = ("--seq-length", "--encoder-seq-length")
 
 
 def read_model(draft: Draft) -> None:
-    """Shape and details of the decoder; blocks are equal, but for experts and windows in some of them.
+    """Read the decoder; blocks are equal, except for experts and windows in some of them.
 
     Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
     stream and the embedding, another the attention weights. The head shares the embedding's table unless
@@ -71,14 +71,14 @@ def read_model(draft: Draft) -> None:
 
 
 def _dropout(draft: Draft, flag: str) -> float:
-    """A dropout probability; Megatron-LM's default is not zero, and costs time."""
+    """Return a dropout probability; Megatron-LM's default is not zero, and costs time."""
     if not draft.arguments.has(flag):
         draft.arguments.assume(f"{flag} {DROPOUT}, Megatron-LM's default")
     return draft.arguments.fraction(flag, DROPOUT)
 
 
 def _attention(draft: Draft, block: Path) -> None:
-    """Heads, key/value heads, norms of queries and keys, and biases.
+    """Read heads, key/value heads, norms of queries and keys, and biases.
 
     `--group-query-attention` alone means one key/value head for all; a number of groups alone means
     nothing. Megatron-DeepSpeed gives their number as `--num-key-value-heads`. Without biases,
@@ -116,7 +116,7 @@ def _attention(draft: Draft, block: Path) -> None:
 
 
 def _feed_forward(draft: Draft, block: Path, hidden: int) -> None:
-    """Inner width and activation.
+    """Read inner width and activation.
 
     Where no width is given, it is 4 · hidden; of a gated one two thirds of that, rounded down to a
     multiple of 64, so that three matrices hold what two held.
@@ -139,7 +139,7 @@ def _feed_forward(draft: Draft, block: Path, hidden: int) -> None:
 
 
 def _vocabulary(draft: Draft) -> None:
-    """Tokens that exist, and how their table is padded.
+    """Read the number of tokens, and how their table is padded.
 
     A padded size is taken as it is, so that nothing is added to it. A tokenizer for benchmarks,
     `NullTokenizer`, adds an end of document to `--vocab-size`.
@@ -194,7 +194,7 @@ def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
 
 
 def _sequence(draft: Draft, block: Path) -> None:
-    """Length of a sequence, in tokens, and how positions are told.
+    """Read the sequence length in tokens, and the kind of positions.
 
     `--max-position-embeddings` is the number of rows of a learned table, and no less than the length.
     `--rotary-percent` is a share in [0, 1] in spite of its name.
@@ -220,7 +220,7 @@ def _sequence(draft: Draft, block: Path) -> None:
 
 
 def _positions(draft: Draft) -> str:
-    """How a token's place is told: "learned" by default, "rope", "alibi", or not at all, "none"."""
+    """Return the kind of positions: "learned" by default, "rope", "alibi", or "none"."""
     args = draft.arguments
     kind = args.choice("--position-embedding-type", POSITIONS, "learned")
     if args.has("--use-rotary-position-embeddings"):

@@ -19,7 +19,7 @@ MOMENTS = {"--exp-avg-dtype": "exp_avg_dtype", "--exp-avg-sq-dtype": "exp_avg_sq
 
 
 def plan_optimizer(arguments: Arguments) -> str:
-    """The plan's optimizer; Adam's update is counted for those that are not built, and told.
+    """Return the plan's optimizer; an unsupported one counts as Adam, with a note.
 
     SGD has momentum there, 0.9 unless said otherwise.
     """
@@ -31,7 +31,7 @@ def plan_optimizer(arguments: Arguments) -> str:
 
 
 def stack_optimizer(arguments: Arguments) -> dict[str, object]:
-    """What the precision-aware optimizer changes of a stack's; its types mean nothing without it.
+    """Return what the precision-aware optimizer changes of a stack's; without it, its types are ignored.
 
     Of an fp32 main weight it keeps the 16 bits that the model's bf16 weight lacks
     (`store_param_remainders`).

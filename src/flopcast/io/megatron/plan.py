@@ -30,7 +30,7 @@ OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "
 
 
 def read_plan(draft: Draft, ranks: int | None) -> None:
-    """Degrees, batch and modes.
+    """Read degrees, batch and modes.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def read_plan(draft: Draft, ranks: int | None) -> None:
 
 
 def _exchange(draft: Draft, context: str) -> None:
-    """How ranks that share a sequence exchange keys and values; `context` is the flag of their number.
+    """Read how ranks that share a sequence exchange keys and values; `context` is the flag of their number.
 
     DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless told otherwise.
     `--cp-comm-type` takes one value, or one for each layer: then the first is read, and others are told.
@@ -91,7 +91,7 @@ def _exchange(draft: Draft, context: str) -> None:
 
 
 def _undivided(draft: Draft, ranks: int, share: int) -> None:
-    """The fault of ranks that do not form whole replicas."""
+    """Report ranks that do not form whole replicas."""
     flag = draft.arguments.first("--tensor-model-parallel-size", PIPELINE)
     allowed = f"a divisor of {ranks} ranks as tensor · pipeline · context parallel"
     because = f"a replica needs {share} ranks, and every rank belongs to one"
@@ -99,7 +99,7 @@ def _undivided(draft: Draft, ranks: int, share: int) -> None:
 
 
 def _batch(draft: Draft) -> None:
-    """Sequences of a micro-batch and of a step.
+    """Read sequences per micro-batch and per step.
 
     Without a global batch, a step is one micro-batch of every replica: then there is nothing to pipeline.
     A ramp-up reaches the global batch after its samples; most of a long run has that size.
@@ -116,7 +116,7 @@ def _batch(draft: Draft) -> None:
 
 
 def _modes(draft: Draft, tensor: int) -> None:
-    """Precision, sharding, sequence parallelism, offload and order of ranks.
+    """Read precision, sharding, sequence parallelism, offload and order of ranks.
 
     Megatron-LM switches sequence parallelism off where one rank holds the whole layer.
     """
@@ -135,7 +135,7 @@ def _modes(draft: Draft, tensor: int) -> None:
 
 
 def _zero(draft: Draft) -> None:
-    """What replicas shard.
+    """Read what replicas shard.
 
     DeepSpeed takes its stage from a file of its own; scripts repeat it as `--zero-stage`.
     """
@@ -169,7 +169,7 @@ def _zero(draft: Draft) -> None:
 
 
 def _recompute(draft: Draft) -> None:
-    """What the backward pass computes again: nothing, modules of every layer, or whole layers.
+    """Read what the backward pass recomputes: nothing, modules of every layer, or whole layers.
 
     The flags were renamed twice: `--checkpoint-activations` and `--activations-checkpoint-method` (2021),
     `--checkpoint-granularity` (early 2022), `--recompute-granularity` (since). "block" recomputes the first
@@ -202,7 +202,7 @@ def _recompute(draft: Draft) -> None:
 
 
 def _modules(draft: Draft) -> None:
-    """Modules of selective recompute, where others are named than the core of attention alone."""
+    """Read modules of selective recompute, if others are named than the core of attention."""
     args = draft.arguments
     named = [word.text for word in args.words(MODULES_FLAG)]
     for name in (name for name in named if name not in MODULES):

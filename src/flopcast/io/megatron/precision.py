@@ -29,7 +29,7 @@ ENDS = {
 
 
 def read_precision(draft: Draft) -> None:
-    """The plan's precision; a recipe's name alone asks for nothing, as in Megatron-LM."""
+    """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM."""
     args = draft.arguments
     args.clash("--fp16", "--bf16", "weights have one type")
     args.clash("--fp4-format", "--fp8-format", "products run in one format")
@@ -50,7 +50,7 @@ def read_precision(draft: Draft) -> None:
 
 
 def narrow_changes(arguments: Arguments) -> dict[str, object]:
-    """What the stack does around narrow products.
+    """Return what the stack does around 8-bit products.
 
     Blocks at the ends of the model that stay in bf16, one at each unless their number is told; weights that
     are kept in 8 bits alone.

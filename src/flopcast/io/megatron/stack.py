@@ -73,7 +73,7 @@ def given_bucket(elements: int) -> dict[str, int]:
 
 
 def stack_of(arguments: Arguments) -> object:
-    """The stack as a job file would name it.
+    """Return the stack as a job file would name it.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def stack_of(arguments: Arguments) -> object:
 
 
 def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
-    """What flags switch of a stack, whichever software has them: flags that are not given change nothing.
+    """Return what flags change of any stack; flags that are not given change nothing.
 
     Kernels, fusions, types of the optimizer, narrow products, software of experts and the overlap with
     tensor parallelism's messages. How gradients and activations travel depends on defaults of the software
@@ -121,7 +121,7 @@ def switched(arguments: Arguments, stack: Stack) -> dict[str, object]:
 
 
 def _named(arguments: Arguments) -> str:
-    """The catalogue's entry that is nearest, with the reason among the assumptions.
+    """Return the nearest entry of the catalogue, with the reason among the assumptions.
 
     DeepSpeed's engine decides how stages and gradients communicate, whatever model it runs: the stack of
     GPT-NeoX has the same engine. A script that no flag dates is taken to run today's release.
@@ -143,7 +143,7 @@ def _named(arguments: Arguments) -> str:
 
 
 def _attention(arguments: Arguments, stack: Stack) -> str:
-    """Whether attention writes its scores: "materialised", or "flash".
+    """Return whether attention writes its scores: "materialised", or "flash".
 
     Transformer Engine picks a kernel that writes none wherever it can; the local layers of Megatron-Core
     and all before it write them unless FlashAttention is asked for.
@@ -157,7 +157,7 @@ def _attention(arguments: Arguments, stack: Stack) -> str:
 
 
 def _rewrites(arguments: Arguments, stack: Stack, kernel: str) -> tuple[str, ...]:
-    """Names of rewrites in the order in which they apply: the stack's, less what flags switch off.
+    """Return names of rewrites in the order in which they apply: the stack's, less what flags switch off.
 
     Where scores are written, mask and softmax are one kernel, whatever the stack does by itself. Under
     DeepSpeed's engine the layers are still Megatron-LM's, with their fused kernels (arXiv:2211.05100,
@@ -212,7 +212,7 @@ def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
 
 
 def _pipeline(arguments: Arguments, stack: Stack) -> dict[str, object]:
-    """How stages hand over activations.
+    """Return how stages send activations.
 
     Interleaved stages of Megatron-Core do not wait for a transfer (`overlap_p2p_comm`), plain 1F1B does.
     Releases before it sent each rank's share of an activation and gathered it behind the wire, unless

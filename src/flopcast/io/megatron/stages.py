@@ -26,7 +26,7 @@ TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
 
 
 def read_stages(draft: Draft, stages: int) -> None:
-    """Chunks of layers on each stage, and blocks of each chunk where they are not equal."""
+    """Read chunks of layers on each stage, and blocks of each chunk if they are not equal."""
     args = draft.arguments
     if draft.noop:
         _without_noop(draft, stages, _virtual(draft, stages))
@@ -47,7 +47,7 @@ def read_stages(draft: Draft, stages: int) -> None:
 
 
 def _virtual(draft: Draft, stages: int) -> int:
-    """Chunks of each stage, from their number or from their size.
+    """Return chunks of each stage, from their number or from their size.
 
     With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
     (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
@@ -86,7 +86,7 @@ def _without_noop(draft: Draft, stages: int, chunks: int) -> None:
 
 
 def _ends(draft: Draft, stages: int, chunks: int) -> None:
-    """As many blocks on the first or last stage as the flags say, the rest evenly on the others."""
+    """Read blocks on the first or last stage, with the rest evenly on the others."""
     args = draft.arguments
     said = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
     others, rest = stages - len(said), draft.layers - sum(said.values())
@@ -104,7 +104,7 @@ def _ends(draft: Draft, stages: int, chunks: int) -> None:
 
 
 def _counted_ends(draft: Draft, stages: int, chunks: int) -> None:
-    """Embedding and loss take the place of a block each."""
+    """Count embedding and loss as a block each."""
     args = draft.arguments
     embedding, loss = args.has(EMBEDDING), args.has(LOSS)
     each, rest = divmod(draft.layers + embedding + loss, stages * chunks)
@@ -122,7 +122,7 @@ def _counted_ends(draft: Draft, stages: int, chunks: int) -> None:
 
 
 def _layout(draft: Draft, stages: int) -> None:
-    """The blocks between the bars of a layout, chunk after chunk in the order of the model.
+    """Read the blocks between the bars of a layout, chunk after chunk in the order of the model.
 
     Multi-token prediction ("m") and the ends stand where the model has them; elsewhere it is told.
     """
@@ -144,7 +144,7 @@ def _layout(draft: Draft, stages: int) -> None:
 
 
 def layers_of(text: str) -> list[int] | None:
-    """Blocks of every chunk of a layout; None where it is none.
+    """Return blocks of every chunk of a layout; None if it is not a layout.
 
     Examples
     --------

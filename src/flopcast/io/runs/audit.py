@@ -17,7 +17,7 @@ CLOSE_FRACTION = 0.05  # further off, the row counts by a formula of its own, an
 
 
 def printed_token_flop(run: Run) -> float | None:
-    """FLOP that the source counts for a token; None where it prints only one rate, or counts recompute."""
+    """Return FLOP per token by the source; None if it prints a single rate, or counts recompute."""
     seen = run.observed
     if not seen.device_flop_per_s or not seen.device_tokens_per_s or seen.flop_convention == "hardware":
         return None
@@ -25,7 +25,7 @@ def printed_token_flop(run: Run) -> float | None:
 
 
 def trains_mtp(run: Run, model: Model) -> bool | None:
-    """Whether the printed FLOP of a token are nearer to those with modules of multi-token prediction.
+    """Return whether the printed FLOP per token are nearer to those with multi-token prediction.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def trains_mtp(run: Run, model: Model) -> bool | None:
 
 
 def packed_documents(run: Run, model: Model) -> tuple[int, ...] | None:
-    """Lengths of the documents that are packed into a sequence, as equal ones.
+    """Return lengths of the documents that are packed into a sequence, as equal ones.
 
     Returns
     -------

@@ -59,7 +59,7 @@ class Header:
 
 
 def _part(part: str, **columns: str) -> dict[str, Column]:
-    """Columns of one part of a run: field=column."""
+    """Return columns of one part of a run: field=column."""
     return {column: Column(to=(part, name)) for name, column in columns.items()}
 
 
@@ -211,5 +211,5 @@ HEADERS: Mapping[str, Header] = {
 
 
 def header_of(columns: tuple[str, ...]) -> Header | None:
-    """The kind of table that has these columns: the first whose marks are all among them."""
+    """Return the kind of table with these columns: the first whose marks are all among them."""
     return next((kind for kind in HEADERS.values() if set(kind.marks) <= set(columns)), None)

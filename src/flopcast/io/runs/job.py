@@ -39,7 +39,7 @@ PACKED = re.compile(r"\bpacked SQuAD")
 
 
 def reproduce(run: Run) -> Job:
-    """The job of a training run, with what it assumes.
+    """Return the job of a training run, with what it assumes.
 
     Raises
     ------
@@ -131,13 +131,13 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
 
 
 def _degree(plan: Mapping[str, object], name: str) -> int:
-    """A degree of the plan, 1 where it says none."""
+    """Return a degree of the plan, 1 if it states none."""
     value = plan.get(name, 1)
     return value if isinstance(value, int) else 1
 
 
 def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
-    """The catalogue's cluster in the row's size, with the bandwidth that the row prints for its network."""
+    """Return the catalogue's cluster in the row's size, with the printed bandwidth of its network."""
     known, machine = cluster_of(run), run.machine
     if known is None:
         raise SpecError(
@@ -165,7 +165,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
 
 
 def _unsaid(run: Run, plan: Mapping[str, object]) -> list[Problem]:
-    """What neither the row nor its software's defaults say, and no job does without."""
+    """Return required values that neither the row nor its software's defaults state."""
     missing = [name for name in NEEDED if name not in plan]
     missing += ["sequence_length"] if run.sequence_length is None else []
     return [_missing(run, name, None, "", "the row does not say it") for name in missing]
@@ -181,7 +181,7 @@ def _unknown_schedule(run: Run) -> list[Problem]:
 
 
 def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
-    """The model with what is special of this training: adapters, capacities of experts, even routing."""
+    """Return the model with details of this training: adapters, capacities of experts, even routing."""
     document = dict(model) if isinstance(model, dict) else {}
     own = catalog.model(str(document["base"]))
     mtp = trains_mtp(run, own)
@@ -209,7 +209,7 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
 
 
 def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
-    """The documents of packed sequences, as long as the printed FLOP say; or just that they are packed."""
+    """Return the documents of packed sequences, with lengths from the printed FLOP if possible."""
     if not PACKED.search(run.notes):
         return {}
     own = catalog.model(str(model["base"])) if isinstance(model, dict) else None
@@ -237,7 +237,7 @@ def _stack(
 
 
 def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
-    """Blocks of uneven chunks, where no chunk number divides them: as Megatron-Core's recipes deal them.
+    """List blocks of uneven chunks, if no chunk number divides them, as Megatron-Core's recipes do.
 
     Where embedding and head as a layer each make the number divisible, the first and the last chunk have a
     block less (`account_for_embedding_in_pipeline_split`, `account_for_loss_in_pipeline_split`). Otherwise
@@ -256,7 +256,7 @@ def _deal_out(run: Run, data: dict[str, object], assumed: list[str]) -> None:
 
 
 def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
-    """Blocks of each chunk where they do not divide evenly; () where they do, or where no deal works.
+    """Return blocks of each chunk if they do not divide evenly; () if they do, or if no list works.
 
     >>> chunk_layers(126, 64)[:3], chunk_layers(61, 4), chunk_layers(61, 32)[-2:]
     ((1, 2, 2), (16, 16, 16, 13), (2, 0))
@@ -274,7 +274,7 @@ def chunk_layers(blocks: int, chunks: int) -> tuple[int, ...]:
 
 
 def _missing(run: Run, field: str, value: object, primitive: str, because: str) -> Problem:
-    """Why a row is no job: what flopcast or the row lacks."""
+    """Return why a row cannot become a job: what flopcast or the row lacks."""
     allowed = f"rows without {primitive}" if primitive else "a row that says it"
     return Problem(
         where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
@@ -282,7 +282,7 @@ def _missing(run: Run, field: str, value: object, primitive: str, because: str) 
 
 
 def _at(run: Run, problem: Problem) -> Problem:
-    """A rule's fault, at the row's line."""
+    """Return a rule's fault, at the row's line."""
     return Problem(
         where=run.where,
         field=problem.field,

@@ -91,22 +91,22 @@ class PublishedTables:
 
     @cached_property
     def _unfitted(self) -> fitting.FirstPass:
-        """The predictions from kernels and data sheets alone."""
+        """Return the predictions from kernels and data sheets alone."""
         return fitting.first_pass(self.predicted)
 
     @cached_property
     def _by_others(self) -> Published:
-        """The runs of each source, predicted with constants fitted on the other sources."""
+        """Return the runs of each source, predicted with constants fitted on the other sources."""
         return fitting.leave_each_out(self.predicted, self._unfitted)
 
     @cached_property
     def _by_generations(self) -> Published:
-        """The runs of each device generation, predicted with constants fitted on the others."""
+        """Return the runs of each device generation, predicted with constants fitted on the others."""
         return fitting.leave_each_out(self.predicted, self._unfitted, by_generation=True)
 
     @cached_property
     def _by_catalogue(self) -> Published:
-        """The predictions with the constants of the catalogue."""
+        """Return the predictions with the constants of the catalogue."""
         return self.predicted()
 
     def predicted(
@@ -122,7 +122,7 @@ class PublishedTables:
         )
 
     def _reproduced(self, run: Run) -> Job:
-        """The job of a run, as `reproduce` makes it: once, however many levels it is predicted with."""
+        """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
         found = self._job_of(run)
         if isinstance(found, SpecError):
             raise found.with_traceback(None)
@@ -130,7 +130,7 @@ class PublishedTables:
 
 
 def _job_or_faults(run: Run) -> Job | SpecError:
-    """The job of a run, or why it has none."""
+    """Return the job of a run, or why it has none."""
     try:
         return reproduce(run)
     except SpecError as error:

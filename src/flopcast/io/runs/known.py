@@ -91,48 +91,48 @@ class Unfitted(Noun):
 
 @lru_cache(maxsize=8)
 def _entries(name: str, noun: type[Entry]) -> tuple[Entry, ...]:
-    """A table of the catalogue; texts with units stay as they are, for the job to parse."""
+    """Return a table of the catalogue; texts with units stay unchanged, for the job to parse."""
     data = catalog.document("runs", name).data
     entries = data["entries"] if isinstance(data, dict) else []
     return tuple(noun.model_validate(entry) for entry in entries)
 
 
 def clusters() -> tuple[KnownCluster, ...]:
-    """Hardware that is known."""
+    """Return known hardware."""
     return _entries("clusters", KnownCluster)
 
 
 def models() -> tuple[KnownModel, ...]:
-    """Models that are known."""
+    """Return known models."""
     return _entries("models", KnownModel)
 
 
 def software() -> tuple[KnownSoftware, ...]:
-    """Software that is known; the last entry matches everything."""
+    """Return known software; the last entry matches everything."""
     return _entries("stacks", KnownSoftware)
 
 
 def unfitted() -> tuple[Unfitted, ...]:
-    """Runs that no constant is fitted on."""
+    """Return runs on which no constant is fitted."""
     return _entries("unfitted", Unfitted)
 
 
 def judged_only(run: Run) -> str:
-    """Why no constant may be fitted on a run; empty where there is no reason."""
+    """Return why no constant may be fitted on a run; "" if there is no reason."""
     facts = _facts(run)
     matching = (known for known in unfitted() if re.search(known.source, run.source))
     return next((known.because for known in matching if _holds(known.where, facts)), "")
 
 
 def cluster_of(run: Run) -> KnownCluster | None:
-    """The hardware that a run names, if it is known."""
+    """Return the hardware that a run names, if it is known."""
     device = plain_device(run.machine.device)
     matching = (known for known in clusters() if re.search(known.device, device, re.IGNORECASE))
     return next((known for known in matching if re.search(known.source, run.source)), None)
 
 
 def model_of(run: Run) -> KnownModel | None:
-    """The model that a run names; without sizes of its own, only a model of the catalogue will do.
+    """Return the model that a run names; if the row has no sizes, only a model of the catalogue.
 
     Where no named entry matches, an entry of the catalogue of just this name, blanks and dashes aside, and
     of these sizes needs no line in the table; else the row's sizes in a block that many models have.
@@ -144,7 +144,7 @@ def model_of(run: Run) -> KnownModel | None:
 
 
 def _describes(known: KnownModel, run: Run) -> bool:
-    """Whether an entry is of the run's name and software, and the row has the sizes that it asks for."""
+    """Return whether an entry matches the run's name and software, and the row has its required sizes."""
     sizes = run.architecture
     if known.gated is not None and known.gated != sizes.gated:
         return False
@@ -155,12 +155,12 @@ def _describes(known: KnownModel, run: Run) -> bool:
 
 
 def letters(name: str) -> str:
-    """A name in small letters and digits alone."""
+    """Return a name in small letters and digits alone."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _alike(run: Run) -> tuple[KnownModel, ...]:
-    """The catalogue's entry of just this name, if it has the width and the heads that the row prints."""
+    """Return the catalogue's entry of exactly this name, if it has the row's width and heads."""
     base, sizes = catalog.known("models", run.model), run.architecture
     if base is None:
         return ()
@@ -170,7 +170,7 @@ def _alike(run: Run) -> tuple[KnownModel, ...]:
 
 
 def software_of(run: Run) -> KnownSoftware | None:
-    """The software that a run names; where a row has no year, every year of a software will do."""
+    """Return the software that a run names; if a row has no year, any year of a software matches."""
     name, year = f"{run.software.framework} {run.software.version}", run.software.year
     for known in software():
         if re.search(known.software, name) and (
@@ -181,13 +181,13 @@ def software_of(run: Run) -> KnownSoftware | None:
 
 
 def defaults_of(run: Run, known: KnownSoftware) -> tuple[Default, ...]:
-    """The defaults of a software that hold for a run."""
+    """Return the defaults of a software that apply to a run."""
     facts = _facts(run)
     return tuple(default for default in known.defaults if _holds(default.where, facts))
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """What an entry may look at of a run, each as text; empty where the row is silent."""
+    """Return the facts of a run that an entry may test, as texts; empty if the row is silent."""
     return {
         "model": run.model.lower(),
         "device": run.machine.device,
@@ -206,5 +206,5 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _holds(where: Mapping[str, str], facts: Mapping[str, str]) -> bool:
-    """Whether a run has all the facts that an entry asks for."""
+    """Return whether a run has all the facts that an entry requires."""
     return all(re.search(pattern, facts[name]) for name, pattern in where.items())

@@ -20,7 +20,7 @@ VOCABULARY_TOLERANCE = 0.02  # tables print padded vocabularies or bare ones
 
 
 def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
-    """The catalogue's entry as a base, with the row's sizes.
+    """Return the catalogue's entry as a base, with the row's sizes.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
 
 
 def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]:
-    """A block of the catalogue in the row's sizes."""
+    """Return a block of the catalogue in the row's sizes."""
     sizes = run.architecture
     heads = sizes.heads or assumed_heads(sizes.hidden or 0)
     if sizes.heads is None:
@@ -62,12 +62,12 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
 
 
 def _given(sizes: Architecture, **names: str) -> dict[str, object]:
-    """Sizes that the row prints, by the names of a model."""
+    """Return sizes that the row prints, by the names of a model."""
     return {to: getattr(sizes, field) for field, to in names.items() if getattr(sizes, field) is not None}
 
 
 def _agrees(run: Run, own: Model) -> None:
-    """A row's sizes against those of the entry of that name: they must be one model."""
+    """Check a row's sizes against those of the entry of that name, which must be the same model."""
     sizes, block = run.architecture, own.blocks[-1]
     mixture = block.feed_forward if isinstance(block.feed_forward, Experts) else None
     pairs = {
@@ -89,7 +89,7 @@ def _is_latent(own: Model) -> bool:
 
 
 def _other_words(run: Run, own: Model, assumed: list[str]) -> dict[str, object]:
-    """The row's vocabulary where it is not just the entry's, padded: another tokeniser, or a later one."""
+    """Return the row's vocabulary if it is not the entry's padded one: another or a later tokenizer."""
     said = run.architecture.vocabulary
     if said is None or abs(said / own.vocabulary - 1) <= VOCABULARY_TOLERANCE:
         return {}
@@ -149,7 +149,7 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
 
 
 def _fault(run: Run, field: str, value: object, allowed: str, because: str) -> Problem:
-    """Why a row's model is none of ours."""
+    """Return why a row's model is not known."""
     return Problem(
         where=run.where, field=field, value=value, allowed=allowed, because=because, fix="leave the row out"
     )

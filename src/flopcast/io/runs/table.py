@@ -34,7 +34,7 @@ class Table:
 
 
 def read_tables(paths: Sequence[Path]) -> list[Table]:
-    """Several files.
+    """Return the rows of several files.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def read_tables(paths: Sequence[Path]) -> list[Table]:
 
 
 def read_table(path: Path) -> Table:
-    """Every row of a file whose header is known.
+    """Return every row of a file whose header is known.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _unused(row: Mapping[str, str], header: Header) -> tuple[str, ...]:
 
 
 def _value(text: str, name: str, column: Column, place: str, faults: list[Problem]) -> object:
-    """A cell as text, truth value or number, by the type of the fact that it states."""
+    """Return a cell as text, truth value or number, by the type of the fact that it states."""
     kind = _kind(column.to)
     if kind == "text":
         return text
@@ -153,7 +153,7 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
 
 
 def _kind(to: Place) -> str:
-    """What a fact is: text, truth, count or measure; read off the type of its field."""
+    """Return what a fact is: text, truth, count or measure, from the type of its field."""
     part, field = to
     noun = Run.model_fields[part].annotation if part else Run
     told = str(noun.model_fields[field].annotation)  # type: ignore[union-attr]
@@ -165,14 +165,14 @@ def _kind(to: Place) -> str:
 
 
 def _with_global_batch(plan: object) -> dict[str, object]:
-    """The table counts micro-batches of one pipeline: a global batch is that times dp and their size."""
+    """Return the row with a global batch, from its micro-batches per pipeline, their size and dp."""
     known = dict(plan) if isinstance(plan, dict) else {}
     factors = [known.get(name) or 1 for name in ("global_batch", "data_parallel", "micro_batch")]
     return known | {"global_batch": int(factors[0] * factors[1] * factors[2])}
 
 
 def _built(data: dict[str, object], place: str) -> Run:
-    """The run, or the faults of its values with the row's place. Its numbers carry no unit any more."""
+    """Return the run, or the faults of its values with the row's place. Its numbers have no units."""
     try:
         return Run.model_validate(data)
     except ValidationError as error:
@@ -199,7 +199,7 @@ def _check_units(run: Run) -> None:
 
 
 def _torn(row: Mapping[str, str], place: str) -> Problem:
-    """The fault of a row with too few or too many cells; where a cell holds lines, of a quote left open."""
+    """Return the fault of a row with too few or too many cells, or of an open quote."""
     cells = [cell for cell in row.values() if isinstance(cell, str)]
     too_many = None in row
     told = "it has more cells than the header" if too_many else f"it has {len(cells)} of {len(row)} cells"
@@ -212,7 +212,7 @@ def _torn(row: Mapping[str, str], place: str) -> Problem:
 
 
 def _fault(place: str, field: str, value: object, allowed: str, because: str) -> Problem:
-    """The fault of one row: it is left out, the others are kept."""
+    """Return the fault of one row, which is skipped."""
     return Problem(
         where=place,
         field=field,
@@ -224,7 +224,7 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
 
 
 def _no_rows(path: Path) -> Problem:
-    """The fault of a header alone."""
+    """Return the fault of a header without rows."""
     return Problem(
         field="--runs",
         value=str(path),
@@ -235,7 +235,7 @@ def _no_rows(path: Path) -> Problem:
 
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
-    """The fault of a table of no known kind; the nearest kind says what is missing."""
+    """Return the fault of a table of unknown kind, with what it lacks for the nearest kind."""
 
     def missing(header: Header) -> list[str]:
         return [mark for mark in header.marks if mark not in columns]

@@ -74,7 +74,7 @@ HEAD_SIZES = (128, 64)  # of models whose table does not print heads: the first 
 
 
 def plain_device(printed: str) -> str:
-    """A device's name in small letters, without its maker, separators and counts.
+    """Return a device's name in small letters, without its maker, separators and counts.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def plain_device(printed: str) -> str:
 
 
 def precision_word(printed: str) -> str:
-    """The precision of a plan that a printed one stands for; a word that is not known stays.
+    """Return the plan's name of a printed precision; an unknown one is unchanged.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def precision_word(printed: str) -> str:
 
 
 def recompute_word(printed: str) -> str:
-    """What a plan calls a printed mode of recompute; a word that is not known stays.
+    """Return the plan's name of a printed recompute mode; an unknown one is unchanged.
 
     TorchTitan's "selective layer" runs every second block again; its "selective op" every second product
     of each block (torchtitan/parallelisms/parallelize_llama.py), which costs as much.
@@ -169,7 +169,7 @@ def node_bytes_per_s(printed: str, devices: int) -> float | None:
 
 
 def sharding(run: Run) -> dict[str, object]:
-    """What a source's word for sharded data parallelism means, and InternEvo's `zero1` in the remarks.
+    """Return the meaning of a source's word for sharded data parallelism, or of InternEvo's `zero1`.
 
     A number behind the word, or alone, is the size of the group that shards; 1 is none, and so is 0.
     """
@@ -189,7 +189,7 @@ def sharding(run: Run) -> dict[str, object]:
 
 
 def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
-    """Degrees of 1 that a row leaves blank: where the stated ones, or the devices, leave no room for more.
+    """Return blank degrees that must be 1, since the stated ones or the devices leave no room for more.
 
     A table that states a degree above 1, or that parameters are sharded, leaves out those that are 1.
     """
@@ -201,7 +201,7 @@ def implied_degrees(run: Run, plan: Mapping[str, object]) -> dict[str, int]:
 
 
 def adapters(notes: str) -> dict[str, object]:
-    """Adapters that remarks tell of, where the software has no defaults: rank and what they sit on.
+    """Return adapters that remarks mention, if the software has no defaults: rank and targets.
 
     Rank 8 and queries and values alone are what peft's LoraConfig and its targets of Llama have.
 
@@ -222,5 +222,5 @@ def adapters(notes: str) -> dict[str, object]:
 
 
 def assumed_heads(hidden: int) -> int | None:
-    """Heads of a model that a row gives a width alone: heads of 128, or else of 64."""
+    """Return heads of a model that a row gives only a width: heads of 128, or else of 64."""
     return next((hidden // size for size in HEAD_SIZES if hidden % size == 0), None)

@@ -43,7 +43,7 @@ class Measured:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and row of a CSV file with a header; a row that goes over several lines has its last.
+    """Yield line number and row of a CSV file with a header; a row of several lines has its last.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
 
 
 def _header_fault(names: list[str]) -> str:
-    """What is wrong with a header; nothing where it is one."""
+    """Return the fault of a header, or None."""
     if not names:
         return "it has no header"
     separators = [word for sign, word in SEPARATORS.items() if len(names) == 1 and sign in names[0]]
@@ -103,7 +103,7 @@ def _header_fault(names: list[str]) -> str:
 
 
 def read_columns(path: Path) -> Measured:
-    """The columns of a file as numbers; rows with gaps or times that are not positive are left out.
+    """Return the columns of a file as numbers; skip rows with gaps or times that are not positive.
 
     A column whose first value is a word becomes one column "name=word" of 0 and 1 for each word, so that
     a condition on a word is one on a number. Columns are times where their names end in _us, _ms or _s; the
@@ -167,7 +167,7 @@ def _floats(cells: Cells) -> Floats:
 
 
 def _is_number(text: str | None) -> bool:
-    """What `float` reads; a gap is none."""
+    """Return whether `float` reads a text; a gap is not a number."""
     try:
         float(text or "")
     except ValueError:
@@ -188,7 +188,7 @@ def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
 
 
 def _unreadable(path: Path, why: str, line: int = 0) -> Problem:
-    """The fault of a file that is no table at all; `line` is where that shows, 0 where it shows nowhere."""
+    """Return the fault of a file that is not a table; `line` is where that shows, 0 if nowhere."""
     return Problem(
         where=f"{path}:{line}" if line else "",
         field="file",

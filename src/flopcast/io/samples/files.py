@@ -56,7 +56,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 def collective_cells(rows: Iterable[CollectiveRow]) -> Iterator[Sequence[object]]:
-    """Rows of a log of nccl-tests, as COLLECTIVE_COLUMNS."""
+    """Yield rows of a log of nccl-tests, as COLLECTIVE_COLUMNS."""
     for row in rows:
         yield (
             row.collective, row.dtype, row.message_bytes, row.ranks, row.nodes, int(row.in_place),
@@ -65,7 +65,7 @@ def collective_cells(rows: Iterable[CollectiveRow]) -> Iterator[Sequence[object]
 
 
 def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
-    """Samples of a trace, as SAMPLE_COLUMNS; a kernel without a known pass is of the pass "unknown"."""
+    """Yield samples of a trace, as SAMPLE_COLUMNS; a kernel without a known pass has the pass "unknown"."""
     for sample in samples:
         yield (
             sample.kernel_class, sample.phase or "unknown", sample.dtype,
@@ -75,7 +75,7 @@ def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
 
 
 def event_cells(trace: Trace) -> Iterator[Sequence[object]]:
-    """Kernels in the order of time, as EVENT_COLUMNS; without an operator, a kernel names itself."""
+    """Yield kernels in the order of time, as EVENT_COLUMNS; without an operator, by their own name."""
     words = trace.words
     sizes, ranks = np.nan_to_num(trace.message_bytes, nan=-1.0), np.nan_to_num(trace.ranks, nan=-1.0)
     for at in range(len(trace.start_s)):

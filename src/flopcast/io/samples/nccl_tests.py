@@ -81,7 +81,7 @@ class CollectiveLog:
 
 
 def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
-    """The log of a file, plain or .gz.
+    """Return the log of a file, plain or .gz.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
 
 
 def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
-    """The log of a text.
+    """Return the log of a text.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class _Reading:
         self.open = False  # rows without their average yet
 
     def take(self, number: int, line: str) -> None:
-        """One line."""
+        """Read one line."""
         words = line.replace("#", " # ", 1).split() if line.lstrip().startswith("#") else line.split()
         told = words[1:] if words[:1] == ["#"] else words  # a page that a log is pasted on may eat the mark
         if found := _PROGRAM.search(line):
@@ -152,7 +152,7 @@ class _Reading:
             self._row(number, words)
 
     def close(self) -> None:
-        """The end of the text, or of a run: rows whose average never came were cut off."""
+        """End the text or a run; rows whose average is missing were cut off."""
         if self.open:
             because = "the run ends without its line 'Avg bus bandwidth': larger messages may be missing"
             self._tell(
@@ -161,20 +161,20 @@ class _Reading:
         self.open, self.printed = False, []
 
     def _run_begins(self) -> None:
-        """New ranks, new average; the collective and the columns stay until they are told anew."""
+        """Begin a run with new ranks and average; the collective and the columns stay until they change."""
         self.close()
         if self.rows or not self.devices:
             self.devices = []
 
     def _device(self, rank: int, group: int, host: str) -> None:
-        """A rank of the run; after rows it is the first of another run."""
+        """Read a rank of the run; after rows, it is the first of another run."""
         if self.printed:
             self.close()
             self.devices = []
         self.devices.append((rank, group, host))
 
     def _average(self, number: int, printed: Number) -> None:
-        """The end of a run's rows: their average must be the printed one."""
+        """End a run's rows: their average must be the printed one."""
         mean = sum(self.printed) / len(self.printed) if self.printed else 0.0
         if self.printed and abs(printed - mean) > WORST_ERROR * mean + 0.01:
             because = f"the rows that were read average {mean:.2f} GB/s: some are missing or changed"
@@ -184,7 +184,7 @@ class _Reading:
         self.open, self.printed = False, []
 
     def _row(self, number: int, words: Sequence[str]) -> None:
-        """One row of a table, in both of its halves."""
+        """Read one row of a table, both of its halves."""
         columns = self.columns or DEFAULT_COLUMNS.get(len(words), ())
         if len(words) != len(columns):
             because = f"it has {len(words)} entries where its table has {len(columns)} columns: it was cut"
@@ -195,7 +195,7 @@ class _Reading:
             self._half(number, words, columns, in_place)
 
     def _half(self, number: int, words: Sequence[str], columns: Sequence[str], in_place: bool) -> None:
-        """The half of a row that was measured out of place, or in place; "N/A" was not measured."""
+        """Read the half of a row that was measured out of place, or in place; "N/A" was not measured."""
         places = [place for place, name in enumerate(columns) if name == "time"]
         if len(places) <= in_place:
             return
@@ -228,7 +228,9 @@ class _Reading:
             )
 
     def _usable(self, number: int, words: Sequence[str], time_us: Number) -> bool:
-        """Whether a row says what it measured, with faults told; messages of no bytes are latency alone."""
+        """Return whether a row is consistent, else report its faults; messages of 0 bytes are latency
+        alone.
+        """
         if words[0] == "0" or time_us <= 0:
             return False
         ranks = sorted(rank for rank, _, _ in self.devices)
@@ -248,13 +250,13 @@ class _Reading:
         return False
 
     def _group(self) -> tuple[int, int]:
-        """Ranks and nodes of the first group: the whole job, where it was not split."""
+        """Return ranks and nodes of the first group: the whole job, if it was not split."""
         first = min(group for _, group, _ in self.devices)
         hosts = [host for _, group, host in self.devices if group == first]
         return len(hosts), len(set(hosts))
 
     def _message_bytes(self, words: Sequence[str]) -> float:
-        """The printed size, or that times the ranks where it is one rank's share."""
+        """Return the printed size, or that times the ranks if it is one rank's share."""
         size, count = int(words[0]), int(words[1])
         ranks, _ = self._group()
         is_share = self.collective in SHARED and ranks > 1 and count * ELEMENTS[words[2]] == size
@@ -274,7 +276,7 @@ class _Reading:
             )
 
     def _tell(self, number: int, field: str, value: object, allowed: str, because: str, fix: str) -> None:
-        """A fault with its line; one that the row before already had is not told again."""
+        """Report a fault with its line, unless the row before already had it."""
         where = f"{self.name}:{number}" if number else self.name
         problem = Problem(where=where, field=field, value=value, allowed=allowed, because=because, fix=fix)
         last = self.problems[-1] if self.problems else None
@@ -291,7 +293,7 @@ DEFAULT_COLUMNS: dict[int, Sequence[str]] = {  # by their number, where a log ha
 
 
 def _figure(word: str) -> float | None:
-    """A printed number; None for "N/A" and what is none."""
+    """Return a printed number; None for "N/A" and invalid ones."""
     try:
         return float(word)
     except ValueError:
@@ -299,12 +301,12 @@ def _figure(word: str) -> float | None:
 
 
 def _few(ranks: Iterable[int]) -> str:
-    """The first ranks."""
+    """Return the first ranks as text."""
     return ", ".join(map(str, list(ranks)[:6])) + ", …"
 
 
 def _unusable(value: str, because: str) -> Problem:
-    """The fault of a whole log."""
+    """Return the fault of a whole log."""
     return Problem(
         field="log",
         value=value,

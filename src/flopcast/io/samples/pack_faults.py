@@ -12,7 +12,7 @@ from flopcast.measure.pack import FORMAT_VERSION
 
 
 def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
-    """The fault of one row, with the file and line to mend."""
+    """Return the fault of one row, with its file and line."""
     return Problem(
         where=f"{path}:{line}",
         field="row",
@@ -24,7 +24,7 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
 
 
 def bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
-    """The fault of a file whose columns are others: perhaps its times have another unit."""
+    """Return the fault of a file with other columns: perhaps its times have another unit."""
     return Problem(
         where=f"{path}:1",
         field="header",
@@ -36,7 +36,7 @@ def bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
 
 
 def not_a_pack(path: Path, because: str) -> Problem:
-    """The fault of a manifest that is none, or of a file that no pack has."""
+    """Return the fault of an invalid manifest, or of a file that no pack has."""
     return Problem(
         where=str(path),
         field=path.stem,
@@ -48,7 +48,7 @@ def not_a_pack(path: Path, because: str) -> Problem:
 
 
 def other_device(folder: Path, before: str, now: str) -> Problem:
-    """The fault of continuing a pack on another device."""
+    """Return the fault of continuing a pack on another device."""
     return Problem(
         where=str(folder),
         field="--out",
@@ -60,7 +60,7 @@ def other_device(folder: Path, before: str, now: str) -> Problem:
 
 
 def no_folder(path: Path, because: str) -> Problem:
-    """The fault of a place that cannot be written to."""
+    """Return the fault of a folder that cannot be written to."""
     return Problem(
         field="--out",
         value=str(path),

@@ -108,12 +108,12 @@ class PackWriter:
         rows.clear()
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        """In place of the old one."""
+        """Replace the manifest."""
         write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
 
 
 def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
-    """A new pack, or the continuation of the one that stands there.
+    """Return a new pack, or the continuation of an existing one.
 
     Half a row, which a run that was killed may leave at the end of a file, is cut off, and so is a row
     without its line's end: nobody knows whether its last number is whole. Both are measured again.
@@ -144,7 +144,7 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
 
 
 def _continued(manifest: Manifest, before: Pack, done: frozenset[str]) -> Manifest:
-    """The manifest of a run that goes on: what it says, and what only the pack knows from before."""
+    """Return the manifest of a resumed run: its own facts, and those that only the old pack has."""
     kept = {
         "started": before.manifest.started,
         "counts": {SAMPLES: len(before.samples), MESSAGES: len(before.messages)},
@@ -154,7 +154,7 @@ def _continued(manifest: Manifest, before: Pack, done: frozenset[str]) -> Manife
 
 
 def read_pack(folder: Path) -> Pack:
-    """A pack's good rows, and the faults of its bad ones.
+    """Return a pack's good rows, and the faults of its bad ones.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def read_pack(folder: Path) -> Pack:
 
 
 def _manifest(path: Path) -> Manifest:
-    """The manifest of a pack; keys that a later version added are passed over."""
+    """Return the manifest of a pack; keys of later versions are ignored."""
     try:
         data = json.loads(_whole(path))
         known = {field.name for field in fields(Manifest)}
@@ -194,7 +194,7 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _whole(path: Path) -> bytes:
-    """All of a file; a part of one would be taken for the pack."""
+    """Return the whole file; a part of one would look like a complete pack."""
     held = read_file(path, MOST_BYTES)
     if len(held) > MOST_BYTES:
         raise SpecError([not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
@@ -208,7 +208,7 @@ def _rows(
     device: str,
     problems: list[Problem],
 ) -> Iterator[Row]:
-    """Good rows of a file that may be absent; faults of the others go to `problems`.
+    """Yield good rows of a file that may be absent; faults of the others go to `problems`.
 
     A header without the columns of this version makes every row unreadable: one fault tells it.
     """
@@ -230,7 +230,7 @@ def _rows(
 def _lines(
     reader: "csv.DictReader[str]", path: Path, problems: list[Problem]
 ) -> Iterator[Mapping[str, str]]:
-    """Rows until the end, or until one that is no CSV at all."""
+    """Yield rows until the end, or until one that is not CSV."""
     try:
         yield from reader
     except csv.Error as error:

@@ -22,11 +22,11 @@ class Sensors:
     """The latest line that the tool wrote; a thread reads them as they come."""
 
     def __init__(self) -> None:
-        """Nothing has been read yet."""
+        """Start without a reading."""
         self.line = ""
 
     def read(self) -> Reading:
-        """The latest reading; empty before the first."""
+        """Return the latest reading; empty before the first."""
         return reading_of(self.line)
 
     def follow(self, lines: Iterable[str]) -> None:
@@ -36,7 +36,7 @@ class Sensors:
 
 
 def reading_of(line: str) -> Reading:
-    """A line of the tool's table as a reading; what it calls [N/A] is None.
+    """Return a line of the tool's table as a reading; [N/A] is None.
 
     >>> reading_of("1755, 612.40, 61")
     Reading(clock_mhz=1755.0, power_w=612.4, temperature_c=61.0)
@@ -50,7 +50,7 @@ def reading_of(line: str) -> Reading:
 
 @contextmanager
 def sensors(uuid: str) -> Iterator[Sensors]:
-    """The sensors of one device, followed until the block ends; of none where `uuid` is empty.
+    """Yield the sensors of one device, read until the block ends; of none if `uuid` is empty.
 
     A reading is INTERVAL_MS old at most: shorter than the load under which a kernel is timed.
     """
@@ -80,7 +80,7 @@ def sensors(uuid: str) -> Iterator[Sensors]:
 
 
 def driver_facts(uuid: str) -> dict[str, str]:
-    """Driver, highest clock and power limit of a device, as the tool words them; {} without the tool."""
+    """Return driver, highest clock and power limit of a device, as the tool prints them; {} without it."""
     names = ("driver_version", "clocks.max.sm", "power.limit")
     words = [TOOL, "-i", uuid, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     if not uuid:
@@ -93,7 +93,7 @@ def driver_facts(uuid: str) -> dict[str, str]:
 
 
 def _number(word: str) -> float | None:
-    """A number that is not negative, or None."""
+    """Return a number that is not negative, or None."""
     try:
         value = float(word)
     except ValueError:

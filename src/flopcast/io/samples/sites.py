@@ -15,13 +15,13 @@ from flopcast.spec.site import Site
 
 
 def site_text(site: Site) -> str:
-    """A site as YAML: numbers as they are, factors in their order, what is usual left out."""
+    """Return a site as YAML: plain numbers, factors in order, without defaults."""
     data = site.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 
 def write_site(path: Path, site: Site, option: str = "--site") -> None:
-    """A site file; `option` is what a fault names.
+    """Write a site file; `option` is the name that faults use.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
 
 
 def read_unpacked(path: Path, most_bytes: int) -> bytes:
-    """All bytes of a file that holds at most `most_bytes`.
+    """Return all bytes of a file that holds at most `most_bytes`.
 
     Raises
     ------

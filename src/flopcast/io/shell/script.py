@@ -144,19 +144,21 @@ class _Reader:
         self._tokens, self._at = outside
 
     def notes(self) -> tuple[str, ...]:
-        """What was not decided or read, one note a kind, with its lines."""
+        """Return what was not decided or read, one note per kind, with its lines."""
         return tuple(
             f"{self._name}: line{'s' * (len(lines) > 1)} {', '.join(map(str, sorted(set(lines))))}: {note}"
             for note, lines in self._noted.items()
         )
 
     def _note(self, note: str, line: int) -> None:
-        """Remember a note, of what runs only."""
+        """Record a note, only about what runs."""
         if self._live:
             self._noted.setdefault(note, []).append(line)
 
     def _block(self, ends: Collection[str], live: bool = True, doubtful: bool = False) -> str:
-        """Commands up to one of the reserved words or operators `ends`, which is taken and returned."""
+        """Read commands up to one of the reserved words or operators `ends`, which is consumed and
+        returned.
+        """
         self._depth += 1
         if self._depth > MAX_NESTING:
             line = self._tokens[min(self._at, len(self._tokens) - 1)].line
@@ -178,7 +180,7 @@ class _Reader:
         return end
 
     def _statement(self, token: Token) -> None:
-        """One command or compound command that begins with `token`."""
+        """Read one command or compound command that begins with `token`."""
         reserved = token.plain
         if token.text == "newline" and self._next_is_no_document():
             self._shell, self._target = (), ""
@@ -219,7 +221,7 @@ class _Reader:
         self._again((value,), shell[: before_shell(shell)])
 
     def _until(self, word: str) -> tuple[Token, ...]:
-        """Tokens before a reserved word, which is taken too."""
+        """Return tokens before a reserved word, which is consumed too."""
         start = self._at
         while self._at < len(self._tokens) and self._tokens[self._at].plain != word:
             self._at += 1
@@ -227,7 +229,7 @@ class _Reader:
         return self._tokens[start : self._at - 1]
 
     def _until_operator(self) -> tuple[Token, ...]:
-        """Words of one command; redirections are left out with their targets."""
+        """Return words of one command, without redirections and their targets."""
         words = []
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
@@ -244,7 +246,7 @@ class _Reader:
         return tuple(words)
 
     def _if(self, line: int) -> None:
-        """Branches until one is known to be taken; all of them, in order, where none is.
+        """Run branches until one is known to be taken; if none is known, run all of them in order.
 
         A branch whose condition is known not to hold is skipped, also among undecided ones.
         """
@@ -261,7 +263,7 @@ class _Reader:
             self._note(_UNDECIDED, line)
 
     def _for(self, line: int) -> None:
-        """The body, once, with the first value of the list."""
+        """Run the body once, with the first value of the list."""
         head = [token for token in self._until("do") if token.is_word]
         if self._live and len(head) > 2 and head[1].plain == "in":
             values = self.variables.elements(head[2:])
@@ -272,7 +274,7 @@ class _Reader:
         self._block(("done",))
 
     def _while(self, line: int) -> None:
-        """The body, once."""
+        """Run the body once."""
         self._until("do")
         before = self._effects
         self._block(("done",), doubtful=True)
@@ -280,7 +282,7 @@ class _Reader:
             self._note("a loop: its body is read once", line)
 
     def _case(self, line: int) -> None:
-        """The branch whose pattern fits; all of them, in order, where the word is not known."""
+        """Run the branch whose pattern matches; all of them, in order, if the word is not known."""
         words = self._until("in")
         value = self.variables.value(words[0].parts) if words and self._live else ()
         known, done, before = is_known(value) and bool(words), False, self._effects
@@ -293,7 +295,7 @@ class _Reader:
             self._note(_UNDECIDED, line)
 
     def _patterns(self) -> list[str] | None:
-        """The patterns of one branch of a case; None at its end."""
+        """Return the patterns of one branch of a case; None at its end."""
         patterns: list[str] = []
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
@@ -307,7 +309,7 @@ class _Reader:
         return None
 
     def _simple(self, words: tuple[Token, ...]) -> None:
-        """Assignments, and the command that follows them, if any."""
+        """Run assignments, and the command that follows them, if any."""
         if not self._live or not words:
             return
         declares = words[0].plain in _DECLARING
@@ -325,7 +327,7 @@ class _Reader:
             self._run(values, environment, words[0].line)
 
     def _run(self, values: Sequence[Value], environment: Mapping[str, Word], line: int) -> None:
-        """A command with its variables filled in; `eval` and `bash -c` are read again.
+        """Run a command with its variables expanded; `eval` and `bash -c` are read again.
 
         What stands before `bash -c` (srun, docker run, numactl) stands before each command of the inner
         script too, so that whoever counts ranks finds the launcher.
@@ -377,7 +379,7 @@ class _Reader:
         self._outer = outside
 
     def _set(self, token: Token, named: re.Match[str]) -> Value:
-        """The value of an assignment that is no array, after its name and equals sign."""
+        """Return the value of an assignment that is not an array, after its name and equals sign."""
         first = token.parts[0]
         rest = type(first)("text", first.text[named.end() :], first.line)
         return self.variables.value((rest, *token.parts[1:]))

@@ -30,7 +30,7 @@ _SHORT_DIRECTIVES = {
 
 
 def slurm_options(text: str) -> dict[str, Word]:
-    """Options of `#SBATCH` lines by their long names; of two the last, as sbatch takes them.
+    """Return options of `#SBATCH` lines by their long names; the last of two counts, as for sbatch.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def slurm_options(text: str) -> dict[str, Word]:
 
 
 def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:
-    """What Slurm sets for the job, as far as the script asks for it.
+    """Return what Slurm sets for the job, as far as the script states it.
 
     >>> {name: value[0].text for name, value in slurm_variables({"nodes": Word("4", 2)}).items()}
     {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4'}

@@ -59,19 +59,19 @@ class Token:
 
     @property
     def is_word(self) -> bool:
-        """Whether this is a word, be it an empty one in quotes."""
+        """Return whether this is a word, including an empty one in quotes."""
         return not self.text
 
     @property
     def plain(self) -> str:
-        """The word, where nothing in it is quoted or expanded: only such a word is a reserved one."""
+        """Return the word if nothing in it is quoted or expanded; only such a word can be reserved."""
         if self.items is None and all(part.kind == "text" and not part.quoted for part in self.parts):
             return "".join(part.text for part in self.parts)
         return ""
 
 
 def tokens_of(text: str, name: str, lines: Sequence[tuple[int, int]] = ()) -> tuple[Token, ...]:
-    """Every token of a text.
+    """Return every token of a text.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class _Lexer:
         self._lines = [line for _, line in pairs]
 
     def token(self) -> Token | None:
-        """The next token, None at the end."""
+        """Return the next token, None at the end."""
         if self._documents:
             return self._documents.pop(0)
         while self._at < len(self._text):
@@ -192,24 +192,24 @@ class _Lexer:
         return tuple(parts)
 
     def _literal(self, text: str, at: int | None = None) -> Part:
-        """Quoted letters, on the line where the reader stands or of another offset."""
+        """Return quoted letters, on the current line or the line of another offset."""
         return Part("text", text, self._line(self._at if at is None else at), quoted=True)
 
     def _line(self, at: int) -> int:
-        """The script's line of an offset."""
+        """Return the script's line of an offset."""
         return self._lines[bisect_right(self._offsets, at) - 1]
 
     def _ahead(self, *texts: str) -> bool:
-        """Whether one of these texts comes next."""
+        """Return whether one of these texts comes next."""
         return self._text.startswith(texts, self._at)
 
     def _end_of_line(self) -> int:
-        """The offset of the next newline, or of the end."""
+        """Return the offset of the next newline, or of the end."""
         end = self._text.find("\n", self._at)
         return len(self._text) if end < 0 else end
 
     def _operator(self, text: str) -> Token:
-        """An operator; after a newline come the here-documents that the line announced."""
+        """Return an operator; after a newline, read the here-documents that the line announced."""
         token = Token(self._line(self._at), text="newline" if text == "\n" else text)
         self._at += len(text)
         if text == "\n":
@@ -218,7 +218,7 @@ class _Lexer:
         return token
 
     def _heredoc(self) -> None:
-        """Remember the delimiter: the text itself begins on the next line."""
+        """Record the delimiter; the text begins on the next line."""
         self._at += 2
         tabs = self._ahead("-")
         found = re.compile(r"-?[ \t]*(['\"]?)([^\s'\";&|()<>]+)\1").match(self._text, self._at)
@@ -242,7 +242,7 @@ class _Lexer:
         return Token(start, text=HERE_DOCUMENT, parts=(Part("text", text, start, quoted),))
 
     def _process(self) -> Token:
-        """A process substitution, `<(…)`, or what a reader is asked to fill in, `<your path>`."""
+        """Return a process substitution, `<(…)`, or a placeholder for the reader, `<your path>`."""
         start = self._at
         blank = _PLACEHOLDER.match(self._text, start)
         self._at = blank.end() if blank else self._closing(")", start + 2)
@@ -250,7 +250,7 @@ class _Lexer:
         return Token(part.line, parts=(part,))
 
     def _word(self) -> Token | None:
-        """A word; None where it was the number of a redirected stream, as the 2 of `2>&1`.
+        """Return a word; None if it was the number of a redirected stream, as the 2 of `2>&1`.
 
         It ends at a blank or an operator that is not quoted. A parenthesis right behind `NAME=` opens an
         array, which ends the word.
@@ -273,7 +273,7 @@ class _Lexer:
         return Token(self._line(start), parts=tuple(parts))
 
     def _special(self, char: str) -> tuple[Part, ...]:
-        """Parts that begin with a backslash, a quote, a dollar sign or a backquote."""
+        """Return parts that begin with a backslash, a quote, a dollar sign or a backquote."""
         if char == "\\":
             letter = self._text[self._at + 1 : self._at + 2]
             part = self._literal(letter)
@@ -287,7 +287,7 @@ class _Lexer:
         return (self._expansion(quoted=False),)
 
     def _single(self, start: int) -> tuple[Part, ...]:
-        """Letters in single quotes, a part for each line."""
+        """Return letters in single quotes, one part per line."""
         end = self._text.find("'", start)
         if end < 0:
             raise self._unclosed("'", self._at)
@@ -299,7 +299,7 @@ class _Lexer:
         return tuple(parts)
 
     def _array(self) -> tuple[Token, ...]:
-        """The elements between parentheses; comments and ends of lines part them."""
+        """Return the elements between parentheses, separated by comments and ends of lines."""
         opened = self._at
         self._at += 1
         self._in_array = True
@@ -312,7 +312,7 @@ class _Lexer:
         return tuple(items)
 
     def _expansion(self, quoted: bool) -> Part:
-        """What begins with a dollar sign or a backquote."""
+        """Return what begins with a dollar sign or a backquote."""
         start, text = self._at, self._text
         line = self._line(start)
         if text[start] == "`":
@@ -337,7 +337,7 @@ class _Lexer:
         return Part("variable", found.group(), line, quoted, text[start : self._at])
 
     def _closing(self, close: str, start: int) -> int:
-        """The offset behind the brace or parenthesis that closes the one before `start`.
+        """Return the offset after the brace or parenthesis that closes the one before `start`.
 
         Quotes and backslashes hide others; in a command substitution an apostrophe is a quote too.
         """
@@ -362,7 +362,7 @@ class _Lexer:
         raise self._unclosed(opening, start - 1)
 
     def _unclosed(self, opening: str, at: int) -> SpecError:
-        """The fault of a quote or bracket without its partner."""
+        """Return the fault of an unclosed quote or bracket."""
         line = self._line(max(at, 0))
         closing = {"(": ")", "{": "}"}.get(opening, opening)
         excerpt = self._text[max(at, 0) :].partition("\n")[0][:40]

@@ -29,7 +29,7 @@ _PARAMETER = re.compile(
 
 
 def _quotient(a: int, b: int) -> int:
-    """The shell divides as C does: towards zero, so that a remainder has the sign of what is divided."""
+    """Return the quotient rounded towards zero, as in C, so that a remainder has the dividend's sign."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -76,18 +76,18 @@ class Word:
 
 
 def text_of(value: Value) -> str:
-    """The letters of a value."""
+    """Return the letters of a value."""
     return "".join(piece.text for piece in value)
 
 
 def word_of(value: Value, line: int) -> Word:
-    """A value as a command's argument; `line` is that of an empty one."""
+    """Return a value as a command's argument; `line` is that of an empty one."""
     unknown = next((piece.text for piece in value if not piece.known), "")
     return Word(text_of(value), value[0].line if value else line, unknown)
 
 
 def is_known(value: Value) -> bool:
-    """Whether the script alone says what it is."""
+    """Return whether the script alone determines the value."""
     return all(piece.known for piece in value)
 
 
@@ -98,7 +98,7 @@ class Variables:
     """
 
     def __init__(self, name: str, given: Mapping[str, Value]) -> None:
-        """`name` is what faults call the script; `given` is what the job scheduler sets."""
+        """Start with the variables of the job scheduler, `given`; faults name the script `name`."""
         self.scalars: dict[str, Value] = dict(given)
         self.arrays: dict[str, tuple[Value, ...]] = {}
         self._name = name
@@ -113,7 +113,7 @@ class Variables:
         self.arrays["@"] = tuple(values)
 
     def fields(self, token: Token) -> list[Value]:
-        """The arguments that a word becomes: none, one, or several where it holds unquoted lists.
+        """Return the arguments that a word becomes: none, one, or several if it holds unquoted lists.
 
         Quoted parts and letters stay together; what an unquoted variable holds is split at its blanks.
 
@@ -138,15 +138,15 @@ class Variables:
         return fields if current is None else [*fields, tuple(current)]
 
     def value(self, parts: tuple[Part, ...]) -> Value:
-        """A value that is not split into words: the right-hand side of an assignment."""
+        """Return a value that is not split into words: the right-hand side of an assignment."""
         return tuple(piece for part in parts for piece in self._value(part) if piece.text)
 
     def elements(self, items: Sequence[Token]) -> tuple[Value, ...]:
-        """The arguments that several words become: of a command, a list, an array as it is written."""
+        """Return the arguments that several words become: of a command, a list, or an array."""
         return tuple(field for item in items for field in self.fields(item))
 
     def _chunks(self, part: Part) -> list[Value]:
-        """What a part adds to its word: the first to what stands before it, the last to what follows.
+        """Return what a part adds to its word: the first to what precedes it, the last to what follows.
 
         A blank at either end shows as an empty chunk.
         """
@@ -159,7 +159,7 @@ class Variables:
         return split(value)
 
     def _array(self, part: Part) -> tuple[Value, ...] | None:
-        """The elements of `${NAME[@]}`; None for any other part."""
+        """Return the elements of `${NAME[@]}`; None for any other part."""
         found = _PARAMETER.fullmatch(part.text) if part.kind == "variable" else None
         if found is None or found["how"] or found["word"]:
             return None
@@ -168,7 +168,7 @@ class Variables:
         return self.arrays.get(found["name"]) if found["index"] in ("@", "*") else None
 
     def _value(self, part: Part) -> Value:
-        """A part with its variables filled in, on the line of whoever wrote the letters."""
+        """Return a part with its variables expanded, on the line of whoever wrote the letters."""
         value = self._expanded(part)
         self._spent += sum(len(piece.text) for piece in value)
         if self._spent > MAX_EXPANDED:
@@ -178,7 +178,7 @@ class Variables:
         return value
 
     def _expanded(self, part: Part) -> Value:
-        """A part as pieces, not counted yet."""
+        """Return a part as pieces, before their size is counted."""
         if part.kind == "text":
             return (Piece(part.text, part.line),)
         if part.kind == "command":
@@ -193,7 +193,7 @@ class Variables:
         return self._parameter(part)
 
     def _parameter(self, part: Part) -> Value:
-        """`$NAME`, `${NAME}`, `${NAME[i]}`, and what to do where it is unset or empty.
+        """Return the value of `$NAME`, `${NAME}` or `${NAME[i]}`, with its default if it is unset or empty.
 
         `-` and `=` give a default where the variable is unset, `:-` and `:=` also where it is empty; `+`
         gives an alternative where it is set. Patterns, lengths and parts of a value stay unknown.
@@ -216,7 +216,7 @@ class Variables:
         return unknown
 
     def _held(self, name: str, index: str | None) -> Value | None:
-        """What a variable holds; of an array all elements with blanks between, or the one asked for."""
+        """Return a variable's value; of an array all elements joined by blanks, or the requested one."""
         elements = self.arrays.get(name)
         if elements is None:
             return self.scalars.get(name) if index is None else None
@@ -226,7 +226,7 @@ class Variables:
         return elements[position] if position < len(elements) else None
 
     def _nested(self, text: str, part: Part) -> Value:
-        """A default or an alternative, which may hold variables itself."""
+        """Return a default or an alternative, which may contain variables."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             allowed = f"at most {MAX_NESTING} expansions inside each other"
@@ -238,7 +238,7 @@ class Variables:
         return value
 
     def _number(self, part: Part) -> int | None:
-        """Integer arithmetic; None where a number is not known."""
+        """Return the result of integer arithmetic; None if a number is not known."""
         value = self._nested(part.text, part)
         text = text_of(value).strip()
         if not is_known(value) or len(text) > MAX_EXPRESSION:
@@ -249,7 +249,7 @@ class Variables:
             return None
 
     def _computed(self, node: ast.AST) -> int:
-        """The number of an expression of whole numbers, variables, + - * / % and parentheses.
+        """Return the value of an expression of whole numbers, variables, + - * / % and parentheses.
 
         Python's parser reads the expression; nothing of it is run but these operations, on numbers below
         10**18.
@@ -274,14 +274,14 @@ class Variables:
 
 
 def joined(values: Iterable[Value]) -> Value:
-    """Values one after the other, a blank after each; it stands on the line of the letter before it."""
+    """Return values joined by blanks; each blank has the line of the letter before it."""
     return tuple(
         piece for value in values for piece in (*value, Piece(" ", value[-1].line if value else 0))
     )
 
 
 def split(value: Value) -> list[Value]:
-    """A value cut at its blanks; what is unknown is one word, whatever it may become.
+    """Return a value cut at its blanks; unknown parts count as one word.
 
     A piece never spans lines, so that its chunks stand on its line.
 
@@ -300,7 +300,7 @@ def split(value: Value) -> list[Value]:
 
 
 def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
-    """Whether a condition holds, None where only a running shell knows.
+    """Return whether a condition holds, None if only a running shell knows.
 
     Tests of texts and numbers are understood, joined by `&&` and `||`; commands and files are not. A
     variable that the script never sets may come from outside: a test of it is not decided.
@@ -330,7 +330,7 @@ def decided(tokens: tuple[Token, ...], variables: Variables) -> bool | None:
 
 
 def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
-    """Two verdicts as one; an unknown one decides nothing unless the other decides alone."""
+    """Return two verdicts as one; with an unknown one, the other must decide alone."""
     if not how:
         return right
     decisive = how == "||"
@@ -340,7 +340,9 @@ def _join(left: bool | None, how: str, right: bool | None) -> bool | None:
 
 
 def _test(tokens: list[Token], variables: Variables) -> bool | None:
-    """One test: `-z X`, `-n X`, `A = B`, `A -lt B`, or a text that is empty or not; `!` turns it."""
+    """Return one test: `-z X`, `-n X`, `A = B`, `A -lt B`, or a text that is empty or not; `!` negates
+    it.
+    """
     turned = tokens[0].plain == "!"
     values = [variables.value(token.parts) for token in tokens[turned:]]
     if not all(is_known(value) for value in values):
@@ -350,7 +352,7 @@ def _test(tokens: list[Token], variables: Variables) -> bool | None:
 
 
 def _compared(texts: list[str]) -> bool | None:
-    """The test of known texts."""
+    """Return the test of known texts."""
     if len(texts) == 1:
         return bool(texts[0])
     if len(texts) == 2 and texts[0] in ("-z", "-n"):

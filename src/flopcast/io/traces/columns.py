@@ -54,7 +54,7 @@ class Steps:
 
 
 def traced(name: str, kernels: Launched, steps: Steps, remarks: tuple[str, ...]) -> Trace:
-    """The trace of the device that ran most kernels, the lowest of equals; what is left out is remarked.
+    """Return the trace of the device that ran most kernels, the lowest of equals; others give remarks.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def traced(name: str, kernels: Launched, steps: Steps, remarks: tuple[str, ...])
 
 
 def _classes(kernels: Launched, mine: Integers) -> tuple[Integers, Integers]:
-    """Class and stream of each kernel; a collective's own name goes before the kernel's.
+    """Return class and stream of each kernel; a collective's own name takes precedence.
 
     Names are few and kernels many: each combination is asked once.
     """
@@ -123,7 +123,7 @@ def _classes(kernels: Launched, mine: Integers) -> tuple[Integers, Integers]:
 
 
 def _combinations(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
-    """Where each combination of entries first stands, and which one each row has; column after column.
+    """Return the first row of each combination of entries, and each row's combination.
 
     >>> [part.tolist() for part in _combinations([np.array([5, 5, 7]), np.array([1, 1, 1])])]
     [[0, 2], [0, 0, 1]]
@@ -136,7 +136,7 @@ def _combinations(columns: Sequence[Integers]) -> tuple[Integers, Integers]:
 
 
 def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Integers) -> list[str]:
-    """What a reader must know: other devices, kernels without a launch or outside of steps."""
+    """Return remarks about other devices, and kernels without a launch or outside of steps."""
     told = []
     others = len(kernels.start_s) - len(mine)
     if others:

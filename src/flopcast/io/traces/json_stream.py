@@ -46,7 +46,7 @@ def read_text(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
 
 
 def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
-    """Key and value of everything in the outermost object, the events of `traceEvents` one by one.
+    """Yield key and value of everything in the outermost object, the events of `traceEvents` one by one.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
 
 
 def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
-    """A fault of the whole file, or of the line that `where` names."""
+    """Return a fault of the whole file, or of the line that `where` names."""
     return Problem(
         where=where,
         field="trace",
@@ -93,7 +93,7 @@ def fault(value: str, because: str, fix: str, where: str = "") -> Problem:
 
 
 def _members(text: "_Text") -> Iterator[tuple[str, object]]:
-    """Of an object whose brace is already open; its list of events is opened too."""
+    """Yield members of an object whose brace is already open; its list of events is opened too."""
     text.take()
     while text.next_character() != "}":
         key = text.value()
@@ -108,7 +108,7 @@ def _members(text: "_Text") -> Iterator[tuple[str, object]]:
 
 
 def _elements(text: "_Text") -> Iterator[tuple[str, object]]:
-    """Of the list of events, to its bracket."""
+    """Yield the list of events, up to its bracket."""
     text.take()
     while text.next_character() != "]":
         yield EVENTS, text.value()
@@ -124,7 +124,7 @@ class _Text:
         self.passed_lines = 0
 
     def grow(self) -> bool:
-        """One more chunk, or as much as is held if that is more; False at the end of the text.
+        """Read one more chunk, or as much as is held if that is more; return False at the end of the text.
 
         Asking for as much again as is held keeps a value of many chunks from being tried once a chunk.
         """
@@ -141,7 +141,7 @@ class _Text:
         return len(self.held) > len(parts[0])
 
     def next_character(self) -> str:
-        """The next one that is no blank or comma, not taken; "" at the end, which is a fault further in."""
+        """Return the next character that is not a blank or comma, without consuming it; "" at the end."""
         while True:
             found = _BLANK.match(self.held, self.at)
             self.at = found.end() if found else self.at
@@ -157,7 +157,7 @@ class _Text:
         self.at += 1
 
     def value(self) -> object:
-        """The next whole value. One that touches the end of what is held may go on: 12 may become 123."""
+        """Return the next whole value. One at the end of the chunk may continue: 12 may become 123."""
         while True:
             self.next_character()
             why, wrong_at = "a value of too many characters", len(self.held)
@@ -177,19 +177,19 @@ class _Text:
                 raise SpecError([self.cut() if open_text or at_end else self.broken(why)])
 
     def cut(self) -> Problem:
-        """The fault of a text that ends too early: a job that was killed while it wrote."""
+        """Return the fault of a text that ends too early, as of a job that was killed while it wrote."""
         because = f"it ends after {self.passed + len(self.held)} characters, before its last bracket"
         return fault(self.name, because, "export again: its writer was stopped", self._line(len(self.held)))
 
     def broken(self, why: str) -> Problem:
-        """The fault of a text that is no JSON, with the place."""
+        """Return the fault of a text that is not JSON, with the place."""
         because = f"it is no JSON near character {self.passed + self.at}: {why}"
         return fault(self.name, because, "export the trace again, or mend that place", self._line(self.at))
 
     def line(self) -> str:
-        """File and line of the next character."""
+        """Return file and line of the next character."""
         return self._line(self.at)
 
     def _line(self, at: int) -> str:
-        """File and line of a position in what is held."""
+        """Return file and line of a position in the chunk."""
         return f"{self.name}:{self.passed_lines + self.held.count(chr(10), 0, at) + 1}"

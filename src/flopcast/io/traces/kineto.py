@@ -51,7 +51,7 @@ Message = tuple[int, int, float, float]  # group and collective (words), bytes, 
 
 
 def read_kineto(path: Path) -> Trace:
-    """The trace that a file holds: of the device that ran most kernels.
+    """Return the trace that a file holds, of the device that ran most kernels.
 
     Raises
     ------
@@ -81,12 +81,12 @@ def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
 
 
 def _integer(value: object) -> int:
-    """An id or a position; 0 where it is absent, no number, or more than any id."""
+    """Return an id or a position; 0 if it is absent, not a number, or larger than any id."""
     return int(value) if isinstance(value, (int, float)) and abs(value) < MOST_ID else 0
 
 
 def _number(value: object) -> float:
-    """A quantity; NaN where it is absent or no number."""
+    """Return a quantity; NaN if it is absent or not a number."""
     return float(value) if isinstance(value, (int, float)) and abs(value) < MOST_NUMBER else math.nan
 
 
@@ -97,12 +97,12 @@ class _Columns:
         self.columns: dict[str, array[float]] = {name: array(kind) for name, kind in kinds.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """A column, not copied: it must not grow any more."""
+        """Return a column, not copied: it must not grow any more."""
         column = self.columns[name]
         return np.frombuffer(column, dtype=column.typecode) if column else np.array(column)
 
     def add(self, *row: Number) -> None:
-        """One row, in the order of the columns."""
+        """Add one row, in the order of the columns."""
         for column, value in zip(self.columns.values(), row, strict=True):
             column.append(value)
 
@@ -128,7 +128,7 @@ class _Reading:
         self.base_us, self.num_bad = math.nan, 0
 
     def take(self, event: Mapping[str, object]) -> None:
-        """One event; only those with a begin and a duration matter."""
+        """Add one event; only those with a begin and a duration matter."""
         start_us, duration_us = _number(event.get("ts")), _number(event.get("dur"))
         category = str(event.get("cat", "")).lower()
         if event.get("ph") != "X" or math.isnan(start_us) or math.isnan(duration_us):
@@ -156,7 +156,7 @@ class _Reading:
         args: Mapping[str, object],
         event: Mapping[str, object],
     ) -> None:
-        """A kernel, copy or fill on a device."""
+        """Add a kernel, copy or fill on a device."""
         group, collective, message, ranks = self._message(args) or (0, 0, math.nan, math.nan)
         device, queue = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
         self.kernels.add(
@@ -181,7 +181,7 @@ class _Reading:
         args: Mapping[str, object],
         event: Mapping[str, object],
     ) -> None:
-        """An operator's call on the host; and the engine's span, if it is one."""
+        """Add an operator's call on the host, and the engine's span, if it is one."""
         thread = self.words.number(f"thread {event.get('pid')} {event.get('tid')}")
         if name.startswith(ENGINE) or _integer(args.get("Fwd thread id")) > 0:
             self.spans.add(thread, start_s, duration_s)
@@ -195,7 +195,7 @@ class _Reading:
             self.messages[external] = message
 
     def _message(self, args: Mapping[str, object]) -> Message | None:
-        """What a kernel or a call of record_param_comms says of its message."""
+        """Return what a kernel or a call of record_param_comms says of its message."""
         name = args.get("Collective name")
         if not isinstance(name, str) or not name:
             return None
@@ -209,7 +209,7 @@ class _Reading:
         )
 
     def steps(self) -> Steps:
-        """The host's annotations, or a device's where there are none of the host; each number once."""
+        """Return the host's annotations, or a device's if the host has none; each number once."""
         on_host = bool(len(self.annotated[True]["step"]))
         found = self.annotated[on_host]
         numbers, first = np.unique(found["step"], return_index=True)
@@ -219,7 +219,7 @@ class _Reading:
         )
 
     def launched(self) -> Launched:
-        """Kernels joined to calls: by their own external id, or by that of their launch."""
+        """Return kernels joined to calls: by their own external id, or by that of their launch."""
         kernels, calls, launches = self.kernels, self.calls, self.launches
         launch = _find(kernels["correlation"], launches["correlation"])
         known = launch >= 0
@@ -260,7 +260,7 @@ class _Reading:
         return told
 
     def _in_backward(self) -> np.ndarray:
-        """Which calls run inside a span of the engine on their own thread. Booleans, (calls,)."""
+        """Return a mask of calls inside a span of the autograd engine on their own thread, (calls,)."""
         threads, moments = self.calls["thread"], self.calls["start_s"]
         spans = {name: self.spans[name] for name in ("thread", "start_s", "duration_s")}
         found = np.zeros(len(threads), dtype=bool)
@@ -272,12 +272,12 @@ class _Reading:
 
 
 def _external(args: Mapping[str, object]) -> int:
-    """The id of an operator's call, in its two spellings; 0 for none."""
+    """Return the id of an operator's call, in its two spellings; 0 for none."""
     return _integer(args.get("External id", args.get("external id")))
 
 
 def _find(wanted: Integers, known: Integers) -> Integers:
-    """Position of each wanted id among the known ones, the first of equals; -1 where it is 0 or absent."""
+    """Return the position of each wanted id among known ones, the first of equals; -1 if 0 or absent."""
     if not len(known):
         return np.full(len(wanted), -1)
     order = np.argsort(known, kind="stable")
@@ -287,12 +287,12 @@ def _find(wanted: Integers, known: Integers) -> Integers:
 
 
 def _taken(column: Integers, place: Integers) -> Integers:
-    """The column's entries at these positions; 0, which is the word "", where the position is -1."""
+    """Return the column's entries at these positions; 0, the word "", if the position is -1."""
     return np.append(column, 0)[place]
 
 
 def _united(start_s: Floats, end_s: Floats) -> tuple[Floats, Floats]:
-    """Nested and touching spans as few that do not overlap."""
+    """Return nested and touching spans merged into ones that do not overlap."""
     order = np.argsort(start_s, kind="stable")
     start_s, until_s = start_s[order], np.maximum.accumulate(end_s[order])
     opens = np.concatenate([[True], start_s[1:] > until_s[:-1]])

@@ -60,7 +60,7 @@ class _Range:
 
 
 def read_nsys(path: Path) -> Trace:
-    """The trace that a file holds: of the device that ran most kernels. The file is only read.
+    """Return the trace that a file holds, of the device that ran most kernels. The file is only read.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def read_nsys(path: Path) -> Trace:
 
 
 def _trace(path: Path, database: sqlite3.Connection) -> Trace:
-    """Kernels, copies, launches and ranges, joined."""
+    """Return kernels, copies, launches and ranges, joined."""
     tables = _tables(database)
     if missing := {KERNELS, "StringIds"} - tables.keys():
         because = f"it has no table {' and '.join(sorted(missing))}"
@@ -105,7 +105,7 @@ def _trace(path: Path, database: sqlite3.Connection) -> Trace:
 
 
 def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
-    """Tables and the names of their columns."""
+    """Return tables and the names of their columns."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     return {
         name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')}
@@ -115,7 +115,7 @@ def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 def _kernels(database: sqlite3.Connection, columns: set[str], words: Words) -> Iterator[Row]:
-    """Kernels by their full name, or the short one where an export has no other."""
+    """Yield kernels by their full name, or the short one if an export has no other."""
     names = dict(database.execute("SELECT id, value FROM StringIds"))
     key = next((name for name in ("demangledName", "shortName", "mangledName") if name in columns), "0")
     for start, end, name, *rest in database.execute(_selected(KERNELS, columns, key)):
@@ -123,14 +123,14 @@ def _kernels(database: sqlite3.Connection, columns: set[str], words: Words) -> I
 
 
 def _activities(database: sqlite3.Connection, table: str, columns: set[str], name: int) -> Iterator[Row]:
-    """Copies and fills, all under one name; none where the table is absent."""
+    """Yield copies and fills, all under one name; none if the table is absent."""
     if {"start", "end"} <= columns:
         for start, end, _, *rest in database.execute(_selected(table, columns, "0")):
             yield (start, end, name, *rest)
 
 
 def _selected(table: str, columns: set[str], name: str) -> str:
-    """The query of one table of activities: 0 for columns that this version does not have."""
+    """Return the query of one table of activities: 0 for columns that this version lacks."""
     wanted = ("deviceId", "streamId", "correlationId", "globalPid")
     rest = ", ".join(_whole(column) if column in columns else "0" for column in wanted)
     times = f"{_whole('start')}, {_whole('end')}"
@@ -138,14 +138,14 @@ def _selected(table: str, columns: set[str], name: str) -> str:
 
 
 def _whole(column: str) -> str:
-    """A column as whole numbers: 0 where it is empty, whatever another program wrote into it."""
+    """Return a column as whole numbers: 0 if it is empty or not a number."""
     return f'COALESCE(CAST("{column}" AS INTEGER), 0)'
 
 
 def _launches(
     database: sqlite3.Connection, columns: set[str], by_process: bool
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Thread and start of each launch, by process and correlation id.
+    """Return thread and start of each launch, by process and correlation id.
 
     Where kernels do not say their process, it is 0 for all: then ids of several processes may collide, and
     the last of equals is taken.
@@ -161,7 +161,7 @@ def _launches(
 
 
 def _ranges(database: sqlite3.Connection, columns: set[str]) -> dict[int, list[_Range]]:
-    """Closed ranges by thread, in the order of their starts; the text stands in the row or in StringIds."""
+    """Return closed ranges by thread, by start; the text is in the row or in StringIds."""
     if not {"start", "end", "globalTid"} <= columns:
         return {}
     named = [name for name, column in (("text", "text"), ("value", "textId")) if column in columns]
@@ -179,7 +179,7 @@ def _ranges(database: sqlite3.Connection, columns: set[str]) -> dict[int, list[_
 
 
 def _steps(ranges: Mapping[int, list[_Range]]) -> Steps:
-    """Ranges named as steps; each number once, its longest range."""
+    """Return ranges named as steps; each number once, its longest range."""
     longest: dict[int, _Range] = {}
     for one in (each for of_thread in ranges.values() for each in of_thread):
         if found := _STEP.match(one.text.strip()):
@@ -207,7 +207,7 @@ class _Joined:
         self.words, self.ranges, self.launches = words, ranges, launches
 
     def launched(self, rows: list[Row]) -> Launched:
-        """All rows as columns; the innermost named range that is no step is the operator."""
+        """Return all rows as columns; the operator is the innermost named range that is not a step."""
         around = self._around(rows)
         labels = [_label(stack) for stack in around]
         start_ns, end_ns, kernel, device, queue, _, _ = (
@@ -236,11 +236,11 @@ class _Joined:
         )
 
     def _launch(self, row: Row) -> tuple[int, int] | None:
-        """Thread and moment of a kernel's launch."""
+        """Return thread and moment of a kernel's launch."""
         return self.launches.get((row[6] >> PROCESS_SHIFT, row[5]))
 
     def _around(self, rows: list[Row]) -> list[tuple[_Range, ...]]:
-        """The ranges around each kernel's launch, the outermost first; empty where no launch is known."""
+        """Return the ranges around each kernel's launch, outermost first; empty if no launch is known."""
         found: list[tuple[_Range, ...]] = [()] * len(rows)
         by_thread: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for at, row in enumerate(rows):
@@ -255,7 +255,7 @@ class _Joined:
 def _stacks(
     moments: Iterable[tuple[int, int]], ranges: list[_Range]
 ) -> Iterator[tuple[int, tuple[_Range, ...]]]:
-    """The ranges that are open at each moment; both in the order of time, ranges may cross."""
+    """Yield the ranges that are open at each moment; both in the order of time, ranges may cross."""
     opened: list[_Range] = []
     place = 0
     for moment, at in moments:
@@ -267,7 +267,9 @@ def _stacks(
 
 
 def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
-    """Operator, sizes and number of the innermost range that is no step; "", "" and -1 without one."""
+    """Return operator, sizes and number of the innermost range that is not a step; "", "" and -1 if
+    none.
+    """
     for one in reversed(stack):
         if one.text and not _STEP.match(one.text.strip()):
             sizes = _SIZES.search(one.text)
@@ -276,14 +278,14 @@ def _label(stack: tuple[_Range, ...]) -> tuple[str, str, int]:
 
 
 def _in_backward(stack: tuple[_Range, ...]) -> int:
-    """1 where any range around says so, 0 where none does, -1 without a range."""
+    """Return 1 if any range around says so, 0 if none does, -1 without a range."""
     if not stack:
         return -1
     return int(any(_ENGINE.search(one.text) for one in stack))
 
 
 def _fault(path: Path, because: str, fix: str) -> Problem:
-    """A fault of the whole file."""
+    """Return a fault of the whole file."""
     return Problem(
         field="trace",
         value=str(path),

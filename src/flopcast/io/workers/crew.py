@@ -16,7 +16,7 @@ class AbstractCrew(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many tasks are done at once."""
+        """Return how many tasks run at once."""
 
     @abstractmethod
     def submit(self, task: Task) -> None:
@@ -45,12 +45,12 @@ class Alone(AbstractCrew):
     """No workers: each task is done here when its result is asked for."""
 
     def __init__(self) -> None:
-        """Without tasks."""
+        """Start without tasks."""
         self._tasks: deque[Task] = deque()
 
     @property
     def size(self) -> int:
-        """One."""
+        """Return 1."""
         return 1
 
     def submit(self, task: Task) -> None:
@@ -67,4 +67,4 @@ class Alone(AbstractCrew):
         self._tasks.clear()
 
     def close(self) -> None:
-        """Nothing to send home."""
+        """Do nothing, as there are no workers."""

@@ -20,7 +20,7 @@ class Named:
     allowed: str  # what addresses look like
 
     def fault(self, because: str, fix: str) -> SpecError:
-        """Why it cannot be used, on one line."""
+        """Return why the cluster cannot be used, on one line."""
         told = " ".join(because.split())
         problem = Problem(
             field=self.option, value=self.address, allowed=self.allowed, because=told, fix=fix
@@ -28,7 +28,7 @@ class Named:
         return SpecError([problem])
 
     def package(self, module: str, name: str) -> ModuleType:
-        """A package of an extra of the same name as the option.
+        """Return a package of an extra with the same name as the option.
 
         Raises
         ------
@@ -42,17 +42,17 @@ class Named:
             raise self.fault(f"{name} is not installed here", extra) from None
 
     def deadly(self, task: str, error: Exception) -> SpecError:
-        """Workers died of one task again and again."""
+        """Return the error of a task on which workers died repeatedly."""
         because = f"workers died at {task} again and again, most likely for want of memory: {error}"
         return self.fault(because, "give each worker more memory, or let fewer share a machine")
 
     def strange(self, error: Exception) -> SpecError:
-        """A worker cannot read what it is to do."""
+        """Return the error of a worker that cannot read its task."""
         said = str(error).strip().rpartition("\n")[2]  # Ray has the worker's whole traceback before it
         because = f"a worker has no flopcast, or another one: {said}"
         return self.fault(because, "install the same flopcast on every worker, and start them again")
 
     def gone(self, error: Exception) -> SpecError:
-        """The cluster left in the midst."""
+        """Return the error of a cluster that disconnected during the search."""
         because = f"the cluster is gone: {error}"
         return self.fault(because, "start it, and ask again: with --ledger FILE what is done stays done")

@@ -38,22 +38,22 @@ class Ledger:
     _file: sqlite3.Connection
 
     def kept(self) -> Mapping[str, str]:
-        """What every finished chunk left."""
+        """Return the results of all finished chunks."""
         return dict(self._file.execute("SELECT name, result FROM chunks"))
 
     def get(self, name: str) -> str | None:
-        """What one chunk left, None where it is not finished."""
+        """Return the result of one chunk, None if it is not finished."""
         row = self._file.execute("SELECT result FROM chunks WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def keep(self, name: str, result: str) -> None:
-        """One more chunk is finished."""
+        """Store the result of one more chunk."""
         self._file.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?)", (name, result))
 
 
 @contextmanager
 def open_ledger(path: Path, question: str, program: str) -> Iterator[Ledger]:
-    """The ledger of a question, which is made where there is none.
+    """Yield the ledger of a question, which is created if it is missing.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _claimed(file: sqlite3.Connection, path: Path, digests: Mapping[str, str]) -
 
 
 def _make(file: sqlite3.Connection, digests: Mapping[str, str]) -> None:
-    """The tables of a new ledger."""
+    """Create the tables of a new ledger."""
     file.execute(f"PRAGMA application_id = {APPLICATION}")
     for statement in filter(str.strip, TABLES.split(";")):
         file.execute(statement)
@@ -116,12 +116,12 @@ def _make(file: sqlite3.Connection, digests: Mapping[str, str]) -> None:
 
 
 def _of_lock(error: sqlite3.OperationalError) -> str:
-    """Why a file cannot be claimed."""
+    """Return why a file cannot be locked."""
     return "another search is writing it" if "locked" in str(error) else str(error)
 
 
 def _refused(path: Path, because: str, fix: str) -> SpecError:
-    """The fault of a file that cannot be the ledger of this search."""
+    """Return the fault of a file that cannot be the ledger of this search."""
     allowed = "a ledger of this very question, or a file that does not exist yet"
     return SpecError(
         [Problem(field="--ledger", value=str(path), allowed=allowed, because=because, fix=fix)]

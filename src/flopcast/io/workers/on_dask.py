@@ -42,7 +42,7 @@ class OnDask(AbstractCrew):
 
     @property
     def size(self) -> int:
-        """Threads of all workers."""
+        """Return threads of all workers."""
         return self._size
 
     def submit(self, task: Task) -> None:

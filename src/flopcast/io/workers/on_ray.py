@@ -60,7 +60,7 @@ class OnRay(AbstractCrew):
 
     @property
     def size(self) -> int:
-        """Cores of the cluster."""
+        """Return cores of the cluster."""
         return self._size
 
     def submit(self, task: Task) -> None:
@@ -94,7 +94,7 @@ class OnRay(AbstractCrew):
             raise self._named.gone(error) from None
 
     def forget(self) -> None:
-        """Cancel all: what nobody has begun never begins, what is under way ends unread."""
+        """Cancel all tasks: pending ones never begin, and results of running ones are not read."""
         for reference in self._waiting:
             self._ray.cancel(reference)
         self._waiting.clear()
@@ -106,7 +106,7 @@ class OnRay(AbstractCrew):
         self._left.close()
 
     def _answers(self, place: str) -> None:
-        """Whether anybody listens there: Ray itself would wait long."""
+        """Check that an address answers, since Ray itself would wait long."""
         parts = urlsplit(place if "://" in place else f"//{place}")
         try:
             host, port = parts.hostname, parts.port
@@ -120,7 +120,7 @@ class OnRay(AbstractCrew):
             raise self._named.fault(f"no cluster answers: {error}", MEND) from None
 
     def _connect(self, place: str) -> None:
-        """Be a driver of the cluster, without its talk."""
+        """Connect to the cluster as a driver, without its log output."""
         for tries_left in reversed(range(STARTS)):
             try:
                 self._ray.init(place, log_to_driver=False, logging_level="ERROR")
@@ -131,7 +131,7 @@ class OnRay(AbstractCrew):
                 return
 
     def _failed(self, name: str, error: Any) -> SpecError | InternalError:  # noqa: ANN401
-        """What the fault of a worker means: it refused, could not begin, or found a bug."""
+        """Return the meaning of a worker's fault: it refused, could not begin, or found a bug."""
         if isinstance(error.cause, SpecError):
             return error.cause
         if isinstance(error.cause, ImportError) or UNREAD in str(error.cause):

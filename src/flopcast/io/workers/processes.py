@@ -42,7 +42,7 @@ class Processes(AbstractCrew):
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """Return the number of processes."""
         return self._size
 
     def submit(self, task: Task) -> None:
@@ -73,7 +73,7 @@ class Processes(AbstractCrew):
             worker.release()
 
     def process_ids(self) -> tuple[int, ...]:
-        """The processes that are there now."""
+        """Return the ids of the running processes."""
         return tuple(worker.process.pid for worker in self._workers)
 
     def _serve(self, worker: "_Worker") -> None:
@@ -86,7 +86,7 @@ class Processes(AbstractCrew):
                     self._done.put(error)
 
     def _answer(self, worker: "_Worker", task: Task) -> str:
-        """What a task left; a worker that was killed is replaced, a few times."""
+        """Return the result of a task; a worker that was killed is replaced, a few times."""
         for _ in range(DEATHS):
             line = worker.ask(task)
             if line:
@@ -109,7 +109,7 @@ class _Worker:
         self.process = _started()
 
     def ask(self, task: Task) -> str:
-        """One line for another; nothing where the process is gone."""
+        """Send one line and return the answer; "" if the process has ended."""
         try:
             self.process.stdin.write(json.dumps(asdict(task)) + "\n")  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
@@ -119,13 +119,13 @@ class _Worker:
         return line if line.endswith("\n") else ""
 
     def restart(self) -> None:
-        """Another process in place of one that is gone."""
+        """Start another process in place of one that has ended."""
         self.release()
         if not self.closed:
             self.process = _started()
 
     def end(self) -> None:
-        """No more tasks, whatever it does."""
+        """End the process, whatever it does."""
         self.closed = True
         self.process.kill()
         self.process.wait()
@@ -138,7 +138,7 @@ class _Worker:
 
 
 def _started() -> "subprocess.Popen[str]":
-    """A worker process, with this package on its path and one thread for its matrices."""
+    """Return a worker process with this package on its path and one thread for its matrices."""
     package = str(Path(flopcast.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
@@ -152,7 +152,7 @@ def _started() -> "subprocess.Popen[str]":
 
 
 def _deadly(task: Task, size: int) -> SpecError:
-    """The fault of a task that no worker outlives."""
+    """Return the fault of a task that every worker dies of."""
     because = f"{DEATHS} workers were killed at {task.name}, most likely for want of memory"
     fix = f"--workers {max(1, size // 2)}, or a machine with more memory"
     return SpecError(

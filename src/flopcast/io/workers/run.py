@@ -54,17 +54,17 @@ class Search:
 
     @property
     def num_plans(self) -> int:
-        """Plans of its space."""
+        """Return the number of plans in its space."""
         return sum(chunk.number for chunk in self.parts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tasks that screen its chunks."""
+        """Return names of the tasks that screen its chunks."""
         return tuple(f"{self.name}/{SCREEN}/{place}" for place in range(len(self.parts)))
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Those that screen its chunks."""
+        """Return the tasks that screen its chunks."""
         text = question_text(self.question)
         return tuple(
             screen_task(name, text, chunk) for name, chunk in zip(self.names, self.parts, strict=True)
@@ -72,7 +72,7 @@ class Search:
 
     @property
     def asked(self) -> list[object]:
-        """All that its answer follows from, as plain data."""
+        """Return everything that determines its answer, as plain data."""
         return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
 
     def steps(self) -> Steps:
@@ -90,7 +90,7 @@ class Search:
         return decided(self.question, sieves, every, partial=len(left) < len(tasks))
 
     def _played(self, text: str, sieves: Sieves) -> Played:
-        """Everything that was kept, played, in its order."""
+        """Yield everything that was kept, simulated, in order."""
         jobs = find.to_play(self.question, sieves, book_of)
         known = tuple(enumerate(jobs_of(self.question)))
         on = {(job.cluster, job.stack, job.site): place for place, job in reversed(known)}
@@ -108,7 +108,7 @@ class Search:
 
 
 def search_of(question: Question, name: str = "0") -> Search:
-    """A question, cut into chunks.
+    """Return a question, cut into chunks.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def search_of(question: Question, name: str = "0") -> Search:
 def run(
     searches: Sequence[Search], crew: AbstractCrew, ledger: Ledger | None, told: Told
 ) -> Iterator[tuple[int, Found]]:
-    """Answers as they are found, with the place of their search.
+    """Yield answers as they are found, with the index of their search.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def run(
 
 
 def answer(search: Search, crew: AbstractCrew, ledger: Ledger | None, told: find.Told) -> Found:
-    """The answer of one question; who listens hears as from `find.find`, which serves one process."""
+    """Return the answer of one question; progress is reported as by `find.find`, which uses one process."""
     if isinstance(crew, Alone) and ledger is None:
         return find.find(search.question, book_of, told)
     done, kept = {SCREEN: 0, PLAY: 0}, {SCREEN: 0, PLAY: 0}
@@ -185,7 +185,7 @@ class _Run:
 
     @property
     def num_open(self) -> int:
-        """Tasks that are not done."""
+        """Return the number of open tasks."""
         return len(self.ready) + len(self.given)
 
     def advance(
@@ -232,7 +232,7 @@ class _Run:
 
     @property
     def can_break_off(self) -> bool:
-        """Whether what is done is of use without the rest: while plans are screened."""
+        """Return whether the finished tasks are of use without the rest, as while plans are screened."""
         return not any(task.kind == PLAY for _, task in (*self.ready, *self.given.values()))
 
     def break_off(self) -> int:
@@ -252,5 +252,5 @@ class _Run:
             yield from self.advance(place, one.search, one.steps, one.left)
 
     def _kept(self, name: str) -> str | None:
-        """What the ledger has of a task."""
+        """Return the result of a task in the ledger."""
         return self.ledger.get(name) if self.ledger is not None and not self.broken_off else None

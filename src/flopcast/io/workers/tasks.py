@@ -39,18 +39,20 @@ class Task:
 
 
 def screen_task(name: str, question: str, chunk: Chunk) -> Task:
-    """The task of screening a chunk."""
+    """Return the task of screening a chunk."""
     return Task(name=name, kind=SCREEN, question=question, part=json.dumps(asdict(chunk)))
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
-    """The task of playing jobs together; `places` say of which of `jobs_of` each has the cluster."""
+    """Return the task of simulating jobs together; `places` say which entry of `jobs_of` has each
+    cluster.
+    """
     part = [[place, plan_data(job.plan)] for place, job in zip(places, jobs, strict=True)]
     return Task(name=name, kind=PLAY, question=question, part=json.dumps(part))
 
 
 def jobs_of(question: Question) -> tuple[Job, ...]:
-    """Jobs on every cluster that a question knows; their plans are not meant."""
+    """Return jobs on every cluster of a question; their plans are ignored."""
     return (*question.sized(), *question.given)
 
 
@@ -63,14 +65,14 @@ def done(task: Task) -> str:
 
 
 def _jobs(question: Question, part: str) -> list[Job]:
-    """The jobs that are to be played."""
+    """Return the jobs to simulate."""
     known = jobs_of(question)
     told = [(place, Plan.model_validate(plan)) for place, plan in json.loads(part)]
     return [known[place].model_copy(update={"plan": plan}) for place, plan in told]
 
 
 def done_elsewhere(told: dict[str, str], program: str) -> str:
-    """As `done`, on another machine: what travels is plain data.
+    """As `done`, on another machine: arguments and results are plain data.
 
     Raises
     ------
@@ -95,7 +97,7 @@ def done_elsewhere(told: dict[str, str], program: str) -> str:
 
 @cache
 def program_digest() -> str:
-    """A digest of everything that numbers follow from: code, catalogue, curves."""
+    """Return a digest of everything that results depend on: code, catalogue, curves."""
     folder = Path(flopcast.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
