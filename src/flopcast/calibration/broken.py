@@ -129,7 +129,7 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
 
 
 def _traced_log_efficiency(entry: Replacement, device: Device, made: Curve) -> float:
-    """Log-efficiency of the traced operator, less the derived curve's: added, it meets the trace."""
+    """Return the traced operator's log-efficiency less the derived curve's; adding it matches the trace."""
     bound_s = bound_seconds(entry.traced.work(), device).item()
     seen = float(np.log(bound_s / (entry.traced_s - made.launch_s)))
     at = tuple(coordinate.ravel() for coordinate in entry.traced.coordinates())

@@ -75,7 +75,7 @@ class Table:
     log_sigma_factor: float = 0.1  # from the same rows: conformal.py
 
     def predict(self, rows: Rows) -> Logs:
-        """Log-efficiency of rows, (rows,), 0 at most."""
+        """Return the log-efficiency of rows, (rows,), at most 0."""
         index, weight, _ = corners(self.axes, rows.log2)
         values = self.log_efficiency.ravel()
         looked_up = sum(w * values[i] for i, w in zip(index, weight, strict=True))

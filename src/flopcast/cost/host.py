@@ -54,7 +54,7 @@ def launches_experts(item: Item) -> bool:
 
 
 def graphed(item: Item, graphs: tuple[str, ...]) -> bool:
-    """Whether an item is replayed as part of a CUDA graph, so that the host does not launch it.
+    """Return whether an item is replayed as part of a CUDA graph, so that the host does not launch it.
 
     >>> from flopcast.operators.item import host_work
     >>> item = host_work("step", "step")

@@ -85,7 +85,7 @@ def read_words(
     stated: int | None = None,
     **named: object,
 ) -> Read:
-    """As `read_from`, for a document that is already read; names are those of the catalogue, not paths.
+    """Return the same as `read_from` for a document that is already read; names are never paths.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ def refuse_values(said: Said) -> None:
 
 
 def source_of(raw: bytes, name: str, said: Said) -> Source:
-    """As `read_source`, for the bytes of a file; its name gives the suffix, and appears in faults.
+    """Return the same as `read_source` for the bytes of a file; its name gives the suffix.
 
     No file is opened, unless `said.model` is a path.
     """

@@ -192,7 +192,7 @@ def whole_matrix(name: str, rows: int, columns: int) -> Weight:
 
 
 def norm_weights(name: str, kind: str, hidden: int, bias: bool, scale: bool = True) -> tuple[Weight, ...]:
-    """Scale of a norm, and its bias (layer norms only); neither without `scale` (OLMo's norms).
+    """Return scale of a norm, and its bias (layer norms only); neither without `scale` (OLMo's norms).
 
     >>> [weight.name for weight in norm_weights("norm1", "layernorm", 4096, bias=True)]
     ['norm1.scale', 'norm1.bias']

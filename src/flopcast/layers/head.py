@@ -29,7 +29,7 @@ class FinalNorm(AbstractLayer):
     norm_scale: bool = True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Scale, and bias of a layer norm."""
+        """Return the scale, and the bias of a layer norm."""
         return norm_weights("final_norm", self.norm, hidden, self.norm_bias, self.norm_scale)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:

@@ -160,7 +160,7 @@ def _possible(shape: Shape, speed: Speed) -> bool:
 
 
 def _planned(shape: Shape, condition: str, once_s: float, effort: Effort) -> Planned:
-    """Set-up, a warm-up of three runs, and the repetitions of the condition.
+    """Return set-up, a warm-up of three runs, and the repetitions of the condition.
 
     Loaded runs take `load_s`, or as long as the repetitions need where these take longer.
     """

@@ -113,7 +113,7 @@ def _attempt(item: Planned, device: Device, effort: Effort, cooled: bool) -> Sam
 
 
 def _one(item: Planned, device: Device, effort: Effort) -> Sample:
-    """Set-up, warm-up, repetitions."""
+    """Return the sample after set-up, warm-up and repetitions."""
     bench, shape = device.bench, item.shape
     runs = [device.make(shape) for _ in range(_sets(item, device))]
     once_s = warm_up(runs, bench)

@@ -56,7 +56,7 @@ class AbstractOperator(metaclass=_Interface):
     @property
     @abstractmethod
     def kernel(self) -> str:
-        """Name of the kernel class whose curve prices this operator."""
+        """Return the name of the kernel class whose curve prices this operator."""
 
     @abstractmethod
     def work(self) -> Work:
@@ -96,7 +96,7 @@ class AbstractMessage(metaclass=_Interface):
     @property
     @abstractmethod
     def collective(self) -> str:
-        """Name of the collective whose cost model prices this message; "" if nothing is sent."""
+        """Return the name of the collective whose cost model prices this message; "" if nothing is sent."""
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
         """Return the bytes that count if a collective sends at most one copy to each of this many

@@ -67,7 +67,7 @@ class Item:
         return tuple((self._tensor(kept), kept.size_bytes) for kept in self.work.saves())
 
     def _tensor(self, kept: Saved) -> str:
-        """Name in the layer of the tensor that a role of the operator stands for."""
+        """Return the name in the layer of the tensor that has a role of the operator."""
         if kept.role == "output":
             return self.output
         if kept.role.startswith("tensor:"):

@@ -95,7 +95,7 @@ class Log:
     def step_time(
         self, sequences: Number = np.nan, sequence_length: Number = np.nan, devices: Number = np.nan
     ) -> SteadyTime | None:
-        """Step time of the steady records; None where no record has one.
+        """Return the step time of the steady records; None if no record has one.
 
         Parameters
         ----------

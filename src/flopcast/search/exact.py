@@ -76,7 +76,7 @@ class Exact:
 
 
 def play_each(jobs: Sequence[Job], book_of: Callable[[Cluster], CurveBook]) -> Iterator[tuple[int, Exact]]:
-    """Play jobs that differ in their plans, clusters, stacks and sites alone.
+    """Simulate jobs that differ only in their plans, clusters, stacks and sites.
 
     Parameters
     ----------

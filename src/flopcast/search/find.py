@@ -89,7 +89,7 @@ class Found:
 
 
 def find(question: Question, book_of: Callable[[Cluster], CurveBook], told: Told | None = None) -> Found:
-    """Search.
+    """Search the space of a question and return the best plans.
 
     Parameters
     ----------

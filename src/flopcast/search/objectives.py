@@ -114,7 +114,7 @@ def _run(played: Exact, run_tokens: Number) -> Phase:
 
 
 def _wall_ratio(job: Job) -> Number:
-    """Time on the clock over time of steps; infinite where the cluster fails faster than it starts."""
+    """Return wall-clock time over time of steps; infinite if the cluster fails faster than it starts."""
     cluster = job.cluster
     try:
         return lost_time(cluster.reliability, cluster.num_devices, cluster.name).wall.value

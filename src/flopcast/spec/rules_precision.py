@@ -58,7 +58,7 @@ def _multiple(case: Case) -> int:
 
 
 def _sides(case: Case) -> Iterator[tuple[str, Counts]]:
-    """Name and width of every side of a narrow product of a block: what tokens meet, (plans, 1)."""
+    """Yield name and width of every side of a block's 8-bit products, (plans, 1)."""
     split = case.plans.split(case.batch)
     for block in case.model.blocks:
         for item in block.forward(case.model.hidden, split):

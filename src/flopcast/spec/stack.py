@@ -247,7 +247,7 @@ class Stack(Noun):
 
     @property
     def label(self) -> str:
-        """Name and era, as reports and factors write them; the name alone where there is no era.
+        """Return name and era, as reports and factors write them; only the name if there is no era.
 
         >>> Stack(name="mine", era="2024-07").label, Stack(name="mine").label
         ('mine@2024-07', 'mine')

@@ -141,7 +141,7 @@ def _passes(priced: Priced) -> tuple[list[Simulated], list[Floats]]:
 
 
 def _of_all(each_s: Floats, programs: Programs) -> Floats:
-    """Sum over all stages: (plans, stage classes) → (plans, 1)."""
+    """Return the sum over all stages: (plans, stage classes) → (plans, 1)."""
     total_s: Floats = (each_s * programs.stages.multiplicity).sum(axis=1, keepdims=True)
     return total_s
 
@@ -172,7 +172,7 @@ def _first_s(passes: Sequence[Simulated], busiest: Integers, priced: Priced) -> 
 
 
 def _of_stages(chunk_s: Floats, priced: Priced) -> Floats:
-    """Sum over the chunks of every stage class: (plans, chunk classes) → (plans, stage classes).
+    """Return the sum over the chunks of every stage class: (plans, chunk classes) → (plans, stage classes).
 
     A class that only pads the batch (a plan with fewer classes than its neighbours) gets 0.
     """

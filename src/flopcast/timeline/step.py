@@ -71,7 +71,7 @@ def simulate_passes(priced: Priced) -> Passes:
 
 
 def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Timeline:
-    """Play one plan of the batch exactly.
+    """Simulate one plan of the batch exactly.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ class Sweep:
 
     @cached_property
     def spearman(self) -> float | None:
-        """Rank correlation of predicted and measured times; None where no measurement tells two apart."""
+        """Return the rank correlation of predicted and measured times; None if all measurements tie."""
         return self._rank_correlation([choice.predicted_s for choice in self.choices])
 
     @cached_property

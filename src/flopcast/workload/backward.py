@@ -176,7 +176,7 @@ def exchanged_at_work(forward: Iterable[Item]) -> Floats:
 
 
 def total_bytes(tensors: dict[str, Floats]) -> Floats:
-    """Sum over tensors, shape (plans, 1); of no tensors, zero of shape (1, 1)."""
+    """Return the sum over tensors, shape (plans, 1); of no tensors, zero of shape (1, 1)."""
     total = ZERO
     for size_bytes in tensors.values():
         total = total + size_bytes

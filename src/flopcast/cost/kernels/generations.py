@@ -51,7 +51,7 @@ MEASURED: dict[str, str] = {
 
 
 def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
-    """Time of the kernel that runs over that of the measured one, and the sigma of its logarithm.
+    """Return the ratio of the running kernel's time to the measured one's, and its log sigma.
 
     Parameters
     ----------

@@ -156,9 +156,7 @@ class _Reader:
             self._noted.setdefault(note, []).append(line)
 
     def _block(self, ends: Collection[str], live: bool = True, doubtful: bool = False) -> str:
-        """Read commands up to one of the reserved words or operators `ends`, which is consumed and
-        returned.
-        """
+        """Read commands up to one of the words or operators `ends`, which is consumed and returned."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             line = self._tokens[min(self._at, len(self._tokens) - 1)].line

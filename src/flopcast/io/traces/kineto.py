@@ -62,7 +62,7 @@ def read_kineto(path: Path) -> Trace:
 
 
 def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
-    """As `read_kineto`, from the parts of its text."""
+    """Return the same as `read_kineto`, from the parts of its text."""
     reading = _Reading()
     for key, value in values(chunks, name):
         if key == EVENTS and isinstance(value, dict):
@@ -252,7 +252,7 @@ class _Reading:
         )
 
     def _told(self, external: Integers) -> Floats:
-        """Group, collective, bytes and ranks of each kernel, (4, kernels): its own word, or its call's."""
+        """Return group, collective, bytes and ranks of each kernel, (4, kernels): its own, or its call's."""
         told = np.stack([self.kernels[name] for name in ("group", "collective", "message", "ranks")])
         if self.messages:
             for at in np.flatnonzero((told[1] == 0) & np.isin(external, list(self.messages))):

@@ -72,7 +72,7 @@ def _jobs(question: Question, part: str) -> list[Job]:
 
 
 def done_elsewhere(told: dict[str, str], program: str) -> str:
-    """As `done`, on another machine: arguments and results are plain data.
+    """Return the same as `done`, on another machine: arguments and results are plain data.
 
     Raises
     ------
