@@ -53,7 +53,7 @@ class AbstractBench(ABC):
 
 
 def warm_up(runs: Sequence[Run], bench: AbstractBench) -> float:
-    """Run three times, so that libraries choose kernels and allocate memory; return the last run's seconds."""
+    """Run three times, so that libraries settle; return the seconds of the last run."""
     for _ in range(WARM_UP - 1):
         runs[-1]()
     first = bench.mark()

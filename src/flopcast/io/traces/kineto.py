@@ -252,7 +252,7 @@ class _Reading:
         )
 
     def _told(self, external: Integers) -> Floats:
-        """Return group, collective, bytes and ranks of each kernel, (4, kernels): its own, or its call's."""
+        """Return group, collective, bytes and ranks of each kernel, (4, kernels): its own or its call's."""
         told = np.stack([self.kernels[name] for name in ("group", "collective", "message", "ranks")])
         if self.messages:
             for at in np.flatnonzero((told[1] == 0) & np.isin(external, list(self.messages))):
