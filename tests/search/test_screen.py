@@ -16,7 +16,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.workload.checks import check
 
-SINGLES = 150  # of each batch, looked at alone
+SINGLES = 75  # of each batch, looked at alone
 STACKS = {"megatron-2022": "selene:64", "gpt-neox-deepspeed": "perlmutter:128"}
 RECOMPUTE = ("none", "selective", "full")
 
@@ -147,19 +147,20 @@ def test_what_is_run_again_counts_in_the_bound(stack):
         assert measure(job.model_copy(update={"plan": plans[index]}), seconds).hfu_ratio < 1
 
 
-@pytest.mark.parametrize("factor", [1.5, 4.0])
-def test_faster_network_cards_are_never_slower(factor):
+def test_faster_network_cards_are_never_slower():
     job = job_on("megatron-2022")
     inner, outer = job.cluster.tiers
-    tiers = (inner, outer.model_copy(update={"bytes_per_s": outer.bytes_per_s * factor}))
-    faster = job.model_copy(update={"cluster": job.cluster.model_copy(update={"tiers": tiers})})
-    plans, _ = ten_thousand("megatron-2022")
-
-    before, after = screened(job, plans[:2000]), screened(faster, plans[:2000])
-
+    plans = ten_thousand("megatron-2022")[0][:2000]
+    before = screened(job, plans)
     kept = before.possible
-    assert (after.step_time_s[kept] <= before.step_time_s[kept] * (1 + 1e-12)).all()
-    assert (after.step_time_s[kept] < before.step_time_s[kept]).any()
+
+    for factor in (1.5, 4.0):
+        tiers = (inner, outer.model_copy(update={"bytes_per_s": outer.bytes_per_s * factor}))
+        faster = job.model_copy(update={"cluster": job.cluster.model_copy(update={"tiers": tiers})})
+        after = screened(faster, plans)
+
+        assert (after.step_time_s[kept] <= before.step_time_s[kept] * (1 + 1e-12)).all(), factor
+        assert (after.step_time_s[kept] < before.step_time_s[kept]).any(), factor
 
 
 def test_a_faster_host_is_never_slower():
@@ -193,11 +194,10 @@ def test_recompute_trades_time_for_memory(mode):
     job = job_on("megatron-2022")
     words = {"tp": 8, "pp": 8, "dp": 8, "mbs": 2, "gbs": 256, "precision": "fp16"}
 
-    kept, again = screened(job, [Plan(**words), Plan(**words, recompute=mode)]).step_time_s
-    memory = screened(job, [Plan(**words), Plan(**words, recompute=mode)]).device_used_bytes
+    found = screened(job, [Plan(**words), Plan(**words, recompute=mode)])
 
-    assert again > kept
-    assert memory[1] < memory[0]
+    assert found.step_time_s[1] > found.step_time_s[0]
+    assert found.device_used_bytes[1] < found.device_used_bytes[0]
 
 
 def test_memory_is_that_of_the_job_with_this_plan():
