@@ -242,3 +242,23 @@ def test_where_states_alone_do_not_make_it_fit_parameters_are_sharded():
 
     assert job.plan.zero == 3
     assert predict(job, load_book(job.cluster)).memory.fits
+
+
+def test_only_the_fastest_estimate_is_simulated_where_its_pipeline_has_very_many_tasks(monkeypatch):
+    job = make_job(stack="megatron-core")
+    chosen = choose(job, {"global_batch": 64}, load_book(job.cluster))
+    monkeypatch.setattr("flopcast.search.choose.PLAYED_TASKS", 1)
+
+    alone = choose(job, {"global_batch": 64}, load_book(job.cluster))
+
+    assert chosen.next_best is not None
+    assert (alone.next_best, alone.fitting) == (None, chosen.fitting)
+
+
+def test_a_model_of_very_many_entries_needs_the_whole_plan():
+    block = described_model()["blocks"][0]
+    model = described_model() | {"blocks": [{**block, "count": 1}] * 33}
+
+    with pytest.raises(SpecError, match="at most 32 where a plan is chosen"):
+        make_job(model=model, plan="auto gbs=64")
+    assert len(make_job(model=model, plan="dp=8 gbs=64 precision=fp16").model.blocks) == 33

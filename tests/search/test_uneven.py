@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from conftest import make_job
+from conftest import described_model, make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,6 +124,14 @@ def test_early_stages_that_keep_more_micro_batches_hold_fewer_blocks_where_memor
     assert ours.fits[0]
     assert ours.step_time_s[0] <= every.step_time_s[every.fits].min() * (1 + 2e-3)
     assert levelled(job, book, headroom_fraction=0.1) is None
+
+
+def test_models_deeper_than_any_known_one_are_not_divided_anew():
+    plan = "dp=4 pp=2 gbs=32 precision=fp16"
+    known, deeper = (make_job(model=described_model(count=count), plan=plan) for count in (128, 130))
+
+    assert levelled(known, load_book(known.cluster)) is not None
+    assert levelled(deeper, load_book(deeper.cluster)) is None
 
 
 @pytest.mark.parametrize("plan", ["dp=8 gbs=16", "dp=2 pp=4 gbs=16 schedule=zb_h1"])

@@ -10,6 +10,7 @@ from flopcast.errors import Problem
 from flopcast.spec.job import Job
 from flopcast.units import show
 
+MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
 
 
@@ -52,8 +53,21 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *told)})
 
 
+def _of_runs(job: Job) -> Problem:
+    """The fault of a choice among plans of a model with very many kinds of layers."""
+    return Problem(
+        field="model.blocks",
+        value=f"{len(job.model.blocks)} entries",
+        allowed=f"at most {MOST_RUNS} where a plan is chosen",
+        because="every entry is priced for thousands of plans",
+        fix="name blocks that alternate once and give their order as model.pattern, or give the whole plan",
+    )
+
+
 def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
     """Return the problems that no choice of a plan can fix: outside the plan, or of fixed fields."""
+    if len(job.model.blocks) > MOST_RUNS:
+        return (_of_runs(job),)
     from flopcast.search.choose import SEARCHED
     from flopcast.search.screen import of_lists
 

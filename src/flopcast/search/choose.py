@@ -34,6 +34,7 @@ from flopcast.workload.advice import advised
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL_STAGES = (1, 2, 3, 4, 6)
 PLAYED = 8  # of the screened plans, exactly
+PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
 LEAST_GAIN_FRACTION = 0.01  # of the step, for which a plan lists blocks of stages, or orders ranks
 REORDERED = 3  # of these, with their ranks in another order
 SHARDED = 3  # the ZeRO stage that shards parameters
@@ -121,7 +122,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> Choice:
     if not found.best:
         raise InfeasibleError(_too_large(found.nearest, found.possible))
     best = [
-        Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in found.best
+        Plan(**(each.job.plan.model_dump() | dict(fixed))) for each in _played(found.best)
     ]  # what is settled stays as it is, where it makes no difference too
     steps_s = [predict(job.model_copy(update={"plan": plan}), book).step_time_s for plan in best]
     if "stage_layers" not in fixed:
@@ -160,6 +161,21 @@ def _sifted(job: Job, spaces: Sequence[Space], book: CurveBook) -> tuple[Sieve, 
     return found, WHOLE_FRACTION
 
 
+def _played(best: Sequence[Sifted]) -> Sequence[Sifted]:
+    """The fastest by estimate, and as many of the next as can be simulated in seconds.
+
+    A pipeline of many tasks has many micro-batches for each stage, so that its estimate, which is off by a
+    turn for each stage at most (timeline/closed_form.py), is nearly exact.
+    """
+    tasks = np.cumsum([_tasks(each.job.plan) for each in best])
+    return best[: max(1, int(np.searchsorted(tasks, PLAYED_TASKS, side="right")))]
+
+
+def _tasks(plan: Plan) -> int:
+    """Forward tasks of the plan's pipeline."""
+    return plan.num_micro_batches * plan.pipeline_parallel * plan.virtual_stages
+
+
 def _level(
     job: Job, plan: Plan, step_s: Number, book: CurveBook, room_fraction: float | None
 ) -> tuple[Plan, Number]:
@@ -177,8 +193,11 @@ def _reordered(
 ) -> tuple[list[Plan], list[Number]]:
     """Return the plans and their steps; the fastest few get another rank order if that is worth it."""
     found = dict(zip(plans, steps_s, strict=True))
+    fastest = sorted(found, key=found.__getitem__)[:REORDERED]
     few = [
-        job.model_copy(update={"plan": plan}) for plan in sorted(found, key=found.__getitem__)[:REORDERED]
+        job.model_copy(update={"plan": plan})
+        for plan in fastest
+        if _tasks(plan) <= PLAYED_TASKS // REORDERED
     ]
     for one in refined(few, [], Refining(stages=False, recompute=False), lambda _: book):
         usual = one.plan.model_copy(update={"rank_order": Plan().rank_order})

@@ -36,6 +36,7 @@ from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
 from flopcast.workload.slices import Slices
 
+MOST_BLOCKS = 128  # as the deepest model of the catalogue has: slices grow with the square of blocks
 EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal stages
 
 
@@ -55,12 +56,13 @@ def levelled(job: Job, book: CurveBook, headroom_fraction: float | None = 1.0) -
     -------
     tuple of int or None
         `stage_layers`; None if no division fits or the case is not supported: a split backward pass, a
-        user's own schedule, a single stage, or chunks with too many kinds of blocks.
+        user's own schedule, a single stage, more than MOST_BLOCKS blocks, or chunks with too many kinds of
+        blocks.
     """
     plan, blocks = job.plan, job.model.num_blocks
     own = isinstance(plan.schedule, OwnSchedule) or plan.splits_backward
     stages, virtual = plan.pipeline_parallel, plan.virtual_stages
-    if own or stages == 1 or stages * virtual > blocks + 2:
+    if own or stages == 1 or blocks > MOST_BLOCKS or stages * virtual > blocks + 2:
         return None
     plain = job.model_copy(update={"plan": plan.model_copy(update={"stage_layers": ()})})
     held = (_in_chunks if virtual > 1 else _in_stages)(plain, book, headroom_fraction)
