@@ -1,16 +1,19 @@
 """Search for inputs that flopcast handles wrongly: python -m fuzz --minutes 10 --seed 1.
 
-Prints inputs, branches and failures as they come; at the end, the branches that the search and that random
-jobs (benchmarks/random_jobs.py) reached over the same time. Failures are made small and written to
+Prints inputs, branches and failures as they come; at the end, how many inputs of each kind were accepted,
+and the branches that the search and that random jobs (benchmarks/random_jobs.py) reached in the same
+processor time, which does not depend on what else the machine does. Failures are made small and written to
 fuzz/found, where tests/test_fuzz.py runs them again. Exit code 1: there are new failures.
 """
 
 import argparse
 import json
 import multiprocessing
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,18 +44,23 @@ def main() -> None:
         sys.exit(replayed())
     search = Search(random=Random(asked.seed), guided=not asked.unguided)
     search.new = lambda one: keep(asked.corpus, one) if asked.corpus else None
-    beside = Beside(asked.seed, asked.minutes) if asked.minutes and not asked.no_random_jobs else None
+    random_jobs = None
+    if asked.minutes and not asked.no_random_jobs:
+        random_jobs = RandomJobs(asked.seed, asked.minutes)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have switched off
     try:
         search.start(kept(asked.corpus) if asked.corpus else [])
         search.go(Progress(search, asked.minutes, asked.inputs))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+        if random_jobs:
+            random_jobs.stop()
     search.child.end()
     search.mark()
     if asked.json:
         print(json.dumps(as_data(search)))
     else:
-        print(summary(search, beside.points() if beside else [], asked.corpus))
+        print(summary(search, random_jobs.points() if random_jobs else [], asked.corpus))
     if not asked.dry:
         for failure in search.failures.values():
             keep(FOUND, failure.input, slug(failure.name))
@@ -65,7 +73,9 @@ def arguments() -> argparse.Namespace:
         prog="./dev fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--minutes", type=float, help="stop after so long; the default is 10, without --inputs"
+        "--minutes",
+        type=float,
+        help="stop after so many minutes of a processor; the default is 10, without --inputs",
     )
     parser.add_argument("--inputs", type=int, help="stop after so many inputs")
     parser.add_argument("--seed", type=int, default=1)
@@ -91,59 +101,67 @@ class Progress:
 
     def __init__(self, search: Search, minutes: float | None, inputs: int | None) -> None:
         self._search, self._inputs = search, inputs
-        self._begin_s = time.monotonic()
-        self._end_s = self._begin_s + 60 * minutes if minutes else float("inf")
-        self._next_s = self._begin_s + REPORT_S
+        self._most_cpu_s = 60 * minutes if minutes else float("inf")
+        self._next_s = time.monotonic() + REPORT_S
+        self._told = 0  # failures
 
     def __call__(self) -> bool:
         """Whether there is time, and inputs are left."""
-        now_s = time.monotonic()
+        now_s, found = time.monotonic(), self._search
+        for failure in list(found.failures.values())[self._told :]:
+            print("\n".join(told(failure)), file=sys.stderr)
+        self._told = len(found.failures)
         if now_s >= self._next_s:
             self._next_s = now_s + REPORT_S
-            found = self._search
             print(
-                f"{now_s - self._begin_s:5.0f} s {found.inputs:7} inputs {found.num_branches:6} branches"
+                f"{found.cpu_s:5.0f} s {found.inputs:7} inputs {found.num_branches:6} branches"
                 f" {len(found.kept):5} kept {len(found.failures):3} failures",
                 file=sys.stderr,
             )
-        return now_s < self._end_s and (self._inputs is None or self._search.inputs < self._inputs)
+        in_time = self._search.cpu_s < self._most_cpu_s
+        return in_time and (self._inputs is None or self._search.inputs < self._inputs)
 
 
-class Beside:
-    """Random jobs under the same laws, in a process beside the search, for as long."""
+class RandomJobs:
+    """Random jobs under the same laws, in a second process, for as much processor time."""
 
     def __init__(self, seed: int, minutes: float) -> None:
         context = multiprocessing.get_context("fork")
         self._here, there = context.Pipe()
-        self._process = context.Process(target=_random_jobs, args=(there, seed, minutes), daemon=True)
+        self._process = context.Process(target=_random_jobs, args=(there, seed, 60 * minutes), daemon=True)
         self._process.start()
+        there.close()
+
+    def stop(self) -> None:
+        """End the process now."""
+        self._process.kill()
 
     def points(self) -> list[Point]:
-        """The curve so far; ends the process."""
+        """Wait for the process to end, and return its curve."""
         found: list[Point] = []
-        while self._here.poll(1.0):
-            try:
+        with suppress(EOFError):
+            while True:
                 found.append(self._here.recv())
-            except EOFError:
-                break
-        self._process.kill()
+        self._process.join()
         return found
 
 
-def _random_jobs(connection: Connection, seed: int, minutes: float) -> None:
-    """Try random jobs, as they are, in this process; tell how many branches they have reached."""
+def _random_jobs(connection: Connection, seed: int, most_cpu_s: float) -> None:
+    """Try random jobs, as they are, in this process; send how many branches they have reached."""
     from benchmarks.random_jobs import random_jobs
     from flopcast.jobs import dump_job
     from fuzz.jobs import CHECKS
 
-    begin_s, seen = time.monotonic(), set(branches.taken().tolist())
+    seen, sent_s = set(branches.taken().tolist()), 0.0
     for number, job in enumerate(random_jobs(seed)):
         for check in CHECKS.values():
             check(dump_job(job).encode())
         seen |= set(branches.taken().tolist())
-        seconds = time.monotonic() - begin_s
-        connection.send(Point(seconds=seconds, inputs=number + 1, branches=len(seen)))
-        if seconds > 60 * minutes:
+        cpu_s = time.process_time()
+        if cpu_s >= sent_s + 1.0 or cpu_s >= most_cpu_s:
+            connection.send(Point(cpu_s=cpu_s, inputs=number + 1, branches=len(seen)))
+            sent_s = cpu_s
+        if cpu_s >= most_cpu_s:
             return
 
 
@@ -170,7 +188,7 @@ def as_data(search: Search) -> dict[str, object]:
     return {
         "inputs": search.inputs,
         "branches": search.num_branches,
-        "accepted": search.accepted,
+        "accepted": sum(search.accepted.values()),
         "slowest_cpu_s": search.slowest_cpu_s,
         "failures": {name: failure.text[-3000:] for name, failure in search.failures.items()},
     }
@@ -179,17 +197,22 @@ def as_data(search: Search) -> dict[str, object]:
 def summary(search: Search, others: list[Point], corpus: Path | None) -> str:
     """Failures, counts and both curves, and how to go on."""
     lines = [line for failure in search.failures.values() for line in told(failure)]
+    lines += [f"{'kind':18} {'inputs':>7} {'accepted':>9} {'slowest':>9}"]
+    for kind, number in sorted(search.tried.items()):
+        lines.append(f"{kind:18} {number:7} {search.accepted[kind]:9} {search.slowest_cpu_s[kind]:7.2f} s")
+    slowest_s, accepted = max(search.slowest_cpu_s.values()), sum(search.accepted.values())
     lines += [
-        f"{search.inputs} inputs, {search.accepted} accepted, slowest {search.slowest_cpu_s:.2f} s",
+        f"{'all':18} {search.inputs:7} {accepted:9} {slowest_s:7.2f} s",
+        "",
         f"{search.num_branches} of {len(branches.PLACES)} branches, {len(search.failures)} failures",
         "",
-        f"{'seconds':>8} {'inputs':>8} {'branches':>9}   {'random jobs':>11} {'branches':>9}",
+        f"{'seconds of CPU':>14} {'inputs':>8} {'branches':>9}   {'random jobs':>11} {'branches':>9}",
     ]
-    last_s = search.curve[-1].seconds
+    last_s = search.curve[-1].cpu_s
     for row in range(1, ROWS + 1):
         mine, theirs = (at(curve, last_s * row / ROWS) for curve in (search.curve, others))
         numbers = f"{mine.inputs:8} {mine.branches:9}   {theirs.inputs:11} {theirs.branches:9}"
-        lines.append(f"{last_s * row / ROWS:8.0f} {numbers}")
+        lines.append(f"{last_s * row / ROWS:14.0f} {numbers}")
     if corpus:
         lines += ["", f"{corpus} holds what reached new branches: the next run goes on with it"]
     return "\n".join(lines)
@@ -202,10 +225,10 @@ def told(failure: "Failure") -> Iterator[str]:
     yield ""
 
 
-def at(curve: list[Point], seconds: float) -> Point:
+def at(curve: list[Point], cpu_s: float) -> Point:
     """The last point before a time."""
-    before = [point for point in curve if point.seconds <= seconds]
-    return before[-1] if before else Point(seconds=0.0, inputs=0, branches=0)
+    before = [point for point in curve if point.cpu_s <= cpu_s]
+    return before[-1] if before else Point(cpu_s=0.0, inputs=0, branches=0)
 
 
 if __name__ == "__main__":

@@ -88,12 +88,12 @@ def _command(words: list[str]) -> tuple[int, str, str]:
 
 
 def _check(one: Input) -> tuple[int, str, str]:
-    """The same of an input that is a job."""
+    """The same of an input that is called as a function."""
     from flopcast.errors import InfeasibleError, SpecError
-    from fuzz.jobs import CHECKS
+    from fuzz.jobs import ALL_CHECKS
 
     try:
-        broken = CHECKS[one.kind](one.data)
+        broken = ALL_CHECKS[one.kind](one.data)
     except (SpecError, InfeasibleError) as error:
         return 1, "", str(error)
     except Exception as error:
@@ -165,6 +165,7 @@ class Child:
     def __init__(self) -> None:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._done = 0
+        self.cpu_s = 0.0  # of all inputs so far
 
     def run(self, one: Input) -> Ended:
         """How flopcast ends on an input."""
@@ -175,6 +176,7 @@ class Child:
             self._here.send(one)
             if self._here.poll(WAIT_S):
                 ended: Ended = self._here.recv()
+                self.cpu_s += ended.cpu_s
                 if ended.code == CODE_OVER_TIME or ended.peak_bytes > MOST_BYTES:
                     self.end()
                 return ended

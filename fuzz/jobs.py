@@ -1,6 +1,6 @@
-"""Inputs that are jobs: the metamorphic laws of steps, and rewrites of a stack in any order.
+"""Inputs that are called as functions: metamorphic laws of jobs, rewrites in any order, grids of a sweep.
 
-Answers: which laws does this job break, and what do rewrites do to each other?
+Answers: which laws does this job break, what do rewrites do to each other, is this grid one?
 Elsewhere: the laws (benchmarks/laws.py), random jobs (benchmarks/random_jobs.py).
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.laws import LAWS, violations
 from benchmarks.random_jobs import random_jobs
+from flopcast.cli.sweeping import scenarios_in
 from flopcast.io.jobs import job_of
 from flopcast.io.yaml_text import read_yaml
 from flopcast.jobs import dump_job
@@ -126,4 +127,10 @@ def totals(items: Items) -> tuple[float, float]:
     )
 
 
-CHECKS = {"laws": broken_laws, "passes": broken_passes}
+def broken_grid(data: bytes) -> list[str]:
+    """Read a grid without searching it: a search of thousands of plans is no input of a fuzzer."""
+    return [] if scenarios_in(read_yaml(data, "input.yaml")) else ["a grid has no scenario"]
+
+
+CHECKS = {"laws": broken_laws, "passes": broken_passes}  # of jobs
+ALL_CHECKS = CHECKS | {"grid": broken_grid}

@@ -22,6 +22,7 @@ COMMANDS = {  # kind → syntax, folder of examples, those taken, command
     "hf": ("json", EXAMPLES / "configs", slice(None), "import hf {file}"),
     "memory": ("yaml", CORPUS / "job", slice(None), "memory {file} --json"),
     "predict": ("yaml", CORPUS / "job", slice(None), "predict {file} --json"),
+    "open": ("yaml", CORPUS / "open", slice(None), "predict {file} --json"),
     "catalogue": ("yaml", CATALOG / "jobs" / "paper", slice(None), "predict {file} --json"),
     "model": (
         "yaml", CATALOG / "models", slice(None, None, 4),
@@ -44,9 +45,11 @@ COMMANDS = {  # kind → syntax, folder of examples, those taken, command
         "csv", CORPUS / "pack", slice(None),
         "calibrate fit --data {folder} --device h100-sxm5-80gb --out {folder}/curves",
     ),
+    "grid": ("yaml", CORPUS / "grid", slice(None), ""),
     "laws": ("yaml", CORPUS / "laws", slice(None), ""),
     "passes": ("yaml", CORPUS / "passes", slice(None), ""),
 }  # fmt: skip
+JOBS = ("laws", "passes")  # kinds that start from random jobs
 ON_DEVICES = "--cluster dgx-h100 --gpus {n}"
 
 

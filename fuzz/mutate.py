@@ -13,7 +13,7 @@ from random import Random
 
 import yaml
 
-from fuzz.kinds import Input, kinds
+from fuzz.kinds import JOBS, Input, kinds
 
 MOST_BYTES = 60_000  # of an input: limits of size have tests of their own
 WORD = re.compile(rb"""[A-Za-z0-9_./+:-]*[0-9][A-Za-z0-9_./+:-]*|"[^"\n]*"|'[^'\n]*'|\b[A-Za-z_]\w*\b""")
@@ -221,7 +221,7 @@ def mutated(random: Random, one: Input, other: Input) -> Input:
     """Return an input with one to four changes; `other` lends parts of its own."""
     kind = kinds()[one.kind]
     changes: Sequence[Change] = (*EVERY, *ALSO.get(kind.syntax, ()))
-    changes = OF_JOBS if not kind.command else changes
+    changes = OF_JOBS if one.kind in JOBS else changes
     data = one.data
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 4))):
         data = random.choice(changes)(random, data, other.data)

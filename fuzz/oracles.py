@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import yaml
 
@@ -26,12 +27,12 @@ from fuzz.child import (
     Child,
     Ended,
 )
-from fuzz.kinds import Input, kinds
+from fuzz.kinds import JOBS, Input, kinds
 from fuzz.mutate import NoAliases, at_path, loaded, paths
 
 Same = Callable[[Random, bytes], bytes | None]  # None where it does not apply
 DECISIVE_KEY = "fuzz_parallel_layers"  # its name speaks of what costs time (flopcast.io.unknown_keys)
-NO_FILE = ("plan", "changes", "laws", "passes")  # kinds whose words are no file of their own
+NO_FILE = ("plan", "changes", *JOBS)  # kinds whose words are no file of their own
 PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
 NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
@@ -45,6 +46,7 @@ OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
 )
 PASSIVE = {  # sections that say nothing of sizes
     "auto_map",
+    "data_stages",
     "datasets",
     "quantization_config",
     "rope_scaling",
@@ -92,7 +94,7 @@ def _fault(one: Input, ended: Ended) -> tuple[str, str] | None:
 
 def _is_long(one: Input, ended: Ended) -> bool:
     """Whether a run may take longer: it chooses a plan, or predicts many changes of a job."""
-    return not kinds()[one.kind].command or branches.ran("search/choose.py", ended.branches)
+    return one.kind in JOBS or branches.ran("search/choose.py", ended.branches)
 
 
 def _untold(one: Input, ended: Ended) -> tuple[str, str] | None:
@@ -295,7 +297,13 @@ def _is_read(tree: dict[str, object], path: tuple[object, ...]) -> bool:
     """Whether a value says something of the model: model configs have sections about other things."""
     beside = "text_config" in tree and path[0] != "text_config"  # of a model that also sees
     all_experts = path[-1] == "intermediate_size" and any("expert" in str(key) for key in tree)
-    return not (PASSIVE.intersection(path) or beside or all_experts)
+    dotted = any("." in str(key) for key in path[:-1])  # another program's file has no such section
+    return not (PASSIVE.intersection(path) or beside or all_experts or dotted)
+
+
+def _dotted(path: tuple[object, ...]) -> str:
+    """The keys of a path, without places in lists."""
+    return ".".join(str(key) for key in path if not isinstance(key, int))
 
 
 def _written(one: Input, tree: object) -> Input:
@@ -320,8 +328,35 @@ def check_unknown(random: Random, child: Child, one: Input, ended: Ended) -> Fai
     again = child.run(changed)
     if again.code and DECISIVE_KEY in again.err:
         return None
-    where = ".".join(str(key) for key in place if not isinstance(key, int))
-    return Failure(input=changed, name=f"{one.kind} accepts an unknown key in {where}", text=again.err)
+    name = f"{one.kind} accepts an unknown key in {_dotted(place)}"
+    return Failure(input=changed, name=name, text=again.err)
+
+
+def check_types(random: Random, child: Child, one: Input, ended: Ended) -> Failure | None:
+    """A value without which the answer is another is refused where a mapping stands in its place."""
+    found = _accepted_tree(child, one, ended)
+    if found is None:
+        return None
+    tree, plain = found
+    values = [path for path in paths(tree) if not isinstance(at_path(tree, path), dict)]
+    if not values:
+        return None
+    *way, key = random.choice(values)
+    section: Any = at_path(tree, way)
+    value, section[key] = section[key], {"fuzz": 1}
+    changed = _written(one, tree)
+    again = child.run(changed)
+    if again.code:
+        return None
+    if isinstance(section, dict):
+        del section[key]
+    else:
+        section[key] = None
+    without = child.run(_written(one, tree))
+    if (without.code, without.out) == (plain.code, plain.out):
+        return None  # nothing reads the value
+    name = f"{one.kind} accepts a mapping as {_dotted((*way, key))}"
+    return Failure(input=changed, name=name, text=f"instead of {value!r}: {again.out}")
 
 
 def check_counts(random: Random, child: Child, one: Input, ended: Ended) -> Failure | None:
@@ -340,7 +375,7 @@ def check_counts(random: Random, child: Child, one: Input, ended: Ended) -> Fail
     again = child.run(changed)
     if (again.code, again.out, again.err) != (plain.code, plain.out, plain.err):
         return None
-    name = f"{one.kind} ignores {'.'.join(str(each) for each in (*way, key) if not isinstance(each, int))}"
+    name = f"{one.kind} ignores {_dotted((*way, key))}"
     return Failure(input=changed, name=name, text=plain.out)
 
 
@@ -359,4 +394,4 @@ def check_written(_: Random, child: Child, one: Input, ended: Ended) -> Failure 
     return Failure(input=one, name=f"{one.kind} writes another job", text=text)
 
 
-CHECKS = (check_same, check_unknown, check_counts, check_written)
+CHECKS = (check_same, check_unknown, check_types, check_counts, check_written)

@@ -6,6 +6,7 @@ Elsewhere: changes (mutate.py), rules (oracles.py), the process that runs an inp
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 
 from fuzz import branches
 from fuzz.child import Child, Ended
-from fuzz.kinds import DEVICES, Input, examples, kinds
+from fuzz.kinds import DEVICES, JOBS, Input, examples, kinds
 from fuzz.mutate import mutated
 from fuzz.oracles import CHECKS, Failure, judge
 
 JOBS_AT_START = 6
+POINT_INPUTS = 50  # from one point of the curve to the next
 CHECKED_SHARE, SELDOM_SHARE = 0.3, 0.05  # of inputs without a new branch, accepted quickly or not
-SLOW, SLOW_SHARE = ("laws", "passes", "predict", "catalogue", "site", "phases", "log", "runs"), 0.25
+SLOW, SLOW_SHARE = (*JOBS, "open", "predict", "catalogue", "site", "phases", "log", "runs"), 0.25
 RARE_SHARE = 0.5  # of choices that begin with a rare branch; the others begin with a kind
 MOST_S = 15.0  # of a minimisation
 
@@ -30,9 +32,9 @@ Clock = Callable[[], bool]  # whether to go on
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """The state of a run after so many seconds."""
+    """The state of a run after so many seconds of a processor."""
 
-    seconds: float
+    cpu_s: float
     inputs: int
     branches: int
 
@@ -47,16 +49,25 @@ class Search:
     kept: list[Input] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
     curve: list[Point] = field(default_factory=list)
-    inputs: int = 0
-    accepted: int = 0
-    slowest_cpu_s: float = 0.0
+    tried: Counter[str] = field(default_factory=Counter)  # inputs of each kind, as the next two
+    accepted: Counter[str] = field(default_factory=Counter)
+    slowest_cpu_s: dict[str, float] = field(default_factory=dict)
     new: Callable[[Input], object] = str  # told of every input with a new branch
     _hits: NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(branches.MOST_BRANCHES, dtype=np.int64)
     )
     _owners: dict[int, list[int]] = field(default_factory=dict)
     _by_kind: dict[str, list[int]] = field(default_factory=dict)
-    _begin_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def inputs(self) -> int:
+        """Inputs that were run and judged; examples, and what rules try on the way, are not counted."""
+        return self.tried.total()
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of a processor that this process and its children took."""
+        return time.process_time() + self.child.cpu_s
 
     @property
     def num_branches(self) -> int:
@@ -67,11 +78,7 @@ class Search:
         """Run the examples, and what an earlier run kept."""
         from fuzz.jobs import job_inputs
 
-        made = [
-            one
-            for seed, kind in enumerate(("laws", "passes"))
-            for one in job_inputs(seed, JOBS_AT_START, kind)
-        ]
+        made = [one for seed, kind in enumerate(JOBS) for one in job_inputs(seed, JOBS_AT_START, kind)]
         for one in [*examples(), *made]:
             self._keep(*self._accepted(one))
         for one in more:
@@ -81,10 +88,10 @@ class Search:
         """An example on the fewest devices that are accepted, on 8 where none is."""
         for devices in DEVICES if kinds()[one.kind].is_import else DEVICES[:1]:
             tried = replace(one, devices=devices)
-            ended = self._run(tried)
+            ended = self.child.run(tried)
             if ended.code == 0:
                 return tried, ended
-        return one, self._run(one)
+        return one, self.child.run(one)
 
     def go(self, clock: Clock) -> None:
         """Change inputs until the clock says no."""
@@ -93,9 +100,12 @@ class Search:
 
     def try_input(self, one: Input) -> None:
         """Run an input, judge it, and keep it where it reaches a new branch."""
-        ended = self._run(one)
-        self.accepted += ended.code == 0
-        self.slowest_cpu_s = max(self.slowest_cpu_s, ended.cpu_s)
+        ended = self.child.run(one)
+        self.tried[one.kind] += 1
+        self.accepted[one.kind] += ended.code == 0
+        self.slowest_cpu_s[one.kind] = max(self.slowest_cpu_s.get(one.kind, 0.0), ended.cpu_s)
+        if self.inputs % POINT_INPUTS == 1:
+            self.mark()
         failure = judge(one, ended)
         if failure is not None:
             self._fail(failure)
@@ -113,17 +123,9 @@ class Search:
                 if broken is not None:
                     self._fail(broken)
 
-    def _run(self, one: Input) -> Ended:
-        self.inputs += 1
-        ended = self.child.run(one)
-        if not self.curve or self.inputs % 50 == 0:
-            self.mark()
-        return ended
-
     def mark(self) -> None:
         """Add a point to the curve."""
-        seconds = time.monotonic() - self._begin_s
-        self.curve.append(Point(seconds=seconds, inputs=self.inputs, branches=self.num_branches))
+        self.curve.append(Point(cpu_s=self.cpu_s, inputs=self.inputs, branches=self.num_branches))
 
     def _keep(self, one: Input, ended: Ended) -> None:
         number = len(self.kept)

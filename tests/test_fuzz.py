@@ -8,7 +8,7 @@ import pytest
 from children import ran
 from conftest import REPOSITORY
 
-SHORT = 900  # inputs
+SHORT = 600  # inputs
 
 
 def fuzz(*words):

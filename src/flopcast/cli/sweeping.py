@@ -46,7 +46,11 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
     SpecError
         The file or a scenario has faults; each is reported once.
     """
-    document = read_yaml(read_file(path), str(path))
+    return scenarios_in(read_yaml(read_file(path), str(path)))
+
+
+def scenarios_in(document: Document) -> tuple[Scenario, ...]:
+    """The searches that a document asks for, as `scenarios_of` a file."""
     axes, alone = _read(document)
     found, problems = [], list[Problem]()
     for values in product(*(axes[name] for name in AXES)):

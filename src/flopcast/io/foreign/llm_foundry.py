@@ -64,6 +64,8 @@ def read(document: Document, asked: Asked) -> Document:
     sheet = Sheet(document, keys_of("llm-foundry"), asked)
     length, key = sheet.required("max_seq_len"), sheet.first(SAMPLES, "max_seq_len")
     sheet.put(("batch", "sequence_length"), sheet.count(key) if key == SAMPLES else length, key)
+    if key == SAMPLES and sheet.count(key) != length:
+        sheet.assume(f"samples have {sheet.count(key)} tokens, not max_seq_len {length}", key)
     kind = sheet.choice("model.name", MODELS, "named")
     if kind == "named":
         read_model(sheet, NAMED)

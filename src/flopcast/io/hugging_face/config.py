@@ -190,9 +190,10 @@ def _family(reader: Reader) -> str:
         Another one: why it is not imported where that is known, else the nearest that is.
     """
     told = reader.raw("model_type")
-    architectures = reader.raw("architectures")
-    first = architectures[0] if isinstance(architectures, list) and architectures else None
-    stem = re.sub(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$", "", str(first or ""))
+    architectures = reader.entries(
+        "architectures", lambda one: isinstance(one, str), "a list of names"
+    ) or [""]
+    stem = re.sub(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$", "", architectures[0])
     asked = str(told or stem).lower()
     plain = {name.replace("_", ""): name for name in (*FAMILIES, *TYPES, *ELSEWHERE)}
     name = plain.get(asked.replace("_", ""), asked)

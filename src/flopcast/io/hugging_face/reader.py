@@ -211,7 +211,7 @@ class Reader:
         if isinstance(found, list) and number in (None, len(found)) and all(map(passes, found)):
             return found
         if found is not None:
-            self.fault(key, allowed, "it describes the layers one by one", f"mend {key}")
+            self.fault(key, allowed, "the configuration class declares it so", f"mend {key}")
         return None
 
     def raw(self, key: str) -> object:
