@@ -258,7 +258,8 @@ def test_the_pattern_of_layers_is_the_shortest_that_repeats(kinds):
         assert [kind for kind, count in pairs for _ in range(count)] == kinds
 
 
-WRONG_LAYERS = {  # family, key → what says nothing of its 4 layers
+WRONG_VALUES = {  # family of 4 layers, key → values that the key cannot have
+    ("cohere", "architectures"): ("CohereForCausalLM", [{}], {"CohereForCausalLM": 1}),
     ("gpt_neo", "attention_layers"): ("all", ["local"] * 5, ["loc"] * 4, [{}] * 4),
     ("gpt_neo", "attention_types"): (
         "all", [3], [["global", "local"], 2], [[["global"], -4]], [[["global"], 10**9]], [[["loc"], 4]],
@@ -276,8 +277,8 @@ WRONG_LAYERS = {  # family, key → what says nothing of its 4 layers
 }  # fmt: skip
 
 
-def test_what_says_nothing_of_the_layers_is_refused():
-    for (family, key), values in WRONG_LAYERS.items():
+def test_values_that_a_key_cannot_have_are_refused():
+    for (family, key), values in WRONG_VALUES.items():
         for value in values:
             (problem,) = faults({"model_type": family, "num_hidden_layers": 4, key: value})
 
