@@ -30,6 +30,7 @@ from flopcast.dtypes import Counts, Logs
 
 GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # values of s; above 0.08 a constant explains nothing
 START = 0.02
+LARGE = 1e12  # more than any sum of squares of whitened gaps
 ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the others held fixed
 
 
@@ -78,10 +79,18 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
 
 
 def _log_likelihood(covariance: Counts, gaps: Logs) -> float:
-    """Return the log-likelihood, up to a constant, of gaps that are normal around 0."""
-    root = np.linalg.cholesky(covariance)
-    whitened = np.linalg.solve(root, gaps)
-    return -float(whitened @ whitened) / 2.0 - float(np.log(np.diag(root)).sum())
+    """Return the log-likelihood, up to a constant, of gaps that are normal around 0.
+
+    The last row of the Cholesky factor of [[covariance, gaps], [gapsᵀ, any large number]] holds the gaps
+    whitened by the factor of the covariance, so that no triangular system is solved.
+    """
+    runs = len(gaps)
+    bordered = np.empty((runs + 1, runs + 1))
+    bordered[:runs, :runs], bordered[runs, :runs], bordered[:runs, runs] = covariance, gaps, gaps
+    bordered[runs, runs] = LARGE
+    root = np.linalg.cholesky(bordered)
+    whitened = root[runs, :runs]
+    return -float(whitened @ whitened) / 2.0 - float(np.log(np.diag(root)[:runs]).sum())
 
 
 def _root_mean_square(log_likelihoods: Logs) -> float:

@@ -249,7 +249,7 @@ def _trust(design: _Design) -> Counts:
 
 def _mixed(design: _Design, covariance: Logs) -> Logs:
     """Return the sigmas of the factors' logarithms from the covariance of the unknowns."""
-    found: Logs = np.sqrt(np.einsum("ij,jk,ik->i", design.mix, covariance, design.mix))
+    found: Logs = np.sqrt(((design.mix @ covariance) * design.mix).sum(axis=1))
     return found
 
 

@@ -8,7 +8,7 @@ The errors of two plans therefore cancel less the more their kernels differ: eac
 proportion to the share of factors that differs between the two (`own_share`).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 
@@ -18,6 +18,7 @@ from flopcast.calibration.fitted import Constant, Observed, Prior
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_LOG_SIGMA_FACTOR, TIED_RATIO, own_share
 from flopcast.cost.carried import Level
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.dtypes import Counts, Logs
 
 INSIDE = 0.9
 MOST = 0.5  # upper limit of the sigma
@@ -64,12 +65,9 @@ def between_plans_log_sigma(
     ]
     if len(pairs) < FEWEST_PAIRS:
         return None
-    found = np.array([_parts(one, other, priors, levels) for one, other in pairs])
-    by_source: dict[str, int] = defaultdict(int)
-    for one, _ in pairs:
-        by_source[one.source] += 1
+    by_source = Counter(one.source for one, _ in pairs)
     weights = np.array([1.0 / by_source[one.source] for one, _ in pairs])
-    left, variance, own = found.T
+    left, variance, own = _parts(pairs, priors, levels)
     low, high = 0.0, MOST
     while high - low > 1e-4:
         middle = (low + high) / 2.0
@@ -80,17 +78,17 @@ def between_plans_log_sigma(
 
 
 def _parts(
-    one: Observed, other: Observed, priors: Mapping[str, Prior], levels: Mapping[str, Level]
-) -> tuple[float, float, float]:
-    """Return the error of a ratio after the fit, its variance by factors, and the share of the sigma."""
-    left, variance, moved = one.log_gap_factor - other.log_gap_factor, 0.0, 0.0
-    for name in one.shares.keys() | other.shares.keys():
-        gap = one.shares.get(name, 0.0) - other.shares.get(name, 0.0)
-        level = levels.get(name)
-        sigma = (
-            level.log_sigma_factor if level else priors[name].log_sigma_factor if name in priors else 0.0
-        )
-        left -= gap * float(np.log(level.ratio)) if level else 0.0
-        variance += (gap * sigma) ** 2
-        moved += abs(gap) / 2.0
-    return left, variance, own_share(moved)
+    pairs: Sequence[tuple[Observed, Observed]], priors: Mapping[str, Prior], levels: Mapping[str, Level]
+) -> tuple[Logs, Logs, Counts]:
+    """Return the error of each ratio after the fit, its variance by factors, and the share of the sigma."""
+    names = dict.fromkeys(name for pair in pairs for one in pair for name in one.shares)
+    runs = {id(one): one for pair in pairs for one in pair}
+    shares = {key: np.array([one.shares.get(name, 0.0) for name in names]) for key, one in runs.items()}
+    apart = np.array([shares[id(one)] - shares[id(other)] for one, other in pairs])
+    known = [levels.get(name) or priors.get(name) for name in names]
+    sigmas = np.array([each.log_sigma_factor if each else 0.0 for each in known])
+    logs = np.log([levels[name].ratio if name in levels else 1.0 for name in names])
+    gaps = np.array([one.log_gap_factor - other.log_gap_factor for one, other in pairs])
+    moved = np.abs(apart).sum(axis=1) / 2.0
+    own = np.array([own_share(float(share)) for share in moved])
+    return gaps - apart @ logs, ((apart * sigmas) ** 2).sum(axis=1), own
