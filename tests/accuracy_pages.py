@@ -5,6 +5,7 @@ command prints, and fills in the numbers between `<!--=NAME-->` and `<!--/=-->` 
 tests/validation/test_accuracy_pages.py compares all of it.
 """
 
+import math
 import re
 import statistics
 import sys
@@ -23,6 +24,8 @@ from flopcast.io.constants import shipped
 from flopcast.validation.decisions_summary import by_source as by_question
 from flopcast.validation.decisions_summary import of_sweeps
 from flopcast.validation.decisions_tables import decisions_as_markdown
+from flopcast.validation.from_one_run import calibrated, statistics_of
+from flopcast.validation.from_one_run_tables import from_one_run_as_markdown
 from flopcast.validation.memory import memory_as_markdown
 from flopcast.validation.published_page import runs_as_markdown
 from flopcast.validation.published_summary import of_rows
@@ -85,6 +88,11 @@ class Measured:
         return {name: validate_suite(name, "others") for name in SUITES if name != "korthikanti"}
 
     @cached_property
+    def calibrated(self):
+        """Every run of a machine, predicted after a calibration with others of it."""
+        return calibrated(self.published.judged("others").rows)
+
+    @cached_property
     def sweeps(self):
         """Sweeps of plans, by way of judging; suites are judged without constants."""
         found = {
@@ -105,6 +113,7 @@ def pages(measured):
     suites = [measured.suites[name] for name in SUITES]
     return found | {
         folder / "suites.md": suites_as_markdown(suites) + memory_as_markdown(memory),
+        folder / "from-run.md": from_one_run_as_markdown(measured.calibrated) + "\n",
         folder / "constants.md": constants_as_markdown(shipped()),
         folder / "decisions.md": decisions_as_markdown(measured.sweeps) + "\n",
     }
@@ -118,7 +127,10 @@ def values(measured):
         "development": development_table(measured),
         "decisions": decisions_table(measured),
     }
-    return found | published_numbers(measured) | decision_numbers(measured) | memory_numbers(measured)
+    numbers = (published_numbers, calibration_numbers, residuals, decision_numbers, memory_numbers)
+    for each in numbers:
+        found |= each(measured)
+    return found
 
 
 def percent(ratio, digits=1):
@@ -270,6 +282,91 @@ def published_numbers(measured):
         for system in ("selene-schedules", "selene-tradeoffs"):
             sizes = [abs(row.relative_error) for row in compared["headlines"].rows if row.system == system]
             found[f"{system}{way}"] = f"{percent(statistics.mean(sizes))}, largest {percent(max(sizes))}"
+    return found
+
+
+def without_sustained(job):
+    """The job on a device whose products run as fast for seconds as for milliseconds."""
+    node = job.cluster.node
+    sustained = node.device.sustained.model_copy(update={"ratio": 1.0})
+    device = node.device.model_copy(update={"sustained": sustained})
+    cluster = job.cluster.model_copy(update={"node": node.model_copy(update={"device": device})})
+    return job.model_copy(update={"cluster": cluster})
+
+
+def without_contention(job):
+    """The job under a stack whose messages take nothing from the compute beside them."""
+    contention = job.stack.contention.model_copy(update={"kernel_share": 0.0})
+    return job.model_copy(update={"stack": job.stack.model_copy(update={"contention": contention})})
+
+
+def with_newest_attention(job):
+    """The job under a stack that runs the newest kernels of attention, whatever its age."""
+    return job.model_copy(update={"stack": job.stack.model_copy(update={"attention_generation": "newest"})})
+
+
+TERMS = {
+    "no sustained clocks": without_sustained,
+    "no loss beside messages": without_contention,
+    "newest attention": with_newest_attention,
+}
+
+
+def without_term(measured, changed):
+    """Rows that were never fitted, those of jobs that a term is part of predicted without it."""
+    rows = measured.published.judged("none").rows
+    ids = frozenset(row.run.id for row in rows if changed(row.job) != row.job)
+    again = {row.run.id: row for row in measured.published.predicted({}, ids, changed).rows} if ids else {}
+    return [again.get(row.run.id, row) for row in rows]
+
+
+def log_ratios(rows):
+    """Bias and spread of ln(predicted / measured), as two cells."""
+    logs = [math.log1p(row.relative_error) for row in rows]
+    spread = percent(statistics.stdev(logs)) if len(logs) > 1 else "–"
+    return [f"{statistics.mean(logs):+.1%}".replace("%", " %"), spread]
+
+
+def residuals_table(found):
+    """A line for each source, dense runs before experts, and one for all of a family.
+
+    `found` holds rows by the name of two columns, of bias and of spread.
+    """
+    headings = " | ".join(f"{name}: bias | spread" for name in found)
+    lines = [f"| source | runs | {headings} |", "|---|--:" + "|--:|--:" * len(found) + "|"]
+    for family in ("dense", "experts"):
+        kept = {name: of_family(rows, family) for name, rows in found.items()}
+        sources = sorted({row.run.source for rows in kept.values() for row in rows})
+        for source in (*sources, None):
+            of_source = {
+                name: [row for row in rows if source in (None, row.run.source)]
+                for name, rows in kept.items()
+            }
+            cells = [cell for rows in of_source.values() for cell in log_ratios(rows)]
+            number = len(next(iter(of_source.values())))
+            name = f"{family}: {source}" if source else f"**{family}: all**"
+            lines.append(f"| {name} | {number} | {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def residuals(measured):
+    """Tables of residuals by way of judging, and before and after each term that can be switched."""
+    rows = {way: measured.published.judged(way).rows for way in ("none", "others", "catalogue")}
+    by_way = {"never fitted": rows["none"], "left out": rows["others"], "fitted": rows["catalogue"]}
+    by_term = {name: without_term(measured, changed) for name, changed in TERMS.items()}
+    by_term["all terms"] = rows["none"]
+    return {"residuals": residuals_table(by_way), "residuals.terms": residuals_table(by_term)}
+
+
+def calibration_numbers(measured):
+    """By how much the mean error of a run falls after a calibration with others of its machine."""
+    guesses = measured.calibrated
+    alike = [guess for guess in guesses["one"] if guess.moved_share < 0.1]
+    found = {}
+    for way, members in {"alike": alike, "others": guesses["others"]}.items():
+        for family in ("dense", "experts"):
+            told = statistics_of([guess for guess in members if guess.row.family == family])
+            found[f"calibrated.{way}.{family}"] = percent(1 - told["mean_after"] / told["mean_before"], 0)
     return found
 
 

@@ -24,10 +24,10 @@ from flopcast.calibration.from_run import (
     FactorUpdate,
     Observation,
     Observed,
-    components,
     site_after,
     update,
 )
+from flopcast.calibration.step_parts import components
 from flopcast.cli.observing import from_run, kineto, nccl_tests
 from flopcast.dtypes import constant
 from flopcast.errors import SpecError
@@ -36,7 +36,7 @@ from flopcast.io.validate import build
 from flopcast.io.yaml_text import read_yaml
 from flopcast.operators.item import HostWork, Item, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.timeline.shares import Share
 from flopcast.timeline.uncertainty import Sensitivity
 
@@ -313,6 +313,11 @@ def updated(name, ratio, sigma=0.02):
     )
 
 
+RUN = SiteRun(
+    ratio=1.0713, log_sigma_factor=0.02, shares=(RunShare(name=GEMM, share=0.5, log_sigma_factor=0.1),)
+)
+
+
 def test_a_site_holds_what_moved_on_top_of_what_it_said():
     old = Site(
         name="ours",
@@ -322,7 +327,8 @@ def test_a_site_holds_what_moved_on_top_of_what_it_said():
         ),
     )
     posterior = SimpleNamespace(
-        factors=(updated("host", 1.1), updated(GEMM, 0.98), updated("jitter", 1.0009))
+        factors=(updated("host", 1.1), updated(GEMM, 0.98), updated("jitter", 1.0009, sigma=0.0999)),
+        runs=(),
     )
 
     made = site_after(posterior, old, "unused", "a test")
@@ -338,7 +344,10 @@ def test_a_site_holds_what_moved_on_top_of_what_it_said():
 
 def test_a_sites_text_is_read_back_as_the_same_site():
     site = site_after(
-        SimpleNamespace(factors=(updated(GEMM, 1.0713), updated("host", 0.9))), Site(), "new", "a test"
+        SimpleNamespace(factors=(updated(GEMM, 1.0713), updated("host", 0.9)), runs=(RUN,)),
+        Site(),
+        "new",
+        "a test",
     )
 
     document = read_yaml(site_text(site).encode(), "site.yaml")
@@ -392,17 +401,23 @@ def make_job_from(path, site):
     return job_from(str(path), (), **given, site=site)
 
 
-def test_a_second_run_multiplies_into_the_site_of_the_first(job, tmp_path):
-    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
-    step_s = predict(make_job_from(job, None)).step_time_s
+def test_two_runs_in_turn_say_what_both_say_at_once(job, tmp_path):
+    """In either order: a site file keeps its runs."""
+    bare = predict(make_job_from(job, None))
+    both = [1.01 * bare.step_time_s, 1.03 * bare.step_time_s]
+    at_once = update(bare, Observed(observations=tuple(Observation(observed_s=each) for each in both)))
+    ratios = {one.name: one.ratio for one in at_once.factors}
+    files = {}
+    for order in (both, both[::-1]):
+        first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+        run(from_run, job, "--observed-step", order[0], "--out", first)
+        run(from_run, job, "--site", first, "--observed-step", order[1], "--out", second)
+        site = site_file(second)
+        files[order[0]] = {f.name: f.ratio for f in site.factors}
+        assert len(site.source) == len(site.runs) == 2
 
-    run(from_run, job, "--observed-step", 1.05 * step_s, "--out", first)
-    run(from_run, job, "--site", first, "--observed-step", 1.10 * step_s, "--out", second)
-
-    before, after = ({f.name: f.ratio for f in site_file(path).factors} for path in (first, second))
-    assert all(after[name] >= ratio > 1 for name, ratio in before.items())
-    assert sum(after.values()) > sum(before.values()) + 0.1
-    assert len(site_file(second).source) == 2
+    for found in files.values():
+        assert found == pytest.approx({name: ratios[name] for name in found}, rel=5e-3)
 
 
 def test_a_quantity_and_a_bare_number_are_the_same_step(job):

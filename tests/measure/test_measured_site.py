@@ -130,6 +130,33 @@ def test_cold_times_count_where_nothing_was_loaded():
     assert factor.ratio == pytest.approx(1.1, abs=1e-4)
 
 
+def test_a_cold_pack_and_a_sustained_one_of_a_device_as_catalogued_both_give_a_level_of_one():
+    """On H200 products of 0.1 ms take 1.17 times as long on a busy device: each has its own measure."""
+    cluster = catalog.cluster("dgx-h200")
+    device, book = cluster.node.device, load_book(cluster)
+    shapes = [
+        Shape(kernel="gemm", layout="forward", dtype="bf16", sizes=tuple((name, side) for name in "mnk"))
+        for side in (3072, 3584, 4096)
+    ]
+    operators = [operator_of(shape, columns_of([shape])) for shape in shapes]
+    seconds = {
+        condition: [predicted_s(each, device, book, busy=condition == LOADED).item() for each in operators]
+        for condition in (COLD, LOADED)
+    }
+    rows = {
+        condition: [sample(shape, each, condition) for shape, each in zip(shapes, told, strict=True)]
+        for condition, told in seconds.items()
+    }
+
+    levels = [
+        site_of(pack, device, book).factors[0].ratio
+        for pack in (rows[COLD], rows[LOADED], [*rows[COLD], *rows[LOADED]])
+    ]
+
+    assert levels == pytest.approx([1.0, 1.0, 1.0], abs=1e-4)
+    assert np.divide(seconds[LOADED], seconds[COLD]) == pytest.approx([1.17] * 3, abs=0.01)
+
+
 @pytest.mark.parametrize("odd", [gemm(4096, 9.0, dtype="fp8"), gemm(4096, 9.0, flags=("cudnn",))])
 def test_precisions_without_a_peak_and_other_libraries_are_passed_over(odd):
     (factor,) = factors_of([gemm(2048), gemm(4096), odd]).values()

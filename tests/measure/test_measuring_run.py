@@ -1,11 +1,13 @@
 """The run of a plan: what fails is told, the clock ends it, loaded phases are heated once."""
 
+from dataclasses import replace
+
 import pytest
 from simulated import HOT_S, SimulatedBench
 
 from flopcast.io import catalog
 from flopcast.measure.pack import Reading, Sample
-from flopcast.measure.plan import COLD, LOADED, Effort, Planned, Speed
+from flopcast.measure.plan import COLD, LOADED, QUICK, Effort, Planned, Speed
 from flopcast.measure.run import Device, Unsupported, heater, measure
 from flopcast.measure.shapes import Shape
 
@@ -103,6 +105,25 @@ def test_a_device_is_heated_in_a_type_that_its_matrix_engine_has(device, dtype):
     )
 
     assert (found.dtype, found.size("m")) == (dtype, 4096)
+
+
+@pytest.mark.parametrize("effort", [Effort(), QUICK])
+def test_a_device_is_kept_busy_for_two_seconds_before_loaded_times_count(effort):
+    """Power controllers take 0.1 s to lower clocks; published sustained tables time a second."""
+    bench = SimulatedBench()
+    starts = []
+
+    def make(shape):
+        starts.append((shape, bench.clock_s()))
+        return bench.kernel(1e-3)
+
+    device = replace(device_of(bench), make=make)
+    (loaded,) = measure([planned(1, LOADED)], device, effort, 100.0)
+
+    (heating, first_s), (_, second_s), *_ = starts
+    assert heating == HEATER
+    assert second_s - first_s >= 2.0
+    assert loaded.reading.clock_mhz == 1000.0
 
 
 def test_cold_measurements_are_not_heated():

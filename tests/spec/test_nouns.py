@@ -17,7 +17,7 @@ from flopcast.spec.operations import Draw, Facility, Power, Price, Reliability
 from flopcast.spec.own_schedule import OwnSchedule
 from flopcast.spec.plan import Plan
 from flopcast.spec.precision import NarrowProducts
-from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.spec.stack import (
     Contention,
     Derate,
@@ -61,9 +61,11 @@ EXAMPLES = {
     Price: Price(device_usd_per_hour=2.1),
     RankBatch: RankBatch(micro_batches=(MicroBatch(documents=(24, 1000)),)),
     Reliability: Reliability(),
+    RunShare: RunShare(name="host", share=0.1, log_sigma_factor=0.2),
     Sharding: Sharding(),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
     SiteFactor: SiteFactor(name="host", ratio=1.1),
+    SiteRun: SiteRun(ratio=1.03, log_sigma_factor=0.02),
     Source: Source(title="a data sheet"),
     Stack: JOB.stack,
     Sustained: Sustained(ratio=1.17, log_sigma_factor=0.06),

@@ -31,6 +31,23 @@ def test_a_form_asks_for_the_same_job_as_the_command_line():
     assert job_from(START | WHOLE | {"plan": "sp", "changes": "batch.seq=4096"}) == from_line
 
 
+def test_a_limit_of_power_is_that_of_the_site():
+    limited = job_from(START | WHOLE | {"plan": "sp", "power_limit": "500 W"})
+    changed = job_from(START | WHOLE | {"plan": "sp", "changes": "site.power_limit_w=500W"})
+    asked = question_from(START | {"power_limit": "500 W"})
+
+    assert limited == changed
+    assert limited.site.power_limit_w == 500.0
+    assert {job.site.power_limit_w for job in asked.jobs} == {500.0}
+
+
+def test_a_limit_of_power_that_is_none_is_told():
+    with pytest.raises(SpecError) as error:
+        job_from(START | WHOLE | {"power_limit": "500 GB"})
+
+    assert "site.power_limit_w" in told(error)
+
+
 def test_fields_of_a_plan_ask_for_that_plan_again():
     job = job_from(START | {"gbs": "64"})
 

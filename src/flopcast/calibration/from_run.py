@@ -3,109 +3,41 @@
 Answers: which factors does this run move, by how much, how sure are they then, and is the run so far off
 that wrong inputs are likelier than a slow machine?
 Elsewhere: how a run is read (io/logs, io/traces), factors (cost/factors.py), their shares of a step
-(timeline/uncertainty.py), the file that is written (cli/observing.py).
+(timeline/uncertainty.py), parts of a step (step_parts.py), the file that is written (cli/observing.py).
 
-The model is linear and Gaussian in logarithms. A priori the logarithms of the factors are independent,
-with mean 0 (the prediction as it stands) and sigma `log_sigma_factor`. An observation is
-log(observed / predicted) = sum of share · log(factor) + noise, where a share is d log(seconds) / d
-log(factor). So with H the shares, P the prior variances on a diagonal and R those of the noise,
+The model is that of cost/site_runs.py: linear and Gaussian in logarithms, with the prediction as it stands
+for a mean, and what no factor explains alike for steps that are alike. With H the shares
+(d log(seconds) / d log(factor)), P the prior variances on a diagonal and R those of the noise, factors get
 
     gain = P Hᵀ (H P Hᵀ + R)⁻¹,   mean = gain · log(observed / predicted),   covariance = P - gain H P
 
 (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 2.113 to 2.117). Observations of one run are
 taken as independent given the factors. Shares hold for small changes: predict again with the site file,
-and repeat where the step is still off by more than the noise.
+and repeat where the step is still off by more than the noise. A site file keeps its runs, so that a second
+run is joined with the first whatever their order.
 
-Components are those of the busiest stage as the prediction sees it (report.breakdown): "gemm",
-"attention" (fused, or its batched products), "memory_bound", "communication" (exposed) and "host". Jitter
-scales the step only.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from flopcast.calibration.kernel_names import COMMUNICATION, kind_of
-from flopcast.cost.factors import HOST, NINETY_PERCENT
-from flopcast.cost.prices import Priced
-from flopcast.dtypes import Counts, Logs
+from flopcast.calibration.step_parts import Predicted, Sensitive, components, part_row, step_row
+from flopcast.cost.between_plans import BETWEEN_PLANS
+from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.cost.site_runs import UNEXPLAINED, KnownRuns, condition, prior_log_sigmas
+from flopcast.dtypes import Counts
 from flopcast.errors import Problem, SpecError
-from flopcast.operators.base import AbstractMessage, AbstractOperator
-from flopcast.operators.item import Item
 from flopcast.spec.model import Source
-from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 
 STEP = "step"
 NOISE_LOG_SIGMA = 0.02  # estimate: means of quiet runs of one job repeat within one to three per cent
 SURPRISING_SIGMAS = 3.0
-LEAST_MOVE = 0.001  # of a ratio: smaller moves are not worth a line of a site file
-
-
-class Sensitive(Protocol):
-    """A factor of a report: timeline.uncertainty.Sensitivity."""
-
-    @property
-    def name(self) -> str:
-        """Return the name as in a site file."""
-
-    @property
-    def log_sigma_factor(self) -> float:
-        """Return the sigma of the logarithm."""
-
-    @property
-    def share(self) -> float:
-        """Return d log(step) / d log(factor)."""
-
-
-class Shared(Protocol):
-    """Seconds of one item: timeline.shares.Share."""
-
-    @property
-    def item(self) -> Item | None:
-        """Return the item, or None for launches that the device waits for."""
-
-    @property
-    def path_s(self) -> float:
-        """Return the seconds in a step."""
-
-    @property
-    def scaled_s(self) -> float:
-        """Return the seconds that the item's factors scale."""
-
-    def factors(self, priced: Priced) -> tuple[str, ...]:
-        """Return the names of the factors that scale these seconds."""
-
-
-class Played(Protocol):
-    """What the busiest stage does: timeline.step.Timeline."""
-
-    @property
-    def bottleneck_shares(self) -> Sequence[Shared]:
-        """Return the shares of each item with its waiting, for the step without jitter."""
-
-
-class Predicted(Protocol):
-    """What is needed of a report (report.report.Report): calibration stands below it, and sees no more."""
-
-    @property
-    def step_time_s(self) -> float:
-        """Return the step time with jitter."""
-
-    @property
-    def factors(self) -> Sequence[Sensitive]:
-        """Return the factors that the step depends on."""
-
-    @property
-    def timeline(self) -> Played:
-        """Return the simulated timeline."""
-
-    @property
-    def priced(self) -> Priced:
-        """Return the priced programs, whose items name their factors."""
+LEAST_MOVE = 0.001  # of a ratio or a share: smaller ones are not worth a line of a site file
+SURER = 0.99  # of a sigma, likewise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,9 +107,10 @@ class Posterior:
     step_time_high_s: float
     unexplained_ratio: float
     warnings: tuple[str, ...]
+    runs: tuple[SiteRun, ...]
 
 
-def update(report: Predicted, observed: Observed) -> Posterior:
+def update(report: Predicted, observed: Observed, known: Sequence[SiteRun] = ()) -> Posterior:
     """Return the factors of a report, given what was measured.
 
     Parameters
@@ -186,6 +119,7 @@ def update(report: Predicted, observed: Observed) -> Posterior:
         Of the job that ran, with the site that it was predicted with.
     observed : Observed
         In any order; several observations of one name are several measurements of it.
+    known : runs that this site holds already
 
     Returns
     -------
@@ -196,54 +130,93 @@ def update(report: Predicted, observed: Observed) -> Posterior:
     SpecError
         An observation is of no time or no noise, or names what the prediction does not hold; all at once.
     """
-    known = components(report)
-    _refuse(observed, {STEP, *known})
-    names, sigmas = _priors(report)
-    rows = {STEP: _step_row(report, names)} | {name: _row(report, name, names) for name in known}
-    predicted = {STEP: report.step_time_s} | known
-    shares = np.array([rows[one.name] for one in observed.observations]).reshape(-1, len(names))
-    gaps = np.array([math.log(one.observed_s / predicted[one.name]) for one in observed.observations])
-    noise = np.array([one.log_sigma_factor for one in observed.observations])
-    variance = shares * sigmas**2 @ shares.T + np.diag(noise**2)
-    gain = np.linalg.solve(variance, shares * sigmas**2).T
-    mean, covariance = gain @ gaps, np.diag(sigmas**2) - gain @ (shares * sigmas**2)
-    surprises = np.abs(gaps) / np.sqrt(np.diag(variance))
+    parts = components(report)
+    _refuse(observed, {STEP, *parts})
+    priors = _priors(report)
+    before = condition(known, priors)
+    rows = {STEP: step_row(report, before.names)} | {
+        name: part_row(report, name, before.names) for name in parts
+    }
+    predicted = {STEP: report.step_time_s} | parts
+    measured = [
+        (one, rows[one.name], math.log(one.observed_s / predicted[one.name]))
+        for one in observed.observations
+    ]
+    made = [
+        SiteRun(
+            name=one.name,
+            ratio=math.exp(gap + before.mean(row)),
+            log_sigma_factor=one.log_sigma_factor,
+            shares=_recorded(before, row),
+        )
+        for one, row, gap in measured
+    ]
+    after = condition((*known, *made), priors)
     checks = tuple(
         Check(
             name=one.name,
             observed_s=one.observed_s,
             predicted_s=predicted[one.name],
-            updated_s=predicted[one.name] * math.exp(float(rows[one.name] @ mean)),
-            surprise_ratio=float(surprise),
+            updated_s=predicted[one.name] * math.exp(after.mean(row) - before.mean(row)),
+            surprise_ratio=abs(gap) / math.sqrt(one.log_sigma_factor**2 + before.variance(row)),
         )
-        for one, surprise in zip(observed.observations, surprises, strict=True)
+        for one, row, gap in measured
     )
-    return _posterior(report, names, sigmas, rows[STEP], (mean, covariance), checks)
+    return _posterior(report, (before, after), rows[STEP], checks, (*known, *made))
+
+
+def step_run(factors: Iterable[Sensitive], gap_ratio: float, log_sigma_factor: float) -> SiteRun:
+    """Return a measured step as a site keeps it.
+
+    Parameters
+    ----------
+    factors : of the prediction, which no run of the site has touched
+    gap_ratio, log_sigma_factor
+        Measured / predicted, and the noise of the measurement.
+    """
+    listed = tuple(factors)
+    blank = condition((), prior_log_sigmas(listed))
+    row = blank.row({factor.name: factor.share for factor in listed})
+    return SiteRun(ratio=gap_ratio, log_sigma_factor=log_sigma_factor, shares=_recorded(blank, row))
+
+
+def _recorded(runs: KnownRuns, row: Counts) -> tuple[RunShare, ...]:
+    """Return the shares of a time as a site keeps them; those below a thousandth are left out."""
+    sigmas = np.sqrt(runs.variances)
+    return tuple(
+        RunShare(name=name, share=float(share), log_sigma_factor=float(sigma))
+        for name, share, sigma in zip(runs.names, row, sigmas, strict=True)
+        if share > LEAST_MOVE
+    )
 
 
 def _posterior(
     report: Predicted,
-    names: Sequence[str],
-    sigmas: Logs,
-    step_row: Counts,
-    found: tuple[Logs, Logs],
+    known: tuple[KnownRuns, KnownRuns],
+    row: Counts,
     checks: tuple[Check, ...],
+    runs: tuple[SiteRun, ...],
 ) -> Posterior:
-    """Return the result for a mean and covariance of the factors' logarithms."""
-    mean, covariance = found
-    change = float(step_row @ mean)
+    """Return the result for what was known before and after the run."""
+    before, after = known
+    names, sigmas, left = before.names, np.sqrt(before.after_variances), np.sqrt(after.after_variances)
+    moves = after.log_ratios - before.log_ratios
+    for at in np.flatnonzero([name.startswith(UNEXPLAINED) for name in names] & (row > 0)):
+        moves[at] = after.unexplained_mean(row) - before.unexplained_mean(row)
+        sigmas[at], left[at] = (math.sqrt(each.unexplained_alone(row)) for each in known)
+    change = after.mean(row) - before.mean(row)
     steps = [math.log(check.observed_s / check.predicted_s) for check in checks if check.name == STEP]
     gap = float(np.mean(steps)) if steps else change
     step_s = report.step_time_s * math.exp(change)
-    reach = math.exp(NINETY_PERCENT * math.sqrt(max(0.0, float(step_row @ covariance @ step_row))))
+    reach = math.exp(NINETY_PERCENT * math.sqrt(after.variance(row)))
     updates = [
         FactorUpdate(
             name=name,
-            step_share=float(step_row[at]),
+            step_share=float(row[at]),
             prior_log_sigma_factor=float(sigmas[at]),
-            ratio=math.exp(mean[at]),
-            log_sigma_factor=math.sqrt(max(0.0, float(covariance[at, at]))),
-            taken_share=float(step_row[at] * mean[at]) / gap if gap else 0.0,
+            ratio=math.exp(moves[at]),
+            log_sigma_factor=float(left[at]),
+            taken_share=float(row[at] * moves[at]) / gap if gap else 0.0,
         )
         for at, name in enumerate(names)
     ]
@@ -256,58 +229,17 @@ def _posterior(
         step_time_high_s=step_s * reach,
         unexplained_ratio=math.exp(gap - change) if steps else 1.0,
         warnings=tuple(_surprised(check) for check in checks if check.surprise_ratio > SURPRISING_SIGMAS),
+        runs=runs,
     )
 
 
-def components(report: Predicted) -> dict[str, float]:
-    """Return predicted seconds of a step by component, on the busiest stage, largest first.
-
-    Returns
-    -------
-    dict
-        Waiting for other stages and jitter are in no component, nor is communication that compute hides.
-    """
-    seconds: dict[str, float] = defaultdict(float)
-    for share in report.timeline.bottleneck_shares:
-        seconds[component_of(share.item)] += share.path_s
-    found = {name: value for name, value in seconds.items() if value > 0}
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
-def component_of(item: Item | None) -> str:
-    """Return the component of an item; launches that the device waits for belong to the host."""
-    if item is None:
-        return HOST
-    if isinstance(item.work, AbstractOperator):
-        return kind_of(item.work.kernel.removesuffix(".backward").partition(".")[0])
-    return COMMUNICATION if isinstance(item.work, AbstractMessage) else HOST
-
-
-def _priors(report: Predicted) -> tuple[tuple[str, ...], Logs]:
-    """Return names and sigmas: those of the step, then those that scale only hidden parts of it."""
-    sigmas = {factor.name: factor.log_sigma_factor for factor in report.factors}
+def _priors(report: Predicted) -> dict[str, float]:
+    """Return sigmas by name: those of the step, then those that scale only hidden parts of it."""
     others = {name: factor.log_sigma_factor for name, factor in report.priced.factors.items()}
-    joined = sigmas | {name: sigma for name, sigma in others.items() if name not in sigmas}
-    return tuple(joined), np.array(list(joined.values()))
-
-
-def _step_row(report: Predicted, names: Sequence[str]) -> Counts:
-    """Return shares of the step, (factors,)."""
-    shares: Mapping[str, float] = {factor.name: factor.share for factor in report.factors}
-    return np.array([shares.get(name, 0.0) for name in names])
-
-
-def _row(report: Predicted, component: str, names: Sequence[str]) -> Counts:
-    """Return shares of a component, (factors,): the part of its seconds that each factor scales."""
-    place = {name: at for at, name in enumerate(names)}
-    row, total_s = np.zeros(len(names)), 0.0
-    for share in report.timeline.bottleneck_shares:
-        if component_of(share.item) == component:
-            total_s += share.path_s
-            for name in share.factors(report.priced):
-                if name in place:
-                    row[place[name]] += share.scaled_s
-    return row / total_s
+    found = prior_log_sigmas(report.factors)
+    return found | {
+        name: sigma for name, sigma in others.items() if name not in found and name != BETWEEN_PLANS
+    }
 
 
 def _refuse(observed: Observed, known: set[str]) -> None:
@@ -345,7 +277,7 @@ def _surprised(check: Check) -> str:
 
 
 def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
-    """Return the site with every factor that moved by more than 0.1 %, combined with its previous values.
+    """Return the site with these runs, and with every factor that moved or whose sigma is smaller.
 
     Parameters
     ----------
@@ -356,11 +288,10 @@ def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
     Returns
     -------
     Site
-        Ratios are multiplied; sigmas are those after the update, each factor's alone. Factors of one run
-        are not independent afterwards, which a site file cannot say: where a step was observed, errors
-        cancel in it in part, and an interval predicted with the file is wider than the posterior's.
+        Ratios are multiplied; sigmas are those after the update, each factor's alone. What factors have in
+        common, and what none of them explains, a prediction takes from the runs (cost/site_runs.py).
     """
-    moved = {one.name: one for one in posterior.factors if abs(one.ratio - 1.0) > LEAST_MOVE}
+    moved = {one.name: one for one in posterior.factors if _worth_a_line(one)}
     kept = {factor.name: factor for factor in site.factors}
     made = {
         key: SiteFactor(
@@ -372,11 +303,34 @@ def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
     }
     factors = tuple(made.get(factor.name, factor) for factor in site.factors)
     added = tuple(factor for key, factor in made.items() if key not in kept)
-    return Site(
-        name=name if site.name == "none" else site.name,
-        factors=(*factors, *added),
-        source=(*site.source, Source(covers="factors", title=title)),
+    return site.model_copy(
+        update={
+            "name": name if site.name == "none" else site.name,
+            "factors": (*factors, *added),
+            "runs": tuple(_rounded(run) for run in posterior.runs),
+            "source": (*site.source, Source(covers="factors", title=title)),
+        }
     )
+
+
+def _worth_a_line(one: FactorUpdate) -> bool:
+    """Return whether a factor moved, or is surer; what no factor explains is told by the runs."""
+    surer = one.log_sigma_factor < SURER * one.prior_log_sigma_factor
+    return not one.name.startswith(UNEXPLAINED) and (abs(one.ratio - 1.0) > LEAST_MOVE or surer)
+
+
+def _rounded(run: SiteRun) -> SiteRun:
+    """Return a run as a file holds it."""
+    shares = [
+        share.model_copy(
+            update={
+                "share": _six_digits(share.share),
+                "log_sigma_factor": _six_digits(share.log_sigma_factor),
+            }
+        )
+        for share in run.shares
+    ]
+    return run.model_copy(update={"ratio": _six_digits(run.ratio), "shares": tuple(shares)})
 
 
 def _six_digits(ratio: float) -> float:

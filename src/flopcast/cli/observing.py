@@ -66,7 +66,7 @@ def from_run(
     asked = job_from(job, changes, **named)
     report = predict(asked)
     observations = _observations(report, observed_step, trace, log, noise)
-    posterior = update(report, Observed(observations=observations))
+    posterior = update(report, Observed(observations=observations), asked.site.runs)
     title = f"flopcast calibrate from-run on {asked.model.name}, {asked.plan.short()}"
     site = site_after(posterior, asked.site, out.stem if out else "site", title)
     again = predict(asked.model_copy(update={"site": site}))
@@ -158,7 +158,7 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
     SpecError
         The trace has no annotated step.
     """
-    from flopcast.calibration.from_run import components
+    from flopcast.calibration.step_parts import components
     from flopcast.calibration.trace import seconds_per_step, unrecognised
 
     for remark in trace.remarks:

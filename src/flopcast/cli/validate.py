@@ -1,5 +1,6 @@
 """`flopcast validate`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from flopcast.cli.asking import check_writable, print_json, with_progress, writing
 from flopcast.cli.deciding import print_decisions
 from flopcast.cli.judging import Judging
+from flopcast.cli.judging_sites import print_from_one_run
 from flopcast.io.whole_files import write_whole
 
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
@@ -55,19 +57,23 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
 )
 @click.option("--no-constants", "bare", is_flag=True, help="Predict without fitted constants.")
 @click.option("--decisions", "decides", is_flag=True, help="Report how well predictions choose plans.")
+@click.option(
+    "--from-one-run", "calibrates", is_flag=True, help="Report how much one run of a machine helps."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
 def command(
     suites: tuple[str, ...],
     runs: tuple[str, ...],
+    decides: bool,
+    calibrates: bool,
+    wants_json: bool,
+    wants_markdown: bool,
     report: Path | None,
     left_out: str | None,
     each_out: bool,
     generations: bool,
     bare: bool,
-    decides: bool,
-    wants_json: bool,
-    wants_markdown: bool,
 ) -> None:
     """Predict runs that others measured, and report the error of each prediction.
 
@@ -88,18 +94,31 @@ def command(
     --decisions groups runs of one model on one machine that differ only in their plans. It reports how well
     predictions order the plans of each group, and how much slower the recommended plan is than the best.
     Without a --leave-... option or --no-constants, it does so for each choice of constants.
-    """
-    from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
-    from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
-    from flopcast.validation.summary import as_json, as_markdown, as_text
 
+    --from-one-run takes each machine of --runs that has three runs or more. It predicts its runs with
+    constants of the other sources (or with --no-constants), calibrates with one run (flopcast calibrate
+    from-run), predicts the others again, each run in turn, and last calibrates with all but one.
+    """
     check_writable("--report", report)
     judging = Judging(
         left_out=left_out, each_out=each_out, generations=generations, bare=bare, report=report
     )
+    if calibrates:
+        return print_from_one_run(runs, judging, wants_json, wants_markdown)
     if decides:
-        print_decisions(suites or (() if runs else SUITES), runs, judging, wants_json, wants_markdown)
-        return
+        named = suites or (() if runs else SUITES)
+        return print_decisions(named, runs, judging, wants_json, wants_markdown)
+    print_comparison(suites, runs, judging, wants_json, wants_markdown)
+
+
+def print_comparison(
+    suites: Sequence[str], runs: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
+) -> None:
+    """Print suites, or tables in their place, beside their predictions; all suites if nothing is named."""
+    from flopcast.api import holds_functional_tests, validate_memory, validate_runs, validate_suite
+    from flopcast.validation.memory import Tables, memory_as_json, memory_as_markdown, memory_as_text
+    from flopcast.validation.summary import as_json, as_markdown, as_text
+
     asked = () if runs else suites or ALL_SUITES
     tables: Tables = {name: (validate_memory(name), {}) for name in asked if name in OF_MEMORY}
     of_memory = [path for path in runs if holds_functional_tests(path)]

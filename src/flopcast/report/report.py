@@ -8,13 +8,14 @@ JSON (as_json.py).
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.prices import Priced
+from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.dtypes import Floats
 from flopcast.economics.amount import amount_of
 from flopcast.economics.step import StepCost, step_cost
@@ -185,7 +186,7 @@ def summarise(job: Job, priced: Priced, timeline: Timeline, memory: MemoryReport
         Jitter multiplies the played step: machines that share a network or a power budget are slower in the
         mean than in their best step. Rates and utilisation are those of the mean step.
     """
-    whole = whole_step(job, priced)
+    whole = whole_step(job, priced, timeline)
     step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
     factors = sensitivities(timeline, priced, whole)
     low_s, high_s = interval(step_time_s, factors)
@@ -217,14 +218,27 @@ def _assumed(job: Job) -> list[str]:
     return [f"{ranks} run the same micro-batches in the same order"]
 
 
-def whole_step(job: Job, priced: Priced) -> dict[str, Factor]:
-    """Return the factors of the whole step: jitter, and the unexplained difference between runs."""
+def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor]:
+    """Return the factors of the whole step: jitter, and the unexplained difference between runs.
+
+    What is unexplained is known in part if the site holds runs that are like this step.
+    """
     known = job.cluster.jitter
     jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)
     name = unexplained_on(job.model.family, job.stack, job.cluster)
-    return {JITTER: jitter} | {
+    whole = {JITTER: jitter} | {
         each: priced.factors[each] for each in (name, BETWEEN_PLANS) if each in priced.factors
     }
+    if job.site.runs and name in whole:
+        factors = sensitivities(timeline, priced, whole)
+        runs = condition(job.site.runs, prior_log_sigmas(factors))
+        row = runs.row({factor.name: factor.share for factor in factors})
+        whole[name] = replace(
+            whole[name],
+            ratio=whole[name].ratio * math.exp(runs.unexplained_mean(row)),
+            log_sigma_factor=math.sqrt(runs.unexplained_variance(row)),
+        )
+    return whole
 
 
 def breakdown(timeline: Timeline, jitter_s: float) -> dict[str, float]:

@@ -122,11 +122,11 @@ def _batch(jobs: Sequence[Job], book: CurveBook) -> Iterator[Exact]:
     memory = peak_memory(programs)
     priced = price(programs, one.cluster, book, FactorBook(one.site, book.levels))
     passes = simulate_passes(priced)
-    whole = whole_step(one, priced)
     used = seen_bytes(memory, one.cluster).max(axis=1)
     expected, high = memory.needed_bytes.max(axis=1), memory.high_bytes.max(axis=1)
     for row, job in enumerate(jobs):
         timeline = run_step(priced, row, passes)
+        whole = whole_step(one, priced, timeline)
         step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
         factors = sensitivities(timeline, priced, whole)
         cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole)

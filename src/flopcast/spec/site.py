@@ -32,6 +32,38 @@ class SiteFactor(Noun):
     log_sigma_factor: float | None = Field(default=None, ge=0)
 
 
+class RunShare(Noun):
+    """One factor of a measured time: its sigma before anything was measured here, and its share.
+
+    `share` is d log(time) / d log(factor).
+    """
+
+    name: str
+    share: float = Field(ge=0)
+    log_sigma_factor: float = Field(ge=0)
+
+
+class SiteRun(Noun):
+    """One time that was measured here, of a step or of a part of it, beside its prediction.
+
+    Attributes
+    ----------
+    name : str
+        "step", or the part of it: "gemm".
+    ratio : float
+        Measured / predicted without the runs of this site.
+    log_sigma_factor : float
+        Noise of the measurement.
+    shares : tuple of RunShare
+        The factors that the time depends on.
+    """
+
+    name: str = "step"
+    ratio: float = Field(gt=0, description="measured / predicted without the runs of the site")
+    log_sigma_factor: float = Field(gt=0)
+    shares: tuple[RunShare, ...] = ()
+
+
 class Site(Noun):
     """A named set of factors, measured on one machine.
 
@@ -42,6 +74,9 @@ class Site(Noun):
     ----------
     name : str
     factors : tuple of SiteFactor
+    runs : tuple of SiteRun
+        The runs that `factors` were calibrated with. Steps that are like one of them share what no factor
+        explains of it (cost/site_runs.py).
     power_limit_w : float or None
         What a device may draw here; None: its board power. Below it products and attention take longer
         (cost/kernels/clocks.py).
@@ -61,6 +96,7 @@ class Site(Noun):
 
     name: str = "none"
     factors: tuple[SiteFactor, ...] = ()
+    runs: tuple[SiteRun, ...] = ()
     power_limit_w: float | None = Field(default=None, gt=0, description="of a device; None: its board's")
     clock_hz: float | None = Field(default=None, gt=0, description="set on multiprocessors; None: free")
     clock_spread_fraction: float = Field(

@@ -199,7 +199,9 @@ def _link(text: str, one: Ranked, words: Words) -> str:
     """Return a plan that links to its prediction."""
     job = one.played.job
     rest = {
-        name: words[name] for name in ("model", "seq", "stack", "price", "changes", "job") if name in words
+        name: words[name]
+        for name in ("model", "seq", "stack", "price", "power_limit", "changes", "job")
+        if name in words
     }
     machine = {"cluster": job.cluster.name, "gpus": job.cluster.num_devices}
     query = urlencode(

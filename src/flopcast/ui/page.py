@@ -71,6 +71,7 @@ def known_fields() -> dict[str, Field]:
     }
     written = {
         "price": Field(label="Price of a device", hint="2.10 USD/h", wide=True),
+        "power_limit": Field(label="Power limit", hint="of a device: 500 W", wide=True),
         "schedule": Field(label="Schedule", hint="1f1b"),
         "plan": Field(label="More of the plan", hint="sp optimizer=adamw", wide=True),
         "changes": Field(label="Changes", hint="stack.launches=…", wide=True),

@@ -27,7 +27,7 @@ from flopcast.io.yaml_text import Document
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
 
-OF_JOB = ("model", "cluster", "gpus", "seq", "stack", "price")
+OF_JOB = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit")
 OF_PLAN = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
 )  # fmt: skip
@@ -190,7 +190,7 @@ def unpacked(word: str) -> str:
 def _source(words: Words) -> tuple[Source, dict[str, object]]:
     """Return the document of a request, or an empty one, and its other fields by the names of options."""
     named: dict[str, object] = {"site": None}
-    named |= {name: _text(words, name) for name in OF_JOB}
+    named |= {name: _text(words, name) for name in OF_JOB if name != "power_limit"}
     named |= {"gpus": _count(words, "gpus"), "seq": _count(words, "seq")}
     job, model = words.get("job"), named["model"]
     if isinstance(model, str) and catalog.known("models", model) is None:
@@ -205,8 +205,10 @@ def _source(words: Words) -> tuple[Source, dict[str, object]]:
 
 
 def _changes(words: Words) -> tuple[str, ...]:
-    """Return the KEY=VALUE changes of a request."""
-    return tuple(str(words.get("changes") or "").split())
+    """Return the KEY=VALUE changes of a request; its power limit is one of them."""
+    limit = _text(words, "power_limit")
+    changes = tuple(str(words.get("changes") or "").split())
+    return changes if limit is None else (*changes, f"site.power_limit_w={limit}")
 
 
 def _keys(document: Document) -> Mapping[str, object]:

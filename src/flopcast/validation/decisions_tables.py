@@ -121,11 +121,11 @@ def decisions_as_text(judged: Judged) -> str:
     lines = wrap("; ".join(f"{heading}: {meaning}" for heading, meaning in LEGEND.items()), WIDTH)
     for way, sweeps in judged.items():
         for table in tables(way, sweeps):
-            lines += _text_lines(table)
+            lines += text_lines(table)
     return "\n".join(lines)
 
 
-def _text_lines(table: Table) -> Iterator[str]:
+def text_lines(table: Table) -> Iterator[str]:
     """Yield a table as lines with aligned columns."""
     yield ""
     if table.title or table.told:

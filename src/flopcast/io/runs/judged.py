@@ -110,15 +110,21 @@ class PublishedTables:
         return self.predicted()
 
     def predicted(
-        self, levels: Mapping[str, Level] | None = None, ids: frozenset[str] = frozenset()
+        self,
+        levels: Mapping[str, Level] | None = None,
+        ids: frozenset[str] = frozenset(),
+        changed: Callable[[Job], Job] = lambda job: job,
     ) -> Published:
-        """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
+        """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's.
+
+        `changed` may switch a term of the jobs off, which are predicted in the place of the runs' own.
+        """
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
         return compare_runs(
-            runs, self._reproduced, lambda job: _with_levels(self._realised(job), levels), broken
+            runs, self._reproduced, lambda job: _with_levels(self._realised(changed(job)), levels), broken
         )
 
     def _reproduced(self, run: Run) -> Job:

@@ -17,7 +17,7 @@ from flopcast.spec.site import Site
 def site_text(site: Site) -> str:
     """Return a site as YAML: plain numbers, factors in order, without defaults."""
     data = site.model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None)
 
 
 def write_site(path: Path, site: Site, option: str = "--site") -> None:

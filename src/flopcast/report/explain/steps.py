@@ -122,7 +122,7 @@ def _host(priced: Priced) -> tuple[Input, ...]:
 
 def _jitter(report: Report) -> Explanation:
     """Return what shared machines and unexplained deviations add to a clean step."""
-    whole = whole_step(report.job, report.priced)
+    whole = whole_step(report.job, report.priced, report.timeline)
     ratio = prod(factor.ratio for factor in whole.values())
     known = source_of(report.job.cluster.jitter.source, "ratio") or "the cluster states none"
     inputs = [lasting("clean step", report.clean_step_time_s)]
@@ -269,7 +269,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             formula="0 of every step: it is the doubt about the ratio of two plans",
             inputs=(replace(sigma, source=told),),
         )
-    whole = whole_step(report.job, report.priced)
+    whole = whole_step(report.job, report.priced, report.timeline)
     ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
     scaled: dict[str, float] = defaultdict(float)
     for share in report.timeline.shares:

@@ -1,0 +1,181 @@
+"""What measured runs of a site say of its factors, and of other steps on it.
+
+Answers: given some measured times, what are the factors here, and how much of the unexplained part of a run
+does another step share?
+Elsewhere: how a run is measured and written (calibration/from_run.py), factors (factors.py), the runs as a
+noun (spec/site.py).
+
+The model is linear and Gaussian in logarithms. Before any run, the logarithms of factors are independent,
+with mean 0 and a sigma. A measured time has
+
+    log(measured / predicted) = sum of share · log(factor) + what no factor explains + noise.
+
+What no factor explains is alike for steps that spend their time alike: between two steps on one machine its
+correlation is exp(-moved / 0.2), where `moved` is the share of factors that the two do not have in common.
+0.2 is the share from which on the errors of two plans count as independent (between_plans.py), and the
+sigma is at least that of the ratio of two plans. So with C the covariance of the measured times, noise
+included, and k their covariance with anything else,
+
+    mean = kᵀ C⁻¹ gaps,   variance = prior variance - kᵀ C⁻¹ k.
+
+A surprising step counts less: beyond one sigma its noise grows so that its weight is that of Student's
+distribution of four degrees of freedom, as in the fit of constants (calibration/constants.py). Parts of a
+step, which have nothing unexplained, always count whole.
+
+References
+----------
+Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.7 (explicit basis
+functions: the factors). Lange, Little and Taylor, Robust statistical modeling using the t distribution,
+1989, section 2 (weights).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_SHARE
+from flopcast.dtypes import Counts, Flags, Logs
+from flopcast.spec.site import SiteRun
+
+UNEXPLAINED = "unexplained["  # how the names of factors begin whose level differs between steps
+DEGREES_OF_FREEDOM = 4.0
+
+
+class Uncertain(Protocol):
+    """A factor with its sigma: timeline.uncertainty.Sensitivity."""
+
+    @property
+    def name(self) -> str:
+        """Return the name as in a site file."""
+
+    @property
+    def log_sigma_factor(self) -> float:
+        """Return the sigma of the logarithm."""
+
+
+def prior_log_sigmas(factors: Iterable[Uncertain]) -> dict[str, float]:
+    """Return the sigmas of factors by name.
+
+    That of what is unexplained is at least that of the ratio of two plans (`between_plans`), which scales
+    no step and is left out.
+    """
+    found = {factor.name: factor.log_sigma_factor for factor in factors}
+    of_plans = found.pop(BETWEEN_PLANS, 0.0)
+    return {
+        name: max(sigma, of_plans) if name.startswith(UNEXPLAINED) else sigma
+        for name, sigma in found.items()
+    }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class KnownRuns:
+    """Measured times, conditioned on. Shares are (times, names) or, of one step, (names,).
+
+    `weights` is C⁻¹ gaps and `precision` C⁻¹ in the notation of the module.
+    """
+
+    names: tuple[str, ...]
+    shares: Counts
+    variances: Logs  # of the factors, before any run
+    weights: Logs
+    precision: Counts
+
+    def row(self, shares: Mapping[str, float]) -> Counts:
+        """Return the shares of a step as an array, (names,)."""
+        return np.array([shares.get(name, 0.0) for name in self.names])
+
+    @property
+    def log_ratios(self) -> Logs:
+        """The mean of each factor's logarithm, (names,); 0 for what no factor explains."""
+        found: Logs = self.variances * ~_differing(self.names) * (self.weights @ self.shares)
+        return found
+
+    @property
+    def after_variances(self) -> Logs:
+        """The variance of each factor's logarithm, (names,), each alone."""
+        moves = self.shares * self.variances * ~_differing(self.names)
+        found: Logs = self.variances - np.einsum("in,ij,jn->n", moves, self.precision, moves)
+        return np.maximum(found, 0.0)
+
+    def mean(self, row: Counts) -> float:
+        """Return log(step / its prediction without runs): by factors, and by what is unexplained."""
+        return float(row @ self.log_ratios) + self.unexplained_mean(row)
+
+    def unexplained_mean(self, row: Counts) -> float:
+        """Return the part of `mean` that no factor explains."""
+        found = _unexplained(self.names, self.variances, self.shares, row[None])[:, 0]
+        return float(found @ self.weights)
+
+    def variance(self, row: Counts) -> float:
+        """Return the variance of log(step), with all that factors have in common."""
+        across = _covariance(self.names, self.variances, self.shares, row[None])[:, 0]
+        before = float(_covariance(self.names, self.variances, row[None], row[None])[0, 0])
+        return max(0.0, before - float(across @ self.precision @ across))
+
+    def unexplained_alone(self, row: Counts) -> float:
+        """Return the variance of the part of log(step) that no factor explains."""
+        across = _unexplained(self.names, self.variances, self.shares, row[None])[:, 0]
+        before = float(_unexplained(self.names, self.variances, row[None], row[None])[0, 0])
+        return max(0.0, before - float(across @ self.precision @ across))
+
+    def alone_variance(self, row: Counts) -> float:
+        """Return the sum of the variances that factors have each alone: what a site file says of them."""
+        return float((row**2 * self.after_variances)[~_differing(self.names)].sum())
+
+    def unexplained_variance(self, row: Counts) -> float:
+        """Return what makes up `variance` beside `alone_variance`.
+
+        Errors of factors cancel in part where a step was measured. The sum of their own variances leaves
+        that out, so less is left for what no factor explains; not less than nothing.
+        """
+        return max(0.0, self.variance(row) - self.alone_variance(row))
+
+
+def condition(runs: Sequence[SiteRun], log_sigmas: Mapping[str, float]) -> KnownRuns:
+    """Return what these times say.
+
+    Parameters
+    ----------
+    runs : none: nothing is known beyond the sigmas
+    log_sigmas : sigmas by factor, before any run; a run's own record of a factor takes precedence
+    """
+    recorded = {each.name: each.log_sigma_factor for run in runs for each in run.shares}
+    sigmas = {**log_sigmas, **recorded}
+    names = tuple(sigmas)
+    variances = np.array([sigmas[name] ** 2 for name in names])
+    shares = np.zeros((len(runs), len(names)))
+    place = {name: at for at, name in enumerate(names)}
+    for number, run in enumerate(runs):
+        for each in run.shares:
+            shares[number, place[each.name]] = each.share
+    gaps = np.log([run.ratio for run in runs])
+    covariance = _covariance(names, variances, shares, shares)
+    noise: Logs = np.array([run.log_sigma_factor**2 for run in runs])
+    whole = np.diag(covariance) + noise
+    surprise = np.maximum(gaps**2 / whole - 1.0, 0.0) * (shares @ _differing(names) > 0)
+    noise = noise + whole * surprise / (DEGREES_OF_FREEDOM + 1.0)
+    precision = np.linalg.inv(covariance + np.diag(noise)).astype(np.float64)
+    return KnownRuns(
+        names=names, shares=shares, variances=variances, weights=precision @ gaps, precision=precision
+    )
+
+
+def _differing(names: Sequence[str]) -> Flags:
+    """Return which names stand for what differs between steps, (names,)."""
+    return np.array([name.startswith(UNEXPLAINED) for name in names], dtype=bool)
+
+
+def _covariance(names: Sequence[str], variances: Logs, some: Counts, others: Counts) -> Counts:
+    """Return the covariance of the logarithms of two sets of times, (some, others)."""
+    found: Counts = (some * variances * ~_differing(names)) @ others.T
+    return found + _unexplained(names, variances, some, others)
+
+
+def _unexplained(names: Sequence[str], variances: Logs, some: Counts, others: Counts) -> Counts:
+    """Return the part of the covariance that no factor explains: large where two steps are alike."""
+    moved = np.abs(some[:, None, :] - others[None, :, :]).sum(axis=2) / 2.0
+    together: Counts = (some * variances * _differing(names)) @ others.T
+    found: Counts = together * np.exp(-moved / OWN_SHARE)
+    return found
