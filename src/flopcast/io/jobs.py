@@ -67,10 +67,11 @@ def load_job(path: Path) -> Job:
     return job_of(document)
 
 
-def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
+def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes:
     """Return the bytes of a file, at most `most_bytes` + 1, so that its reader can refuse larger files.
 
     "-" is standard input, which can be read several times: both jobs of a comparison may use it.
+    `where` is the line of another file that names this one.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     except OSError as error:
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
-        raise _fault("", "file", str(path), allowed, because, "check the path") from None
+        raise _fault(where, "file", str(path), allowed, because, "check the path") from None
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:

@@ -9,6 +9,7 @@ where stages have several. Rows of different stages may stand mixed.
 
 import csv
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
@@ -45,7 +46,11 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
     in_file = any(path in document.lines for path in (("plan", "schedule"), ("plan",)))
     moved = any(path in document.places for path in (("plan", "schedule"), ("plan",)))
     path = Path(document.name).parent / name if in_file and not moved else Path(name)
-    raw = read(path, MOST_BYTES)
+    try:
+        raw = read(path, MOST_BYTES)
+    except SpecError as error:
+        where = document.where(("plan", "schedule"))
+        raise SpecError([replace(each, where=each.where or where) for each in error.problems]) from None
     rows = tuple(_rows(_text(raw, str(path)), str(path)))
     found = faults(rows)
     if found:

@@ -193,15 +193,20 @@ def _read_foreign(document: Document, said: Said) -> Source:
     return Source(document=replace(document, data=data | {"model": model}), devices=devices, has_model=True)
 
 
-def read_model_file(path: str) -> Document:
-    """Return the document of a model: a config.json, its folder, or a model in our own YAML."""
+def read_model_file(path: str, where: str = "") -> Document:
+    """Return the document of a model: a config.json, its folder, or a model in our own YAML.
+
+    `where` is the line of another file that names this one.
+    """
     place = _in_folder(Path(path))
-    return read_yaml(read_file(place), str(place))
+    return read_yaml(read_file(place, where=where), str(place))
 
 
 def with_model(document: Document, path: str) -> Document:
     """Return the document with the model of a file that `read_model_file` reads."""
-    return _with_model(document, read_model_file(path))
+    in_file = isinstance(document.data, dict) and document.data.get("model") == path
+    where = document.where(("model",)) if in_file else ""
+    return _with_model(document, read_model_file(path, where))
 
 
 def _with_model(document: Document, model: Document) -> Document:
