@@ -38,37 +38,37 @@ ROWS = 10  # of the curves
 
 def main() -> None:
     """Run the search, and print what it found."""
-    asked = arguments()
+    options = arguments()
     warm_up()
-    if asked.replay:
+    if options.replay:
         sys.exit(replayed())
-    search = Search(random=Random(asked.seed), guided=not asked.unguided)
-    search.new = lambda one: keep(asked.corpus, one) if asked.corpus else None
+    search = Search(random=Random(options.seed), guided=not options.unguided)
+    search.new = lambda one: keep(options.corpus, one) if options.corpus else None
     random_jobs = None
-    if asked.minutes and not asked.no_random_jobs:
-        random_jobs = RandomJobs(asked.seed, asked.minutes)
+    if options.minutes and not options.no_random_jobs:
+        random_jobs = RandomJobs(options.seed, options.minutes)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have switched off
     try:
-        search.start(kept(asked.corpus) if asked.corpus else [])
-        search.go(Progress(search, asked.minutes, asked.inputs))
+        search.start(kept(options.corpus) if options.corpus else [])
+        search.go(Progress(search, options.minutes, options.inputs))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         if random_jobs:
             random_jobs.stop()
     search.child.end()
     search.mark()
-    if asked.json:
+    if options.json:
         print(json.dumps(as_data(search)))
     else:
-        print(summary(search, random_jobs.points() if random_jobs else [], asked.corpus))
-    if not asked.dry:
+        print(summary(search, random_jobs.points() if random_jobs else [], options.corpus))
+    if not options.dry:
         for failure in search.failures.values():
             keep(FOUND, failure.input, slug(failure.name))
     sys.exit(1 if search.failures else 0)
 
 
 def arguments() -> argparse.Namespace:
-    """The words of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="./dev fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -90,27 +90,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--replay", action="store_true", help="run fuzz/found again, and nothing else")
     parser.add_argument("--dry", action="store_true", help="write no failures to fuzz/found")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    asked = parser.parse_args()
-    if asked.minutes is None and asked.inputs is None:
-        asked.minutes = 10.0
-    return asked
+    options = parser.parse_args()
+    if options.minutes is None and options.inputs is None:
+        options.minutes = 10.0
+    return options
 
 
 class Progress:
-    """Says whether to go on, and prints where the search is."""
+    """Decides whether to go on, and prints progress."""
 
     def __init__(self, search: Search, minutes: float | None, inputs: int | None) -> None:
         self._search, self._inputs = search, inputs
         self._most_cpu_s = 60 * minutes if minutes else float("inf")
         self._next_s = time.monotonic() + REPORT_S
-        self._told = 0  # failures
+        self._printed = 0  # failures
 
     def __call__(self) -> bool:
-        """Whether there is time, and inputs are left."""
+        """Return whether time and inputs are left."""
         now_s, found = time.monotonic(), self._search
-        for failure in list(found.failures.values())[self._told :]:
-            print("\n".join(told(failure)), file=sys.stderr)
-        self._told = len(found.failures)
+        for failure in list(found.failures.values())[self._printed :]:
+            print("\n".join(lines_of(failure)), file=sys.stderr)
+        self._printed = len(found.failures)
         if now_s >= self._next_s:
             self._next_s = now_s + REPORT_S
             print(
@@ -166,7 +166,7 @@ def _random_jobs(connection: Connection, seed: int, most_cpu_s: float) -> None:
 
 
 def slug(name: str) -> str:
-    """A name of a failure as a part of a file name."""
+    """Return a name of a failure as a part of a file name."""
     return "-".join("".join(c if c.isalnum() else " " for c in name).split())[:80]
 
 
@@ -184,7 +184,7 @@ def replayed() -> int:
 
 
 def as_data(search: Search) -> dict[str, object]:
-    """The summary as plain data."""
+    """Return the summary as plain data."""
     return {
         "inputs": search.inputs,
         "branches": search.num_branches,
@@ -195,8 +195,8 @@ def as_data(search: Search) -> dict[str, object]:
 
 
 def summary(search: Search, others: list[Point], corpus: Path | None) -> str:
-    """Failures, counts and both curves, and how to go on."""
-    lines = [line for failure in search.failures.values() for line in told(failure)]
+    """Return failures, counts and both curves as text."""
+    lines = [line for failure in search.failures.values() for line in lines_of(failure)]
     lines += [f"{'kind':18} {'inputs':>7} {'accepted':>9} {'slowest':>9}"]
     for kind, number in sorted(search.tried.items()):
         lines.append(f"{kind:18} {number:7} {search.accepted[kind]:9} {search.slowest_cpu_s[kind]:7.2f} s")
@@ -218,15 +218,15 @@ def summary(search: Search, others: list[Point], corpus: Path | None) -> str:
     return "\n".join(lines)
 
 
-def told(failure: "Failure") -> Iterator[str]:
-    """A failure in a few lines."""
+def lines_of(failure: "Failure") -> Iterator[str]:
+    """Return a failure in a few lines."""
     yield f"{failure.name}: {len(failure.input.data)} bytes, for {failure.input.devices} devices"
     yield from (f"    {line}" for line in failure.text[-2000:].splitlines())
     yield ""
 
 
 def at(curve: list[Point], cpu_s: float) -> Point:
-    """The last point before a time."""
+    """Return the last point before a time."""
     before = [point for point in curve if point.cpu_s <= cpu_s]
     return before[-1] if before else Point(cpu_s=0.0, inputs=0, branches=0)
 

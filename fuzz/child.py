@@ -186,11 +186,6 @@ class Child:
         self.end()
         return Ended(code=CODE_DIED, err=why)
 
-    def fresh(self, one: Input) -> Ended:
-        """The same in a process that has run nothing before."""
-        self.end()
-        return self.run(one)
-
     def _start(self) -> None:
         self.end()
         self._here, there = _FORK.Pipe()
