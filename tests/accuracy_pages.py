@@ -287,10 +287,11 @@ def published_numbers(measured):
 
 def without_sustained(job):
     """The job on a device whose products run as fast for seconds as for milliseconds."""
-    node = job.cluster.node
-    sustained = node.device.sustained.model_copy(update={"ratio": 1.0})
-    device = node.device.model_copy(update={"sustained": sustained})
-    cluster = job.cluster.model_copy(update={"node": node.model_copy(update={"device": device})})
+    (group,) = job.cluster.groups
+    sustained = group.node.device.sustained.model_copy(update={"ratio": 1.0})
+    device = group.node.device.model_copy(update={"sustained": sustained})
+    node = group.node.model_copy(update={"device": device})
+    cluster = job.cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
     return job.model_copy(update={"cluster": cluster})
 
 

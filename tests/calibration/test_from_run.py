@@ -436,7 +436,7 @@ def test_wrong_options_are_told_together(job):
 def test_a_command_without_a_measurement_asks_for_one(job):
     ended = run(from_run, job)
 
-    assert "without a measurement" in str(ended.exception)
+    assert "needs a measurement" in str(ended.exception)
 
 
 def trace_file(path, gemm_us, steps=2):
@@ -478,7 +478,7 @@ def test_a_trace_without_steps_is_refused(job, tmp_path):
 
     ended = run(from_run, job, "--trace", trace)
 
-    assert "no step is annotated" in str(ended.exception)
+    assert "no annotated step" in str(ended.exception)
 
 
 def test_a_log_gives_its_median_steady_step(job, tmp_path):

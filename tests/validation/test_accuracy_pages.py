@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from accuracy_pages import MARKED, ROOT, TEXTS, Measured, pages, values
+from accuracy_pages import MARKED, ROOT, TERMS, TEXTS, Measured, pages, values
 
 AGAIN = "python tests/accuracy_pages.py writes all of them"
 OF_OTHERS = ("the paper's", "Calculon")  # numbers of other models, as their authors print them
@@ -30,6 +30,12 @@ def test_every_marked_number_is_that_of_today(measured):
     }
 
     assert wrong == {}, AGAIN
+
+
+def test_every_term_that_a_table_switches_off_is_part_of_some_run(measured):
+    jobs = [row.job for row in measured.published.judged("none").rows]
+
+    assert [name for name, changed in TERMS.items() if all(changed(job) == job for job in jobs)] == []
 
 
 def test_the_readme_claims_no_accuracy_that_is_not_marked():
