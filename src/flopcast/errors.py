@@ -1,4 +1,4 @@
-"""Every deliberate error of flopcast, and how a fault in the input is told.
+"""All deliberate errors of flopcast, and the text of a fault in the input.
 
 FlopcastError            catch this to catch them all
 ├── SpecError            the input is wrong: holds every Problem found, not just the first
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One fault in the input, told so that its reader can mend it at once.
+    """One fault in the input, with everything that its reader needs to fix it.
 
     Examples
     --------

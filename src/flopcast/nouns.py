@@ -1,4 +1,4 @@
-"""What all nouns that a user writes have in common: frozen, strict about keys and numbers, in the schema.
+"""The base class of all nouns that users write: frozen, strict about keys and numbers, with a schema.
 
 Answers: how does a noun refuse what is no number, and how does an editor learn what may be written?
 Elsewhere: the nouns themselves (spec/, layers/), reading them from files (io/validate.py).

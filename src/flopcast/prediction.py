@@ -37,7 +37,7 @@ def predict(job: Job, book: CurveBook) -> Report:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RealisedJob:
-    """What a job runs and what it keeps on each device: the part of a prediction that no curve changes."""
+    """The part of a prediction that does not depend on curves: what a job runs and keeps on each device."""
 
     job: Job
     programs: Programs

@@ -1,4 +1,4 @@
-"""What the files of `data/collectives` and vTrain's table measure, as messages on a tier.
+"""The rows of `data/collectives` and of vTrain's table as messages on a tier.
 
 Answers: which rows belong to which fabric and tier, what is broken, in which unit is a size?
 Sources: data/collectives (arXiv:2509.22832); data/peers/vtrain (GitHub VIA-Research/vTrain, MIT) for eight
@@ -22,7 +22,7 @@ Columns = Mapping[str, Floats]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FabricFile:
-    """One file's rows on one fabric: sizes by the convention of operators/messages.py.
+    """The rows of one file on one fabric; sizes follow the convention of operators/messages.py.
 
     The functions take the file's columns and give arrays of shape (rows,): `size_bytes` and `seconds` of
     each message, `inside` and `nodes` of its group, `keep` where a row belongs to this tier and

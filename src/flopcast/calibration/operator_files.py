@@ -1,4 +1,4 @@
-"""What the files of `data/operators` measure, as operators; and which of their rows are broken.
+"""The rows of `data/operators` as operators, and which of these rows are broken.
 
 Answers: one line per file: which operator ran forward, which backward, what is wrong with it where.
 Source: data/operators of arXiv:2509.22832 (GitHub DebarghaG/estimate-train-time, MIT), fp16, one GPU; a
@@ -33,7 +33,7 @@ Keep = Callable[[Columns], np.ndarray]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MeasuredFile:
-    """How one file's rows become operators.
+    """The way from the rows of one file to operators.
 
     `forward` makes the operator that ran from the file's columns, of shape (rows, 1); `seconds` names
     the column of its time, in microseconds. The backward, in `bwd_us`, is measured unless

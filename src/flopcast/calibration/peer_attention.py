@@ -1,4 +1,4 @@
-"""What other projects' tables of attention measure, on the devices of the catalogue.
+"""Tables of attention of other projects as operators, on the devices of the catalogue.
 
 Answers: which rows are plain causal attention, which latent attention with heads of 192 and 128; what do
 their sizes, times and fractions of a peak count; which rows are left out and why?

@@ -1,4 +1,4 @@
-"""What other projects' tables of collectives measure inside a node, as messages on a fabric.
+"""Tables of collectives inside a node of other projects, as messages on a fabric.
 
 Answers: which of their rows belong to which fabric, in which unit is a size, what is left out and why?
 Sources: data/peers/aiconfigurator (GitHub ai-dynamo/aiconfigurator, Apache-2.0), NCCL on one node of 2 to 8

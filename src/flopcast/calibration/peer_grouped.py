@@ -1,4 +1,4 @@
-"""What other projects' tables of grouped products (experts) measure.
+"""Tables of grouped products (experts) of other projects as operators.
 
 Answers: which rows measure several products in one kernel, of which device, class and layout; which rows
 are left out and why; how does imbalance enter?

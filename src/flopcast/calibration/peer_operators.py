@@ -1,4 +1,4 @@
-"""What other projects' tables of dense products measure, on the devices of the catalogue.
+"""Tables of dense products of other projects as operators, on the devices of the catalogue.
 
 Answers: one entry per table: which products of which device, in which precision, how long it took, which
 rows are left out and why?

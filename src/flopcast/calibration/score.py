@@ -70,7 +70,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """How far rows of equal shape lie apart: mean |log ratio| `among` "rows", or median to a source."""
+    """The noise of rows of equal shape: mean |log ratio| `among` "rows", or the median to a source."""
 
     kernel_class: str
     device: str

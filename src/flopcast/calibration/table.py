@@ -39,7 +39,7 @@ LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rows:
-    """What is fitted: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
+    """The rows to fit: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
 
     `most` are upper bounds of the terms' coefficients, (terms,); none where it is None. Those that are
     marked in `together`, (terms,), may add up to `most_together_ratio` at most.

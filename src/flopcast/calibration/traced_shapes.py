@@ -75,7 +75,7 @@ def samples(trace: Trace) -> tuple[TraceSample, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What calls must share to be repetitions of each other."""
+    """The properties that repetitions of a call share."""
 
     kernel_class: str
     phase: str

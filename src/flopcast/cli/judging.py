@@ -1,4 +1,4 @@
-"""How `flopcast validate` judges published runs: its options, and which of them exclude each other."""
+"""The options of `flopcast validate` that choose constants, and which of them exclude each other."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judging:
-    """How published runs are judged: without constants, or with constants fitted on other runs.
+    """The constants for predictions of published runs: none, or fitted on other runs.
 
     `left_out` names a source to leave out; `each_out` leaves out each source in turn and `generations` each
     device generation. `bare` uses no constants. At most one of them is set.

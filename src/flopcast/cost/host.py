@@ -1,4 +1,4 @@
-"""What the host spends on launching one item.
+"""The host time of launching one item.
 
 Answers: how long is the launching thread busy with an item, and which launches does a graph spare it?
 Elsewhere: a stack's times (spec/stack.py, spec/expert_software.py), what a program makes of them

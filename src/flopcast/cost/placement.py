@@ -1,4 +1,4 @@
-"""Which ranks form an axis, and which links join them.
+"""Placement of ranks: which ranks form an axis, and which links join them.
 
 Answers: how many ranks of a group share a node, over how many nodes does it reach? A node here is a
 scale-up domain: all devices that the innermost tier joins, often one server.
@@ -129,7 +129,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Nodes:
-    """How many ranks there are, and how many of them on each node."""
+    """The number of ranks, and the number of ranks on each node."""
 
     world: Counts
     ranks: Counts

@@ -58,7 +58,7 @@ LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
 
 @dataclass(eq=False, slots=True)
 class _Pricing:
-    """What pricing has found so far.
+    """The prices computed so far.
 
     Mutable and private to one call of `price`: kernels, messages and host work add to it in turn.
     """

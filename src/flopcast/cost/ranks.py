@@ -1,4 +1,4 @@
-"""Which ranks take part: the members of a group, one by one.
+"""The members of a group of ranks, one by one.
 
 Answers: with which ranks does rank r share a collective along an axis?
 Elsewhere: how many of them share a node (placement.py), which knows groups by size and stride alone. Both

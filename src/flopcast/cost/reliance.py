@@ -1,4 +1,4 @@
-"""What a reader must know before trusting prices: which kernels nobody measured on this device.
+"""Warnings about prices: which kernels were not measured on this device.
 
 Answers: which curves of a prediction are another device's, and which are data-sheet estimates?
 Elsewhere: how a missing curve is replaced (kernels/book.py), prices (price.py).

@@ -1,4 +1,4 @@
-"""How a job is asked for in words: a file, or model, cluster, plan and stack by name, and changes.
+"""The job that a command line describes: by a file, or by model, cluster, plan and stack, with changes.
 
 Answers: which document do these words stand for, and where was each of its values given?
 Elsewhere: edits of documents (edits.py), what makes a document a job (jobs.py), the options of the command

@@ -1,4 +1,4 @@
-"""How a search is asked in words.
+"""The settings of a search, from command-line options or the fields of a request.
 
 Answers: which question do these words stand for, all faults of theirs at once?
 Elsewhere: jobs in words (asked.py), the question itself (search/question.py), the command (cli/search.py).

@@ -1,4 +1,4 @@
-"""What a path may hold: a job file, a launch script, another program's configuration, a config.json.
+"""Files that describe a job: a job file, a launch script, another program's file, or a config.json.
 
 Answers: which job, or which model, does this file describe, whoever wrote it?
 Elsewhere: what each format means (hugging_face/config.py, megatron/document.py, foreign/, jobs.py).

@@ -41,7 +41,7 @@ FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter besid
 
 
 class Adapters(Noun):
-    """Which linears of every block have an adapter, and how wide it is.
+    """The linears of every block that have an adapter, and its rank.
 
     `q`, `k`, `v`, `gate` and `up` have an adapter each, as separate matrices do (Hugging Face PEFT,
     torchtune); `qkv` and `gate_up` are one beside the fused matrix (Megatron-LM's `linear_qkv` and

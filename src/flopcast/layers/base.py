@@ -1,4 +1,4 @@
-"""What every layer owns: its user fields, its weights, its sharding, its forward items.
+"""The interface of layers: user fields, weights, sharding, and forward items.
 
 Answers: what is a layer asked, and which part of the plan may it see (`Split`)?
 Elsewhere: the layers themselves (one file each), the plan (spec/plan.py), the backward pass, which
@@ -26,7 +26,7 @@ Norm = Literal["layernorm", "rmsnorm"]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Split:
-    """How one micro-batch and one layer are cut: all that a layer sees of plan and batch.
+    """How one micro-batch and one layer are cut: the only part of plan and batch that a layer sees.
 
     Arrays have shape (plans, 1). What is structural (a bool, a dtype) is the same for all plans.
 

@@ -32,7 +32,7 @@ BEHIND = 2  # of the result, likewise: the mixer itself joins heads
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Handed:
-    """What a mixer hands to its core: elements of one token on this rank, over all heads that it holds.
+    """The widths that a mixer passes to its core: elements per token on this rank, over all its heads.
 
     Key/value heads that serve several query heads count once: fewer of them make messages smaller.
     """

@@ -1,4 +1,4 @@
-"""How uneven the loads of experts are, where routing is even but for chance, and what ranks make of it.
+"""Imbalance of experts and ranks if routing is uniform except for chance.
 
 Answers: how many rows has the fullest expert, over the mean one; how many the fullest rank?
 Elsewhere: the layer that asks (layers/experts.py), what uneven groups cost (cost/kernels/views.py).

@@ -1,4 +1,4 @@
-"""What a block, a model and the rules ask of a mixer, whichever it is.
+"""The interface of mixers for blocks, models and rules.
 
 Answers: which numbers of a mixer must others know that neither lower nor run it?
 Elsewhere: the mixers (layers/attention.py, layers/latent_attention.py), what every layer is asked

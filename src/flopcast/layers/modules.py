@@ -29,7 +29,7 @@ GATE = frozenset({"experts.clamp", "experts.activation"})  # what one function o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Module:
-    """Which items a module holds, and whether its output is thrown away like what is inside it.
+    """The items of a module, and whether its output is discarded with them.
 
     `alone`: each of its items is a module of its own, as the norms of both halves are. `views`: tensors
     that are parts of what it makes, under names of their own.

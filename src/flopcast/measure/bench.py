@@ -22,7 +22,7 @@ LEAST_FLUSH_BYTES = 2 * USUAL_CACHE_BYTES  # a small cache is overwritten too so
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Which device this is, as torch names it.
+    """The device, as torch names it.
 
     `cache_bytes` is the last-level cache; `memory_bytes` what is free now. `uuid` finds the device among
     its neighbours. What torch does not tell is None or "": of a processor it knows no size.

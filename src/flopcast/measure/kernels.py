@@ -1,4 +1,4 @@
-"""How torch runs each kernel class: products, attention, embeddings, the optimizer, launches.
+"""Torch programs of kernel classes: products, attention, embeddings, the optimizer, launches.
 
 Answers: which call, on which operands, is one execution of a shape?
 Elsewhere: classes bound by memory (streams.py), timing (timing.py). One class is one line of MAKERS: a

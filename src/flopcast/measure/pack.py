@@ -35,7 +35,7 @@ ALONE, OVERLAPPED = "alone", "overlapped"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What the device's sensors said while it worked; None where nobody could tell."""
+    """Sensor readings while the device worked; None if they are unknown."""
 
     clock_mhz: Megahertz | None = None
     power_w: float | None = None

@@ -1,4 +1,4 @@
-"""Where operands live: the device's memory, filled through torch.
+"""The device's memory, in which torch allocates and fills operands.
 
 Answers: how does a kernel get random operands, outputs and ids of a dtype?
 Elsewhere: what is done with them (kernels.py, streams.py).
@@ -14,7 +14,7 @@ TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8":
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Place:
-    """Where operands live: torch, and the device's name in torch."""
+    """The place of operands: torch, and the device's name in torch."""
 
     torch: Torch
     device: str

@@ -28,7 +28,7 @@ COMPILE_S = 8.0  # the first use of a class that is compiled
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """What an estimate of seconds assumes of a device; data-sheet values, never a result.
+    """The speed of a device for estimates of seconds; from data sheets, never a result.
 
     `tiny` shrinks every size to what a processor runs in milliseconds; nothing is then left out for
     being short. `peak_flop_per_s` by dtype; a dtype that is missing is not measured. `libraries` are
@@ -44,7 +44,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How carefully one shape is timed.
+    """The effort of timing one shape.
 
     Repetitions of either condition; seconds of idling before each cold one, of back-to-back load before
     the loaded ones, and of heating where a loaded phase begins.

@@ -57,7 +57,7 @@ class Unsupported:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Device:
-    """What a run needs of its device.
+    """The interface of a device for a run.
 
     `make` takes operands, `release` gives their memory back, `sense` reads clocks, power, temperature;
     `cache_bytes` is what operand sets must exceed so that none stays in the cache.

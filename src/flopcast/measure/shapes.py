@@ -1,4 +1,4 @@
-"""What a micro-benchmark measures: shapes of kernels, spread over the ranges in which curves bend.
+"""Shapes that the micro-benchmark measures, spread over the ranges in which curves bend.
 
 Answers: which sizes, layouts and dtypes does each kernel class sample, and which shape comes n-th?
 Elsewhere: how many of them, in which order (plan.py), which operator a shape is (work.py), how torch
@@ -94,7 +94,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Space:
-    """What is sampled of one kernel class.
+    """The shapes to sample of one kernel class.
 
     `variants` are visited in turn, one for each point. `share` is the number of points in the first
     round: classes whose time depends on more sizes, and which fill a step, take more. `loaded` classes

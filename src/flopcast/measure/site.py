@@ -1,4 +1,4 @@
-"""What a site sustains: measured times over predicted ones, as the factors of a site file.
+"""The factors of a site file: measured times over predicted ones.
 
 Answers: by how much do this machine's products, attention and memory-bound kernels differ from the
 curves that price them, and how evenly?

@@ -1,4 +1,4 @@
-"""How torch runs the classes that are bound by memory: norms, activations, softmax, sums, copies.
+"""Torch programs of memory-bound classes: norms, activations, softmax, sums, copies.
 
 Answers: which call is one forward, or one backward, over `tokens` rows of `width`?
 Elsewhere: products and attention (kernels.py), bytes (operators/memory_bound.py). One class is one line

@@ -1,4 +1,4 @@
-"""How one kernel is timed: cold, with the device idle before each run, or loaded, back to back.
+"""Timing of one kernel: cold, with the device idle before each run, or loaded, back to back.
 
 Answers: what is a repetition, what lies between two of them?
 Elsewhere: the device itself (bench.py), what is run (kernels.py).

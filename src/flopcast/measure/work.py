@@ -1,4 +1,4 @@
-"""Which operator a measured shape is: the way from a sample pack to curves and factors.
+"""The operator of a measured shape, for curves and factors from sample packs.
 
 Answers: how many FLOP and bytes does a shape need, and which operator of operators/ prices it?
 Elsewhere: fitting (calibration/), what a site sustains (site.py). A few measured classes have bytes and
@@ -31,7 +31,7 @@ Columns = Mapping[str, Counts]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """What one execution of a shape asks for, and what its operands hold in memory.
+    """The work of one execution of a shape, and the memory of its operands.
 
     `held_bytes` is an upper bound on the tensors that must exist to run it.
     """

@@ -1,4 +1,4 @@
-"""How deep a stage's pile of micro-batches gets: counts out of its order of tasks, whatever they weigh.
+"""Numbers of micro-batches in flight on a stage, from its order of tasks alone.
 
 Answers: how many micro-batches of every chunk does a stage hold before and after each task; which of these
 moments can be the fullest?

@@ -1,4 +1,4 @@
-"""How full stages get: moments weighed, for whole batches of plans.
+"""Memory levels of stages: weighted moments, for whole batches of plans.
 
 Answers: what is held at the fullest moment of every stage class, and how many bytes is that?
 Elsewhere: which moments can be the fullest (depth.py), what a micro-batch weighs (categories.py), what
@@ -27,7 +27,7 @@ from flopcast.workload.stages import Division
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Weights:
-    """What chunks of each class weigh, by category; (plans, stage classes, columns), or 1 where alike.
+    """The sizes of chunks of each class, by category; (plans, stage classes, columns), or 1 if equal.
 
     Columns are chunk classes; where micro-batches differ, kinds of these (`categories.sizes`).
     """

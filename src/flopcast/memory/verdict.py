@@ -1,4 +1,4 @@
-"""Whether memory fits: one rule, for one plan and for many.
+"""The rule that decides whether memory fits, for one plan and for many.
 
 Answers: how far off may a predicted peak be, and does it fit a device of a given size?
 Elsewhere: the predicted peak itself (peak.py), what a search does with tight plans (search/room.py).

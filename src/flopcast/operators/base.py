@@ -1,4 +1,4 @@
-"""What every operator and every message must answer, whatever the hardware.
+"""The interface of operators and messages, independent of hardware.
 
 Answers: how many FLOP and bytes does one kernel need, which tensors does it keep for the backward
 pass, and which operators compute its gradients?
@@ -18,7 +18,7 @@ from flopcast.dtypes import ONE, Counts, Floats
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Work:
-    """What one kernel asks of a device.
+    """The work of one kernel on a device.
 
     `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units,
     reads plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do

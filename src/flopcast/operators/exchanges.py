@@ -1,4 +1,4 @@
-"""What experts' ranks send to each other: tokens on their way to experts, and back.
+"""Messages between ranks of experts: tokens on their way to experts, and back.
 
 Answers: how many copies of a token travel, and how many bytes, by which library?
 Elsewhere: all other messages and their conventions (messages.py), which library a stack has
@@ -22,7 +22,7 @@ OF_LIBRARIES = tuple(  # collectives that are a library's own, and not NCCL's
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Routing:
-    """Where tokens go: `tokens_bytes` of one rank's tokens, each sent once, and how they choose experts."""
+    """The destinations of tokens: `tokens_bytes` of one rank's tokens, each sent once, and the choice."""
 
     tokens_bytes: Floats
     experts: Counts
@@ -94,7 +94,7 @@ class Dispatch(AbstractExchange):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Combine(AbstractExchange):
-    """What the ranks made of a token's copies comes back to its own rank, and is summed there."""
+    """The results of a token's copies return to its own rank and are summed there."""
 
     @property
     def collective(self) -> str:

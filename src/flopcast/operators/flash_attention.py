@@ -100,8 +100,7 @@ class FlashAttention(AbstractOperator):
     @property
     def _square(self) -> Counts:
         """Return the side of the squares that hold this rank's pairs of queries and keys; one for each
-        sequence and
-        head, more with a window.
+        sequence and head, more with a window.
         """
         if self.mean_keys is not None:
             return 2.0 * self.mean_keys

@@ -41,8 +41,7 @@ class Matmul(AbstractOperator):
     @property
     def kernel(self) -> str:
         """Return one curve for all layouts; the curve holds a ratio for each. Narrow products of training
-        have
-        their own: those of serving ("gemm.fp8") are other kernels.
+        have their own: those of serving ("gemm.fp8") are other kernels.
         """
         return f"narrow_gemm.{self.narrow}.{self.layout}" if self.narrow else f"gemm.{self.layout}"
 

@@ -29,7 +29,7 @@ ROUNDING = 0.005  # printed rates and times hold three digits: conventions this 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Convention:
-    """One formula: FLOP of a step, who prints rates by it, and where it stands."""
+    """One formula for the FLOP of a step, which software prints rates by it, and its source."""
 
     formula: Callable[[Job], float]  # where all sequences are as long as the batch says
     frameworks: tuple[str, ...]  # as report.log names them; the first to think of

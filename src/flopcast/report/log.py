@@ -21,7 +21,7 @@ WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Steps:
-    """One entry a printed record, in the log's order; all arrays (records,). NaN: not printed.
+    """One entry per printed record, in the log's order; all arrays (records,). NaN if not printed.
 
     A record that speaks for several steps (a log interval) holds their mean. `device_tokens_per_s` is what
     one device adds: torchtitan's `tps` divides by every degree of parallelism.
@@ -65,7 +65,7 @@ class SteadyTime:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Log:
-    """What one training log says.
+    """The content of one training log.
 
     `framework` is a name of `io.logs.formats.FORMATS`. Sizes of the job are None where the log does not
     state them. Records that were left out while reading are counted: `num_bad` had numbers that cannot be

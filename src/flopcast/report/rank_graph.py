@@ -1,4 +1,4 @@
-"""What the ranks of a stage do in one step, as a graph: kernels and messages, and what each waits for.
+"""The work of a stage's ranks in one step as a graph: kernels, messages, and their dependencies.
 
 Answers: which nodes does a rank run, how much work is each, which nodes must have ended before it?
 Elsewhere: the file format (chakra.py), when nodes run (timeline/, which this graph leaves to a simulator).

@@ -1,4 +1,4 @@
-"""What every pipeline schedule must answer, without knowing a second.
+"""The interface of pipeline schedules, which know no times.
 
 Answers: in which order does a stage run its tasks, how many micro-batches does it keep in flight, how
 often does it wait for its neighbours?

@@ -43,7 +43,7 @@ class Estimates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """One objective of one plan: a value in the objective's unit, and the factors that it hangs on."""
+    """One objective of one plan: a value in the objective's unit, and the factors that it depends on."""
 
     value: Number
     factors: tuple[Sensitivity, ...] = ()
@@ -56,7 +56,7 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """One thing to ask for.
+    """One objective of a search.
 
     Attributes
     ----------

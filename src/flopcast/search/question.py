@@ -26,7 +26,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """One search.
+    """The settings of one search.
 
     Attributes
     ----------

@@ -41,7 +41,7 @@ class Rejected:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Setting:
-    """One cluster, size, stack and limit of power that was asked for, and what the search found there.
+    """One cluster, size, stack and power limit of a search, with its results.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screen
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sifted:
-    """One plan that was kept: its job, its estimated losses, and by how much it breaks the limits.
+    """One candidate that was kept: its job, its estimated losses, and by how much it breaks the limits.
 
     `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
     """

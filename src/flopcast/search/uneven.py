@@ -185,7 +185,7 @@ def _least(weight_s: Floats) -> Integers | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Dealt:
-    """All slices that a stage may hold, behind them one of nothing, and which stands between two cuts.
+    """All slices that a stage may hold, then an empty one, and which slice is between two cuts.
 
     -1 where none does.
     """

@@ -38,7 +38,7 @@ class MicroBatch(Noun):
 
 
 class RankBatch(Noun):
-    """What some data-parallel ranks run in a step, each of them the same.
+    """The micro-batches of some data-parallel ranks in a step; these ranks all run the same.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from flopcast.spec.stack import Stack
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Case:
-    """What a rule looks at: one of each noun, and any number of plans of one structure."""
+    """The input of a rule: one of each noun, and any number of plans of one structure."""
 
     model: Model
     cluster: Cluster
@@ -38,7 +38,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rule:
-    """One condition, and how to tell that it is broken.
+    """One condition, and the message if it is broken.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How training software moves gradients and parameters between data-parallel ranks, as data.
+"""Settings of training software for gradients and parameters of data-parallel ranks.
 
 Answers: which collective reduces gradients at which ZeRO stage, in which dtype and buckets, and does it
 overlap with compute; which states are sharded, and when are parameters gathered?
@@ -16,7 +16,7 @@ ZeroStage = Literal[0, 1, 2, 3]
 
 
 class Gradients(Noun):
-    """What happens to gradients between the last backward and the update.
+    """The reduction of gradients between the last backward and the update.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Gradients(Noun):
 
 
 class Sharding(Noun):
-    """How ZeRO-2, ZeRO-3 and FSDP shard gradients and parameters, and when they communicate.
+    """The sharding of gradients and parameters by ZeRO-2, ZeRO-3 and FSDP, and its communication.
 
     A *unit* is gathered at once: a block, or embedding and head as `ends` says.
 

@@ -1,4 +1,4 @@
-"""How a stack runs experts: the exchange of tokens, and the work that overlaps with it.
+"""Settings of a stack for experts: the exchange of tokens, and the work that overlaps with it.
 
 Answers: which library exchanges tokens, and which work overlaps with the exchanges?
 Elsewhere: the layer (layers/experts.py), how the stack changes its items (workload/expert_items.py,
@@ -15,7 +15,7 @@ Library = Literal["all_to_all", "deepep", "hybridep"]
 
 
 class ExpertSoftware(Noun):
-    """Of a stack, what concerns experts alone; without effect on models without any.
+    """The settings of a stack for experts; without effect on models without any.
 
     Attributes
     ----------

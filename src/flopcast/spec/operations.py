@@ -1,4 +1,4 @@
-"""What it takes to operate a cluster: what a device costs, what it draws, how often it stops.
+"""The operation of a cluster: the price, the power and the failures of devices.
 
 Answers: which numbers are behind money, energy and lost time, and which hold where nobody states them?
 Elsewhere: what a step and a whole run cost by them (economics/), prices that ship (catalog/prices).
@@ -19,7 +19,7 @@ HOUR_S = 3600.0
 
 
 class Price(Noun):
-    """What one device costs for an hour, with its share of the node, as one public list says it.
+    """The price of one device per hour, with its share of the node, from a public price list.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def _draw(fraction: float, log_sigma_factor: float) -> Draw:
 
 
 class Power(Noun):
-    """What a device draws while it does one kind of work, as fractions of its board power.
+    """The power of a device during each kind of work, as fractions of its board power.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Power(Noun):
 
 
 class Facility(Noun):
-    """What draws power beside the devices.
+    """The power that is drawn in addition to the devices.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Facility(Noun):
 
 
 class Reliability(Noun):
-    """How often a run is interrupted, and what an interruption and a checkpoint take.
+    """The rate of interruptions of a run, and the time of an interruption and of a checkpoint.
 
     Attributes
     ----------

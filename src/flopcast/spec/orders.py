@@ -1,4 +1,4 @@
-"""What differs between the rows of one batch besides numbers: orders of tasks, and lists of blocks.
+"""Properties of the rows of one batch besides numbers: orders of tasks, and lists of blocks.
 
 Answers: which rows run interleaved, which list their blocks because chunks do not divide them?
 Elsewhere: the batches (plan.py), the orders (schedules/), the lists (divisors.py).

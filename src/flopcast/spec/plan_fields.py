@@ -1,4 +1,4 @@
-"""How fields of a plan are written: two names for a degree, lists and modes in one word.
+"""Types of plan fields: two names for a degree, lists and modes as one text.
 
 Answers: which forms does a file or a command line take for a field, and how does the schema say so?
 Elsewhere: the fields themselves (plan.py), the words of recompute (recompute.py).

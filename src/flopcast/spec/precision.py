@@ -24,7 +24,7 @@ NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How tensors become operands of narrow products.
+    """The conversion of tensors to operands of 8-bit or 4-bit products.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ def product_engine(precision: str) -> str:
 
 
 class NarrowProducts(Noun):
-    """What a stack does around narrow products; without effect where a plan's precision is 16 bits.
+    """Settings of a stack around 8-bit products; without effect on plans in 16 bits.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How a plan names its schedule: a word, or a user's own table.
+"""The schedule of a plan as a user writes it: a name, or a table of tasks.
 
 Answers: which schedules may a plan name, what do their names imply for programs?
 Elsewhere: the orders themselves (schedules/), a user's own (own_schedule.py), what they ask of a plan

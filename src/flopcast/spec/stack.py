@@ -21,7 +21,7 @@ from flopcast.spec.precision import NarrowProducts
 
 
 class Pipeline(Noun):
-    """How stages hand activations to each other, and how layers are divided over them.
+    """The transfers of activations between stages, and the division of layers over stages.
 
     `transfers`: "sequential" posts one blocking message after the other and both sides wait
     (DeepSpeed); "batched" posts what one gap needs together, then waits for all (Megatron-LM before
@@ -44,7 +44,7 @@ class Pipeline(Noun):
 
 
 class Contention(Noun):
-    """What compute loses to messages that run beside it.
+    """The compute time that is lost to overlapping messages.
 
     A collective's kernels hold multiprocessors and memory bandwidth. How much one of them slows what
     runs beside it is the device's (`collective_slowdown_fraction`); `kernel_share` is how much of what
@@ -85,7 +85,7 @@ class Optimizer(Noun):
 
 
 class HostCost(Noun):
-    """What the host spends on launching work, on a host of speed 1.
+    """The host time of launching work, on a host of speed 1.
 
     A program lasts at least as long as its launches: small kernels are bound by these numbers, not by
     the device. A forward kernel costs more, because Python runs the model's code; the backward pass runs
@@ -105,7 +105,7 @@ class HostCost(Noun):
 
 
 class Memory(Noun):
-    """What the software keeps beside parameters, gradients, states and saved activations.
+    """The memory of the software in addition to parameters, gradients, states and saved activations.
 
     Allocated bytes are given out by the framework; `fragmentation_fraction` is what its allocator holds
     back beyond them; context and communicators are seen by the driver alone. Whether a job fits is

@@ -1,4 +1,4 @@
-"""What a trace adds up to: parameters, FLOP and memory of every run of equal layers, and of the ends.
+"""Totals of a trace: parameters, FLOP and memory of every run of equal layers, and of the ends.
 
 Answers: how much does the model's own code compute, and keep for its backward pass?
 Elsewhere: what was written down (recorder.py), what our layers say instead (layers/).

@@ -1,4 +1,4 @@
-"""How tensor parallelism divides one traced layer.
+"""Division of one traced layer by tensor parallelism.
 
 Answers: which products are divided by columns and which by rows, which tensors lie between them, and why
 can the other products not be divided?

@@ -1,4 +1,4 @@
-"""What a model's code does, written down: operators in order, tensors that they read, write and keep.
+"""A recording of a model's code: operators in order, and the tensors that they read, write and keep.
 
 Answers: which operators does a forward and a backward dispatch, on which tensors, in which decoder layer,
 and which memory does autograd hold in between?
@@ -96,7 +96,7 @@ class Parameter:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class _Notes:
-    """What has been written down so far; the one thing here that changes."""
+    """The recording so far, the only mutable object here."""
 
     calls: list[Call] = field(default_factory=list)
     kept: dict[int, Kept] = field(default_factory=dict)

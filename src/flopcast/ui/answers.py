@@ -1,4 +1,4 @@
-"""What requests are answered with: parts of pages, data, files.
+"""Answers to requests: parts of pages, data, files.
 
 Answers: which task makes which text out of words?
 Elsewhere: words (words.py), who calls tasks (work.py), the frame of pages (page.py), sections of a report

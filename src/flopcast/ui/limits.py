@@ -1,4 +1,4 @@
-"""What surrounds every request: how much it may bring, how long it may take to bring it, and from where.
+"""Limits of every request: its size, its duration, and its origin.
 
 Answers: which requests are refused before they are read, and what do browsers learn of a page's rights?
 Elsewhere: which host names are ours (Starlette's TrustedHostMiddleware), how many requests may wait for a

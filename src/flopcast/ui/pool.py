@@ -21,7 +21,7 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a request is answered with: an HTTP status, a media type, a text."""
+    """The answer to a request: an HTTP status, a media type, a text."""
 
     status: int
     media: str
@@ -29,7 +29,7 @@ class Answer:
 
 
 class BusyError(Exception):
-    """As many wait as may: come back later."""
+    """Too many requests are waiting; the client should try again later."""
 
 
 class TooLongError(Exception):

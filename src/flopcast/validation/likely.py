@@ -1,4 +1,4 @@
-"""What an error hangs on: the factor that most likely is off, and the component that the step is made of.
+"""Diagnosis of an error: the factor that is most likely wrong, and the main component of the step.
 
 Answers: which one thing would have to be how much longer or shorter for a prediction to be right?
 Elsewhere: factors and how the step reacts to them (timeline/uncertainty.py).

@@ -48,7 +48,7 @@ DECISIONS: Mapping[str, Decision] = {  # what is free beside the plan → what i
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One run as a choice, and what tells of which decisions."""
+    """One run as a choice, with the properties that separate decisions."""
 
     source: str
     software: Hashable

@@ -1,4 +1,4 @@
-"""What a precision recipe costs on one stack: bytes of a cast, and the casts of weights.
+"""Costs of a precision recipe on one stack: bytes of a cast, and the casts of weights.
 
 Answers: which products does a recipe take, how many bytes does the cast of an element move, when are
 weights cast, and what do their narrow copies occupy?

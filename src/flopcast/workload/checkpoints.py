@@ -1,4 +1,4 @@
-"""Which blocks of a chunk full recompute runs again, and which of them keep an input.
+"""The blocks of a chunk that full recompute repeats, and those that keep an input.
 
 Answers: how does a chunk's run of equal blocks fall into kinds that differ in what they keep?
 Elsewhere: what becomes of each kind (recompute.py), which blocks stand on which chunk (stages.py).

@@ -1,4 +1,4 @@
-"""Every rule: those of the nouns, and those about rewrites and the division of layers.
+"""All rules: those of the nouns, and those about rewrites and the division of layers.
 
 Answers: can this job be predicted, and if not, what is wrong with it; which plans are possible?
 Elsewhere: the rules of the nouns (spec/rules*.py), how rules are

@@ -1,4 +1,4 @@
-"""What a stack makes of items of experts: who carries tokens, when the host waits, engines of routers.
+"""Settings of a stack applied to items of experts: exchanges, host waits, and router engines.
 
 Answers: which rows and copies travel by which library, where does the host stop and read back, in which
 precision does the router's product run?

@@ -1,4 +1,4 @@
-"""What one rank runs: layers made into forward and backward items, divided over stages.
+"""The program of one rank: layers as forward and backward items, divided over stages.
 
 Answers: which items make up the forward of a chunk, its backward, a hop between stages, and the end
 of a step? Hardware is unknown here; arrays are over plans, and over chunk or stage classes where said.

@@ -1,4 +1,4 @@
-"""Which parts of a layer's forward run again in its backward, in which order, and up to where.
+"""Recompute: which parts of a layer's forward run again in its backward, and in which order.
 
 Answers: which runs of items must be there again before an item's gradients; which tensors does one of them
 make again that nobody kept?

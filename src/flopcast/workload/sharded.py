@@ -51,7 +51,7 @@ Times = tuple[tuple[str, Counts], ...]  # `Item.when`, and 1 for plans that it h
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Unit:
-    """What is gathered at once, in the order of the pass: one run of equal layers, or a few parts.
+    """The parameters of one all-gather, in the order of the pass: equal layers, or a few parts.
 
     `repeat` counts equal units in a row, shape (plans, chunk classes); only a run of blocks has more than
     one. `layers` are the items of its parts, each with its own repeats.

@@ -1,4 +1,4 @@
-"""Which layers stand on which pipeline stage and chunk.
+"""The layers of each pipeline stage and chunk.
 
 Answers: how does a stack divide a model's layers over stages and virtual stages; which chunks are
 equal, so that one program serves them all?
@@ -83,8 +83,8 @@ class Stages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pile:
-    """What a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and, for rules
-    that deal out modules, the uncounted modules before and after the blocks.
+    """The layers that a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and,
+    for rules that deal out modules, the uncounted modules before and after the blocks.
 
     `at_end` of them follow the blocks and stand together: final norm and head, multi-token prediction too.
     `virtual` counts the chunks of one stage; `checkpoints` cuts runs of blocks into kinds, once they are

@@ -1,4 +1,4 @@
-"""What a layer needs while its backward runs: a walk over its tensors, each from birth to death.
+"""The memory of a layer during its backward: each of its tensors from creation to deletion.
 
 Answers: how many bytes of one layer are alive at the fullest moment of its backward pass?
 Elsewhere: what it keeps until then (backward.py), how many micro-batches do so at once (memory/).

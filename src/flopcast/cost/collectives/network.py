@@ -59,7 +59,7 @@ class MessageCost:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Terms:
-    """What the seconds of messages on one tier are made of; arrays (rows,).
+    """The terms of the seconds of messages on one tier; arrays (rows,).
 
     `latency_s` is that of all hops, or what the smallest message that was measured takes; `share` of the
     message crosses each rank's link, whose bus bandwidth is reached to an `efficiency`.

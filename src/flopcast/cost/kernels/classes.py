@@ -1,4 +1,4 @@
-"""Which curve prices a kernel, and which kernels err together.
+"""Kernel classes: which curve prices a kernel, and which kernels share their errors.
 
 Answers: of an operator's kernel name, what is its curve's class, its layout, its kind; how much less sure
 is a curve of that kind outside of its rows, or on another device?

@@ -23,7 +23,7 @@ Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Evidence:
-    """What a curve rests on.
+    """The measurements behind a curve, and its error.
 
     `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known
     to be broken, or faster than the hardware can be. `relative_error` is the mean of

@@ -1,4 +1,4 @@
-"""Whose curve prices a kernel class that was never measured, and how sure that is.
+"""Fallback classes: which measured curve prices a kernel class that was never measured.
 
 Answers: which measured class moves its tensors in the same manner?
 A relative is borrowed for its efficiency only: the bound (FLOP, bytes) is always the kernel's own. The

@@ -1,4 +1,4 @@
-"""What scales a kernel: the named factors of its class on a device, in a stack.
+"""The named factors that scale a kernel class on a device, in a stack.
 
 Answers: which factors does the price of a kernel class rest on?
 Elsewhere: what a factor is (cost/factors.py), the seconds that they scale (cost/price.py).

@@ -1,4 +1,4 @@
-"""How a kernel's shape is looked at: the coordinates of its table, and terms of tiles and waves.
+"""Features of a kernel's shape: the coordinates of its table, and terms of tiles and waves.
 
 Answers: what of a shape varies smoothly, and what jumps?
 A GEMM's efficiency rises smoothly with its work, and falls where its tiles do not fill the last wave of

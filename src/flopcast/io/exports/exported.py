@@ -1,4 +1,4 @@
-"""What an exporter gives: files, and what they do not say.
+"""The result of an exporter: files, and notes on what they cannot express.
 
 Answers: which files does a kind of export write, what is told beside them?
 Elsewhere: the kinds (kinds.py), whether a file says the same job (same_job.py).

@@ -1,4 +1,4 @@
-"""Every kind of export by its name: a new one is one file and one line here.
+"""All kinds of export by name. A new kind is one file and one line here.
 
 Answers: what can a job be exported to, and which function does it?
 """
@@ -18,7 +18,7 @@ from flopcast.spec.job import Job
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kind:
-    """One format: what it is in a few words, what makes it."""
+    """One export format: its description, and the function that exports."""
 
     told: str
     export: Callable[[Job], Exported]

@@ -1,4 +1,4 @@
-"""Whether a file that was written says the job that it was written for.
+"""Check that an exported file describes the job that it was written for.
 
 Answers: what does the file's own reader make of it, and where does that differ from the job?
 Elsewhere: the writers (one file a kind), the readers (io/megatron and its neighbours).

@@ -1,4 +1,4 @@
-"""How Megatron-Bridge's gradients and activations travel: what a dump changes of the stack's.
+"""The stack of Megatron-Bridge: gradients, activations and overlaps that a dump changes.
 
 Answers: in which type, when and in buckets of which size are gradients reduced; what do stages wait for?
 Elsewhere: kernels, fusions, narrow products (megatron_words.py); model and plan (megatron_bridge.py).

@@ -1,4 +1,4 @@
-"""What the keys of one foreign format are to a forecast.
+"""The keys of one foreign format: which are read, ignored, or refused.
 
 Answers: does this key set something, cost nothing, cost something that is not counted, ask for what is not
 built, or has nobody heard of it?

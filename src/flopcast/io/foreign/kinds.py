@@ -1,4 +1,4 @@
-"""Which foreign formats there are, and which of them a file has.
+"""All foreign formats, and how the format of a file is recognised.
 
 Answers: who wrote this file, and which function reads it?
 Elsewhere: what its keys mean (one file for each format), job files of our own and Hugging Face configs

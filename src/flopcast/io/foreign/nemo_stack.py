@@ -1,4 +1,4 @@
-"""How NeMo 1.x moves gradients and activations: what a configuration changes of NeMo's stack.
+"""The stack of NeMo 1.x: gradients and activations that a configuration changes.
 
 Answers: in which type, when and in buckets of which size are gradients reduced; what do stages wait for?
 Elsewhere: kernels and fusions (megatron_words.py), model and plan (nemo.py).

@@ -27,7 +27,7 @@ MOST_HOPS = 8  # references that lead to references
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the command line says beside a foreign file.
+    """The settings of the command line that complete a foreign file.
 
     `devices`, where it says their number; `whole`, those of the cluster that it names without one. `model`,
     whether it names the model itself.

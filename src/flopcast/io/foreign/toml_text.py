@@ -61,7 +61,7 @@ def read_toml(raw: bytes, name: str) -> Document:
 
 
 class _Places:
-    """Where keys stand: one pass over the text, that skips strings, comments and what brackets hold."""
+    """The lines of keys, found in one pass that skips strings, comments and the content of brackets."""
 
     def __init__(self, text: str, name: str) -> None:
         self._text = text

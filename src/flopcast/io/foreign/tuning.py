@@ -1,4 +1,4 @@
-"""What trainers on top of transformers have in common: batch, sharding, adapters, precision.
+"""Settings that all trainers on top of transformers share: batch, sharding, adapters, precision.
 
 Answers: what do these keys ask for, whichever trainer's they are?
 Elsewhere: how each trainer calls them (axolotl.py, llama_factory.py), DeepSpeed's settings inside their
@@ -37,7 +37,7 @@ KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """What a trainer calls the keys, and its defaults."""
+    """The key names of a trainer, and its defaults."""
 
     micro: str
     steps: str

@@ -1,4 +1,4 @@
-"""What is known of Hugging Face configs besides dense families: architectures refused, keys without a cost.
+"""Hugging Face architectures that are refused, and keys that do not affect the cost.
 
 Answers: why is this architecture not imported, which keys ask for another, which change neither time nor
 memory?

@@ -1,4 +1,4 @@
-"""Which model is to be traced: a config of a file or folder, or one that the hub has by name.
+"""The config of the model to trace: of a file or folder, or of a name on the hub.
 
 Answers: which config object of transformers do these words stand for?
 Elsewhere: what is done with it (tracing/).

@@ -1,4 +1,4 @@
-"""Which layers of a Hugging Face config see a window, which turn their heads, and how layers alternate.
+"""Layers of a Hugging Face config with a window, layers with rotary positions, and their pattern.
 
 Answers: of which kind is each layer; how are kinds written as runs or as a pattern?
 Elsewhere: the other facts of these families (families.py), their layer (layers/attention.py).

@@ -1,4 +1,4 @@
-"""What training logs say beside their steps: memory of ranks, sizes of the job, who speaks.
+"""Facts in training logs besides steps: memory of ranks, sizes of the job, and the rank of a line.
 
 Answers: how much memory does this line report, which rank printed it, does it state a batch, a length or
 the number of devices?

@@ -37,7 +37,9 @@ RUNTIME, NUM_STEPS = "runtime_s", "num_steps"  # of a whole run, where only that
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What a line says of a step; `complete` ends the step, other lines add to the next one that does."""
+    """The values of a line about a step; `complete` ends the step, other lines add to the next such
+    line.
+    """
 
     fields: Fields
     complete: bool = True

@@ -103,7 +103,7 @@ def _plain(raw: bytes) -> str:
 
 
 class _Reading:
-    """What has been read so far: the only thing that changes while a log goes by."""
+    """The state of reading a log, the only mutable object here."""
 
     def __init__(self) -> None:
         self.rows: dict[str, array[float]] = {name: array("d") for name in FORMATS}

@@ -1,4 +1,4 @@
-"""Which command of a launch script trains, and how many ranks it starts.
+"""The training command of a launch script, and the number of ranks that it starts.
 
 Answers: which words are the training program's flags, what is the world size?
 Elsewhere: which commands there are (shell/script.py), what the flags mean (document.py).

@@ -1,4 +1,4 @@
-"""Which training stack a script's flags stand for, and how it differs from the catalogue's.
+"""The training stack that a script's flags describe, as changes of an entry of the catalogue.
 
 Answers: which release of Megatron-LM is this, what does it fuse, overlap and reduce?
 Elsewhere: the stacks themselves (catalog/stacks), model and plan (document.py).

@@ -1,4 +1,4 @@
-"""What names in run tables stand for: hardware, models and software, as the catalogue's tables say.
+"""Names in tables of runs: hardware, models and software, as the catalogue's tables define them.
 
 Answers: which cluster, model and stack of the catalogue does a run name, and what does that software do
 where the run is silent?
@@ -55,7 +55,7 @@ class KnownModel(Noun):
 
 
 class Default(Noun):
-    """What a software does unless told otherwise, in rows that `where` matches, with its documentation.
+    """A default of a software, in rows that `where` matches, with its documentation.
 
     `plan`: fields that the row leaves open. `stack`, `experts`, `adapters`: what differs there from the
     stack, from the model's experts, and which adapters are trained.

@@ -120,7 +120,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
 
 
 class _Reading:
-    """What has been read so far; a run begins with its line "nThread", or with ranks after rows."""
+    """The state of reading; a run begins with its line "nThread", or with ranks after rows."""
 
     def __init__(self, name: str, collective: str) -> None:
         self.name, self.collective = name, collective

@@ -1,4 +1,4 @@
-"""What a GPU's sensors say while it works: clock, power, temperature; and its driver.
+"""Sensor readings of a GPU while it works (clock, power, temperature), and its driver.
 
 Answers: how fast does the device run right now, under which driver?
 Elsewhere: when it is asked (measure/). The vendor's tool is asked once and goes on telling, so that a

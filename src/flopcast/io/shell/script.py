@@ -59,7 +59,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a script says.
+    """The commands of a script, and notes.
 
     `variables` are those that stand at its end; `directives` the options of its `#SBATCH` lines by long
     name; `notes` what could not be decided or read.

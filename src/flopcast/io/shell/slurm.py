@@ -1,4 +1,4 @@
-"""What a script asks of Slurm: its `#SBATCH` lines, and the variables that a job then has.
+"""The `#SBATCH` lines of a script, and the variables that Slurm sets for the job.
 
 Answers: how many nodes, tasks and GPUs does this script ask for?
 Elsewhere: what a launcher makes of them (megatron/launch.py). Options: sbatch(1), Slurm 24.05.

@@ -1,4 +1,4 @@
-"""What a script's variables hold, and what a word becomes when they are filled in.
+"""Values of shell variables, and the expansion of words.
 
 Answers: which words does `$GPT_ARGS` stand for, what is `${TP:-8}`, how much is `$((NODES * 8))`?
 Elsewhere: where words begin and end (tokens.py), in which order things happen (script.py).

@@ -1,4 +1,4 @@
-"""What every reader of traces does last: kernels and their launches become one Trace.
+"""The last step of every reader of traces: kernels and their launches become one Trace.
 
 Answers: of which device is the trace, in which step and pass and of which class is each kernel?
 Elsewhere: the formats (kineto.py, nsys.py), the noun (calibration/trace.py).

@@ -108,7 +108,7 @@ class _Columns:
 
 
 class _Reading:
-    """What has been read of a trace: columns of kernels, calls, launches, the engine's spans and steps."""
+    """The columns read so far: kernels, calls, launches, the engine's spans and steps."""
 
     def __init__(self) -> None:
         self.words = Words()

@@ -1,4 +1,4 @@
-"""Who does tasks: what every kind of workers offers to a run.
+"""The interface of workers that run the tasks of a search.
 
 Answers: how is a task handed over, and how does what it left come back?
 Elsewhere: one file for each kind (processes.py, on_dask.py), which tasks there are (run.py).

@@ -13,7 +13,7 @@ from flopcast.errors import Problem, SpecError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Named:
-    """How a cluster was named: by which option, and where it is."""
+    """A cluster by its option and its address."""
 
     option: str  # "--dask"
     address: str

@@ -1,4 +1,4 @@
-"""What a long search has done already, in one SQLite file.
+"""The finished parts of a long search, in one SQLite file.
 
 Answers: which chunks of this very question are finished, and what did each leave?
 Elsewhere: what the texts mean (search/chunk_text.py), who asks for chunks (run.py).

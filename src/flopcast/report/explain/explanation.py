@@ -14,7 +14,7 @@ WIDTH = 26
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
-    """One number or word that goes into a formula, as a reader sees it, and who says so.
+    """One number or word of a formula, with its source.
 
     `number` is the same in SI units, where it is one.
     """

@@ -1,4 +1,4 @@
-"""What the seconds of one kernel are made of.
+"""Explanation of the seconds of one kernel.
 
 Answers: of this operator, with which shape, peaks, curve and factors is its time computed?
 Elsewhere: the computation itself (cost/price.py), whose functions are called again here on the one item.

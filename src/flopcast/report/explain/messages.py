@@ -1,4 +1,4 @@
-"""What the seconds of one message are made of.
+"""Explanation of the seconds of one message.
 
 Answers: of this collective, with which ranks, links, bandwidths and factors is its time computed?
 Elsewhere: the computation itself (cost/collectives), whose terms are asked for again here.

@@ -1,4 +1,4 @@
-"""What can be explained of a report, by name.
+"""All numbers of a report that can be explained, by name.
 
 Answers: which names are there, and what is explained under each?
 Elsewhere: what is said (steps.py: the step, its components, operators and factors; memory.py), how it is

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the step, its components, the operators of each.
+"""The section about where the time goes: the step, its components, the operators of each.
 
 Answers: which operators make a component of the breakdown, in which pass, for how long?
 Elsewhere: the components themselves (report/report.py), how close each kernel comes to its bound

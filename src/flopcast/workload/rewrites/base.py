@@ -1,4 +1,4 @@
-"""How a rewrite finds and replaces items.
+"""Functions with which rewrites find and replace items.
 
 A rewrite is one pure function from the forward items of one layer to those that a stack really runs.
 It may fuse, split or replace items; FLOP stay what they were, bytes are accounted for (realise.py).

@@ -1,4 +1,4 @@
-"""What eager PyTorch runs instead of fused kernels, as the models of Hugging Face transformers are written.
+"""Kernels of eager PyTorch in place of fused ones, as in the models of Hugging Face transformers.
 
 Answers: which chains of framework kernels stand for a norm, a softmax, a gated or a plain activation, and
 what do they keep?

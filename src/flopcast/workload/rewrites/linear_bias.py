@@ -1,4 +1,4 @@
-"""Every bias of a linear added by the GEMM's own epilogue (`torch.addmm`, cuBLASLt).
+"""The bias of every linear added in the GEMM's epilogue (`torch.addmm`, cuBLASLt).
 
 PyTorch's `nn.Linear` does so wherever its bias is a vector; Megatron-LM's linears leave theirs to later
 kernels (epilogue_bias.py).
