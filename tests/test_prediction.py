@@ -159,7 +159,7 @@ def test_memory_alone_refuses_the_same_jobs():
 
 @pytest.mark.parametrize("change", [{"schedule": "zb_h1", "recompute": "full"}, {"offload": True}], ids=str)
 def test_what_is_not_built_is_refused_and_never_ignored(change):
-    with pytest.raises(SpecError, match="not built yet"):
+    with pytest.raises(SpecError, match="not supported yet"):
         step_of(changed(make_job(), **change))
 
 

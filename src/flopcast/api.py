@@ -39,7 +39,7 @@ def predict(job: Job) -> Report:
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not built.
+        The job contradicts itself, or asks for what is not supported.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def _fitted_on(suite: Suite) -> Problem:
     return Problem(
         field="--leave-one-source-out",
         value=suite.name,
-        allowed="a suite that no constant was fitted on",
+        allowed="a suite on which no constant was fitted",
         because=f"constants were fitted on its runs, as {suite.published_as} of the published table",
         fix=f"judge them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants",
     )

@@ -29,7 +29,7 @@ def predict(job: Job, book: CurveBook) -> Report:
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not built; every fault is listed.
+        The job contradicts itself, or asks for what is not supported; every fault is listed.
     """
     realised = realised_job(job)  # what this software really runs, and what must fit; no hardware yet
     return predict_realised(realised, book)

@@ -67,7 +67,7 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
         6,
     ),
     "an indivisible global batch": (job("global_batch: 16", "global_batch: 17"), "plan.global_batch", 8),
-    "what is not built": (job("precision: fp16", "zero: 3"), "plan.zero", 9),
+    "what is not supported": (job("precision: fp16", "zero: 3"), "plan.zero", 9),
     "a sequence of no tokens": (job("sequence_length: 2048", "sequence_length: 0"), "sequence_length", 4),
     "a batch that is a word": (job("{sequence_length: 2048}", "long"), "batch", 4),
     "the same key twice": (job("micro_batch: 1", "data_parallel: 8"), "data_parallel", 7),

@@ -148,7 +148,7 @@ def test_tokens_that_are_none_are_told(text):
 
 def test_a_run_has_tokens_or_phases_and_not_both(tmp_path):
     for given in ((None, None), ("2T", tmp_path / "phases.yaml")):
-        with pytest.raises(SpecError, match="a run ends after so many tokens"):
+        with pytest.raises(SpecError, match="a run ends after this number of tokens"):
             stated_phases(*given)
 
 

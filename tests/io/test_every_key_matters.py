@@ -24,7 +24,7 @@ CHANGES = key_changes.CHANGES | key_changes_megatron.CHANGES | key_changes_train
 ALL = [(kind, *case) for kind, table in CHANGES.items() for case in cases(table)]
 FLAGS = cases(key_changes_flags.CHANGES)
 LENGTHS = "lengths of sequences are not in the file: each is counted as long as the longest"
-NO_FP32 = "training in fp32 is not built: bf16 is counted where no other type is asked for"
+NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other type is asked for"
 RAMP = "a long run has the size after the ramp for most of its steps"
 GROUPED = "products of experts are counted in one kernel, however they are run"
 ROWS = "scales of rows are counted as scales of whole tensors"
@@ -124,4 +124,4 @@ def test_a_key_that_asks_for_what_is_not_built_is_refused_by_name(kind, key):
     (fault,) = Sheet(Document("a.yaml", data, {}), keys_of(kind)).problems
 
     assert fault.field == whole
-    assert fault.because == f"{keys_of(kind).refused[key]} is not modelled yet"
+    assert fault.because == f"{keys_of(kind).refused[key]} is not supported yet"

@@ -228,7 +228,7 @@ def test_devices_of_the_command_line_win_and_the_files_are_told():
     data = read(LLAMA, devices=64)
 
     assert data["plan"]["data_parallel"] == 4
-    assert "64 devices as asked for; the file is for 32" in data["assumptions"]
+    assert "64 devices as requested; the file is for 32" in data["assumptions"]
 
 
 def test_without_devices_the_fault_is_theirs_alone():

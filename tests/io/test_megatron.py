@@ -473,7 +473,7 @@ def test_the_batch_after_its_ramp_up_is_forecast():
 @pytest.mark.parametrize(
     ("flags", "name", "because"),
     [
-        ("", "megatron-core", "no flag dates the script"),
+        ("", "megatron-core", "no flag shows the age of the script"),
         ("--use-flash-attn", "megatron-core", "--use-flash-attn came with it"),
         ("--checkpoint-activations --swiglu", "megatron-core", "--swiglu came with it"),
         ("--sequence-parallel --data-impl mmap", "megatron-2022", "--sequence-parallel came with it"),
@@ -583,7 +583,7 @@ def test_devices_that_are_asked_for_win_over_those_of_the_script():
     document = document_of(devices=4)
 
     assert document.data["plan"]["data_parallel"] == 4
-    assert "4 devices as asked for; the script starts 8 ranks" in document.data["assumptions"]
+    assert "4 devices as requested; the script starts 8 ranks" in document.data["assumptions"]
 
 
 def test_of_several_training_commands_the_fullest_is_read_and_the_others_are_told():
@@ -605,7 +605,7 @@ def test_a_flag_without_effect_on_time_is_silent():
 def test_a_flag_that_is_not_modelled_yet_says_what_it_would_change():
     assumptions = document_of("--use-sharp").data["assumptions"]
 
-    assert any(a.startswith("--use-sharp is not modelled yet: reductions inside") for a in assumptions)
+    assert any(a.startswith("--use-sharp is not supported yet: reductions inside") for a in assumptions)
 
 
 def test_a_script_may_hide_messages_of_tensor_parallelism_under_products():
@@ -629,7 +629,7 @@ def test_a_flag_that_changes_a_kernel_a_message_or_what_is_kept_is_never_silent(
     name = flag.split()[0]
 
     (said,) = [text for text in document_of(flag).data["assumptions"] if text.startswith(name)]
-    assert said.startswith(f"{name} is not modelled yet: ")
+    assert said.startswith(f"{name} is not supported yet: ")
 
 
 def test_an_unknown_flag_is_told_with_its_line_and_the_nearest_known():

@@ -226,7 +226,7 @@ def test_training_in_32_bits_is_refused_by_name():
     problem = only(script_of(bf16=None))
 
     assert problem.fault == "or --fp16 is missing"
-    assert problem.because == "training in fp32 is not modelled yet"
+    assert problem.because == "training in fp32 is not supported yet"
 
 
 @pytest.mark.parametrize("flag", sorted(REFUSED))
@@ -245,7 +245,7 @@ def test_a_refused_flag_whose_value_asks_for_nothing_is_no_fault(flags):
 def test_state_space_layers_are_refused_in_words():
     problem = only(script_of("--is-hybrid-model"))
 
-    assert problem.because == "a hybrid of attention and state-space layers is not modelled yet"
+    assert problem.because == "a hybrid of attention and state-space layers is not supported yet"
 
 
 def test_ranks_that_do_not_form_whole_replicas_are_told():

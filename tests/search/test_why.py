@@ -128,8 +128,8 @@ def test_the_table_tells_common_words_once_and_marks_what_is_equal():
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"partial": True}, "broken off: only a part of the space was searched"),
-        ({"thinned": True}, "the front is longer than what was played of it"),
+        ({"partial": True}, "interrupted: only a part of the space was searched"),
+        ({"thinned": True}, "the front has more plans than were simulated"),
     ],
 )
 def test_what_is_not_whole_says_so(parts, told):

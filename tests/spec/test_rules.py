@@ -25,7 +25,7 @@ BFLOAT_NODES = {
     "groups": [{"node": {"device": BFLOAT_ONLY, "devices": 8, "host": "epyc-7763"}, "count": 1}],
 }
 
-ZERO_BUBBLE_BLOCKS = "zero bubble schedules send while weight gradients run, and blocking messages do not"
+ZERO_BUBBLE_BLOCKS = "zero bubble schedules send messages during weight gradients, and these messages block"
 TABLE = {"name": "mine.csv", "tasks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}
 TWO = [{"seq": 512}, {"seq": 1024}]  # micro-batches of one rank
 UNEQUAL_RANKS = [{"count": 4, "micro_batches": TWO}, {"count": 4, "micro_batches": TWO[::-1]}]
@@ -45,15 +45,12 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         300,
         "none on a device whose board_power_w is not stated",
     ),
-    ("site.power_limit_w", "nobody measured a limit below 30 % of the board power"): (
+    ("site.power_limit_w", "no limit below 30 % of the board power was measured"): (
         parts(cluster="dgx-a100:1", site={"power_limit_w": "100 W"}),
         100,
         "120 W and more",
     ),
-    (
-        "site.clock_hz",
-        "kernels take longer by the ratio of the device's highest clock to the clock that is set",
-    ): (
+    ("site.clock_hz", "kernels are slower by the ratio of the device's highest clock to this clock"): (
         parts(cluster=BFLOAT_NODES, precision="bf16", site={"clock_hz": "1 GHz"}),
         1e9,
         "none on a device whose clock_hz is not stated",
@@ -88,22 +85,22 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2048,
         "at most learned_positions = 1024",
     ),
-    ("stack.selective_groups", "selective recompute runs modules of this model's blocks again"): (
+    ("stack.selective_groups", "selective recompute repeats modules of this model's blocks"): (
         parts(stack={"base": "megatron-2022", "selective_groups": ["atention"]}, recompute="selective"),
         "atention",
         "core_attention",
     ),
-    ("plan.recompute_modules", "selective recompute runs modules of this model's blocks again"): (
+    ("plan.recompute_modules", "selective recompute repeats modules of this model's blocks"): (
         parts(recompute="selective:core_attention,moe"),
         "moe",
         "core_attention, layernorm, mlp",
     ),
-    ("plan.recompute_modules", "full recompute runs whole blocks again, and none nothing"): (
+    ("plan.recompute_modules", "full recompute repeats whole blocks, and none repeats nothing"): (
         parts(recompute="full", recompute_modules=["mlp"]),
         "mlp",
         "recompute: selective",
     ),
-    ("plan.recompute_method", "method and layers say which whole blocks run again"): (
+    ("plan.recompute_method", "method and layers choose which whole blocks are recomputed"): (
         parts(recompute_method="block", recompute_layers=2),
         "block:2",
         "recompute: full",
@@ -118,7 +115,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ): (parts(optimizer="adafactor", zero=1), "adafactor", "adamw"),
     (
         "stack.optimizer.state_bytes",
-        "it counts master weight and both moments of AdamW in fp32; less is told by other fields",
+        "it counts master weight and both moments of AdamW in fp32; other fields state less",
     ): (
         parts(stack={"base": "megatron-2022", "optimizer": {"state_bytes": "6 B"}}, optimizer="sgd"),
         6.0,
@@ -126,7 +123,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "stack.optimizer.moved_bytes",
-        "it counts what AdamW in fp32 reads and writes; less is told by other fields",
+        "it counts what AdamW in fp32 reads and writes; other fields state less",
     ): (
         parts(stack={"base": "megatron-2022", "optimizer": {"moved_bytes": "10 B"}}, optimizer="sgd"),
         10.0,
@@ -137,25 +134,19 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "0, 3",
         "0 to 0",
     ),
-    ("plan.recompute_blocks", "it says which blocks are recomputed, and none are"): (
+    ("plan.recompute_blocks", "it chooses recomputed blocks, and there are none"): (
         parts(recompute_blocks=[0]),
         "0",
         "only with recompute",
     ),
-    (
-        "stack.gradients.returns",
-        "under the next forward, parameters come layer by layer, whoever updated them",
-    ): (
+    ("stack.gradients.returns", "parameters are gathered layer by layer during the next forward"): (
         parts(
             stack={"base": "megatron-core", "gradients": {"returns": "broadcasts", "overlap_gather": True}}
         ),
         "broadcasts",
         "gathers with overlap_gather",
     ),
-    (
-        "stack.attention_generation",
-        "generations are those of kernels that never write the square of scores",
-    ): (
+    ("stack.attention_generation", "only fused attention kernels have generations"): (
         parts(stack={"base": "megatron-2022", "attention_generation": "triton"}),
         "triton",
         "newest with attention_kernel: materialised",
@@ -167,21 +158,18 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "model.adapters.targets",
-        "adapters of experts, of latent attention and of traced blocks are not built yet",
+        "adapters of experts, of latent attention and of traced blocks are not supported yet",
     ): (
         parts(model=model() | {"adapters": {"rank": 8, "targets": ["q", "gate"]}}),
         "gate",
         "q, k, v, qkv, out, down, up",
     ),
-    ("model.adapters.base_dtype", "experts that are stored in 4 bits are not built yet"): (
+    ("model.adapters.base_dtype", "experts that are stored in 4 bits are not supported yet"): (
         parts(model=mixture() | {"adapters": {"rank": 8, "targets": ["q"], "base_dtype": "nf4"}}),
         "nf4",
         "model, where blocks have experts",
     ),
-    (
-        "plan.schedule",
-        "zero bubble schedules fill bubbles with weight gradients, which frozen weights have not",
-    ): (
+    ("plan.schedule", "zero bubble schedules need weight gradients, which frozen weights do not have"): (
         parts(
             model=model() | {"adapters": {"rank": 8, "targets": ["q"]}},
             schedule="zb_h1",
@@ -191,12 +179,12 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "zb_h1",
         "auto, 1f1b",
     ),
-    ("model.mtp", "it stands on the last stage, and this stack's rule deals out all modules evenly"): (
+    ("model.mtp", "it is on the last stage, and this stack's rule divides all modules evenly"): (
         parts(model=model() | {"mtp": 1}, stack=DEEPSPEED),
         1,
         "0 on this stack",
     ),
-    ("stack.rewrites", "a stack runs rewrites that are built"): (
+    ("stack.rewrites", "flopcast has only these rewrites"): (
         parts(stack={"base": "megatron-2022", "rewrites": ["fused_sofmax"]}),
         "fused_sofmax",
         "fused_softmax",
@@ -219,7 +207,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "3 chunks",
         "= 4 numbers",
     ),
-    ("plan.stage_layers", "every block stands on one stage"): (
+    ("plan.stage_layers", "every block is on exactly one stage"): (
         parts(model=model(blocks=12), data_parallel=2, pipeline_parallel=4, stage_layers="3,3,3,2"),
         "11 blocks",
         "12 blocks",
@@ -239,7 +227,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2,
         "1 without",
     ),
-    ("plan.virtual_stages", "its rule for dividing layers knows no virtual stages"): (
+    ("plan.virtual_stages", "its rule for dividing layers does not support virtual stages"): (
         parts(
             stack={"base": DEEPSPEED, "pipeline": {"transfers": "batched"}},
             data_parallel=4,
@@ -251,7 +239,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "plan.virtual_stages",
-        "interleaved stages that block on one message after the other wait for each other forever",
+        "interleaved stages would deadlock if they block on one message after the other",
     ): (
         parts(
             stack={"base": "megatron-2022", "pipeline": {"transfers": "sequential"}},
@@ -282,7 +270,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         8,
         "2, as mine.csv lists",
     ),
-    ("plan.schedule", "a table does not say where a stage blocks on its messages"): (
+    ("plan.schedule", "a table does not state where a stage blocks on its messages"): (
         parts(
             schedule=TABLE,
             data_parallel=4,
@@ -303,7 +291,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         4,
         "2 under zb_v",
     ),
-    ("plan.schedule", "a stage that hands shares of an activation to itself is not built yet"): (
+    ("plan.schedule", "a stage that passes shards of an activation to itself is not supported yet"): (
         parts(
             schedule="zb_v",
             data_parallel=2,
@@ -351,12 +339,12 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         True,
         "false with sequence_parallel",
     ),
-    ("cluster.groups", "more than one rank class is not built yet"): (
+    ("cluster.groups", "more than one rank class is not supported yet"): (
         parts(cluster={"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]}, data_parallel=16),
         "2 groups",
         "one group",
     ),
-    ("cluster.tiers[1].in_network_reduction", "sums inside switches are not built yet"): (
+    ("cluster.tiers[1].in_network_reduction", "sums inside switches are not supported yet"): (
         parts(cluster={"base": "dgx-a100", "nodes": 1, "tiers": {"1": {"in_network_reduction": True}}}),
         True,
         "false",
@@ -383,7 +371,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         4,
         "divides 2 key/value heads",
     ),
-    ("plan.context_order", "gathered keys and queries that are not balanced are not built yet"): (
+    ("plan.context_order", "gathered keys and queries that are not balanced are not supported yet"): (
         parts(
             stack="megatron-core",
             data_parallel=4,
@@ -398,14 +386,14 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "stack.attention_kernel",
         "blocks of keys are merged by the log-sums that only a fused kernel keeps",
     ): (parts(data_parallel=4, context_parallel=2), "materialised", "flash with context_parallel above 1"),
-    ("plan.context_exchange", "a ring whose blocks lie outside of a window is not built yet"): (
+    ("plan.context_exchange", "a ring whose blocks lie outside of a window is not supported yet"): (
         parts(model=model(window=128), stack="megatron-core", data_parallel=4, context_parallel=2),
         "ring",
         "all_gather or all_to_all",
     ),
     (
         "plan.context_parallel",
-        "on no stack does a square mask of whole sequences reach ranks that share them",
+        "no stack gives ranks that share a sequence a square mask of the whole sequence",
     ): (
         parts(
             stack={"base": "gpt-neox-deepspeed", "attention_kernel": "flash"},
@@ -415,7 +403,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2,
         "1 on a stack that sends its attention mask",
     ),
-    ("plan.context_parallel", "slopes over keys of other ranks are not built yet"): (
+    ("plan.context_parallel", "slopes over keys of other ranks are not supported yet"): (
         parts(model=model(alibi=True), stack="megatron-core", data_parallel=4, context_parallel=2),
         2,
         "1 for a model with ALiBi",
@@ -437,7 +425,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "plan.expert_tensor_parallel",
-        "experts cut over other ranks than the model's other weights are not built yet",
+        "experts cut over other ranks than the model's other weights are not supported yet",
     ): (
         parts(model=mixture(), data_parallel=2, tensor_parallel=4, sp=True, expert_tensor_parallel=2),
         2,
@@ -457,14 +445,14 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "plan.sequence_parallel",
-        "each rank routes its own tokens: routing of the same ones on all ranks is not built yet",
+        "each rank routes its own tokens; routing the same tokens on all ranks is not supported yet",
     ): (parts(model=mixture(), data_parallel=4, tensor_parallel=2), False, "true for experts"),
-    ("plan.rank_order", "experts on ranks in another order are not built yet"): (
+    ("plan.rank_order", "experts on ranks in another order are not supported yet"): (
         parts(model=mixture(), rank_order="tp-cp-pp-dp"),
         "tp-cp-pp-dp",
         "tp-cp-dp-pp",
     ),
-    ("plan.expert_parallel", "a rank's experts lie in one group, or are all of several"): (
+    ("plan.expert_parallel", "a rank's experts are in one group, or fill several groups"): (
         parts(model=mixture(num_experts=12, expert_groups=3, top_groups=2), expert_parallel=2),
         2,
         "a divisor or a multiple of expert_groups = 3",
@@ -476,36 +464,33 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "plan.data_shard",
-        "zero says what these replicas share: 1 states, 2 gradients too, 3 parameters too",
+        "zero chooses what these replicas shard: 1 states, 2 also gradients, 3 also parameters",
     ): (parts(data_shard=8), 8, "0 or 1 with zero: 0"),
     ("plan.data_shard", "each group of shards holds all experts"): (
         parts(model=mixture(), expert_parallel=8, data_shard=4, zero=1),
         4,
         "a divisor of data_shard",
     ),
-    ("plan.offload", "offload is not built yet"): (parts(offload=True), True, "False"),
+    ("plan.offload", "offload is not supported yet"): (parts(offload=True), True, "False"),
     (
         "plan.schedule",
-        "exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
+        "expert exchanges that overlap with another micro-batch (DualPipe) are not supported yet",
     ): (parts(schedule="dualpipe"), "dualpipe", "auto, 1f1b"),
-    (
-        "stack.tensor_overlap",
-        "what is cut into chunks are the gathers and scatters of sequence parallelism",
-    ): (
+    ("stack.tensor_overlap", "the messages that are cut into chunks are those of sequence parallelism"): (
         parts(
             stack={"base": "megatron-core", "tensor_overlap": "chunks"}, data_parallel=4, tensor_parallel=2
         ),
         "chunks",
         "none without sequence_parallel",
     ),
-    ("stack.experts.exchange_overlap", "exchanges run beside another micro-batch's kernels"): (
+    ("stack.experts.exchange_overlap", "exchanges overlap with the kernels of another micro-batch"): (
         parts(stack=OVERLAPPED, model=mixture(), expert_parallel=8, global_batch=8, zero=1),
         "other_micro_batch",
         "none with one micro-batch",
     ),
     (
         "stack.experts.exchange_overlap",
-        "two micro-batches run together part by part, not as whole layers that run again",
+        "two micro-batches alternate part by part, which full recompute of layers prevents",
     ): (
         parts(
             stack=OVERLAPPED, model=mixture(), expert_parallel=8, zero=1, recompute="full", global_batch=16
@@ -514,11 +499,12 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "none with recompute: full",
     ),
     ("plan.zero", "this stack shards nothing else"): (parts(zero=3), 3, "0, 1"),
-    (
-        "plan.zero",
-        "sharded gradients and parameters with weight gradients of their own are not built yet",
-    ): (parts(zero=3, schedule="zb_h1", stack="megatron-core"), 3, "0 or 1"),
-    ("plan.zero", "reductions of shards in the order of compute are not built yet"): (
+    ("plan.zero", "sharded gradients or parameters with separate weight gradients are not supported yet"): (
+        parts(zero=3, schedule="zb_h1", stack="megatron-core"),
+        3,
+        "0 or 1",
+    ),
+    ("plan.zero", "reductions of shards on the compute stream are not supported yet"): (
         parts(
             stack={"base": "megatron-core", "gradients": {"overlap_with_tensor": False}},
             data_parallel=4,
@@ -528,7 +514,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         3,
         "0 or 1",
     ),
-    ("plan.zero", "4-bit weights that are gathered and written out by units are not built yet"): (
+    ("plan.zero", "4-bit weights that are gathered and dequantised unit by unit are not supported yet"): (
         parts(
             model=model() | {"adapters": {"rank": 8, "targets": ["q"], "base_dtype": "nf4"}},
             zero=3,
@@ -547,7 +533,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "zb_h1",
         "auto, 1f1b, gpipe",
     ),
-    ("plan.recompute", "zero bubble schedules with linears that are recomputed are not built yet"): (
+    ("plan.recompute", "zero bubble schedules with linears that are recomputed are not supported yet"): (
         parts(schedule="zb_h2", recompute="full"),
         "full",
         "none, or selective",
@@ -594,7 +580,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "fp8",
         "bf16",
     ),
-    ("stack.narrow.wide_first_blocks", "blocks at the two ends of a model are different ones"): (
+    ("stack.narrow.wide_first_blocks", "the first and the last blocks must not overlap"): (
         parts(stack={"base": "megatron-2022", "narrow": {"wide_first_blocks": 5, "wide_last_blocks": 4}}),
         5,
         "at most 8",
@@ -614,7 +600,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         "2 documents",
         "one document",
     ),
-    ("plan.context_parallel", "documents cut over context-parallel ranks are not built yet"): (
+    ("plan.context_parallel", "documents cut over context-parallel ranks are not supported yet"): (
         parts(
             batch={"seq": 1024, "documents": [24, 1000]},
             stack="megatron-core",
@@ -624,22 +610,22 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2,
         "1 with several",
     ),
-    ("model.blocks[0].mixer", "windows and traced blocks over several documents are not built yet"): (
+    ("model.blocks[0].mixer", "windows and traced blocks over several documents are not supported yet"): (
         parts(model=model(window=128), batch={"seq": 1024, "documents": [24, 1000]}, stack="megatron-core"),
         "attention",
         "without windows",
     ),
-    ("batch.documents", "a micro-batch that is listed says its own documents"): (
+    ("batch.documents", "a listed micro-batch states its own documents"): (
         parts(batch={"seq": 1024, "documents": [1024], "micro_batches": [{"count": 2}]}),
         "1 documents",
         "none beside micro_batches",
     ),
-    ("batch.ranks", "micro_batches are those of every rank, ranks those of each"): (
+    ("batch.ranks", "micro_batches lists those of all ranks, ranks those of each rank"): (
         parts(batch={"seq": 1024, "micro_batches": TWO, "ranks": [{"count": 8, "micro_batches": TWO}]}),
         "1 classes of ranks",
         "none beside micro_batches",
     ),
-    ("batch.micro_batches", "a list has every micro-batch of a step of one pipeline"): (
+    ("batch.micro_batches", "a list holds every micro-batch of one pipeline in a step"): (
         parts(batch={"seq": 1024, "micro_batches": [{"count": 2}, {"seq": 512}]}),
         "3 micro-batches",
         "2 in all",
@@ -654,7 +640,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         1024,
         "at least 1025",
     ),
-    ("batch.ranks", "ranks that differ and meet before the end of a step are not built yet"): (
+    ("batch.ranks", "different ranks that synchronise before the end of a step are not supported yet"): (
         parts(batch={"seq": 1024, "ranks": UNEQUAL_RANKS}, stack="megatron-core", zero=2),
         "2 classes of ranks",
         "zero 2 and 3",
@@ -669,7 +655,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
         2**31,
         "at most 1,073,741,824 tokens",
     ),
-    ("plan.global_batch", "every task of a step is played, and no step has that many"): (
+    ("plan.global_batch", "every task of a step is simulated, and no step has that many"): (
         parts(global_batch=2**27),
         "16,777,216 micro-batches",
         "at most 1,048,576: times stages",
@@ -750,7 +736,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
 def test_what_is_not_built_is_refused_rather_than_ignored(unbuilt):
     told = faults(parts(**unbuilt))
 
-    assert any(p.because.endswith(("not built yet", "are not built yet")) for p in told)
+    assert any(p.because.endswith(("not supported yet", "are not supported yet")) for p in told)
 
 
 def test_a_rule_is_asked_about_every_kind_of_micro_batch_and_names_the_first_that_breaks_it():

@@ -93,7 +93,7 @@ def test_the_tables_are_those_of_the_text():
             assert all(cell in markdown for cell in cells)
 
 
-def problem(because="it is not built"):
+def problem(because="it is not supported"):
     return Problem(field="plan", value=1, allowed="", because=because, fix="")
 
 
@@ -109,7 +109,7 @@ def test_texts_of_a_table_are_escaped():
 def test_a_page_of_rows_that_are_all_left_out_says_why():
     page = runs_as_html(judged([run("b", job=SpecError([problem()]))]))
 
-    assert "it is not built" in page
+    assert "it is not supported" in page
     assert drawings(page) == []
 
 

@@ -263,7 +263,7 @@ def _refuse(observed: Observed, known: set[str]) -> None:
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
     """Return a fault of one observation."""
-    fix = "observe another part of the run, or leave it out"
+    fix = "observe another part of the run, or remove it"
     return Problem(field=f"observed.{field}", value=value, allowed=allowed, because=because, fix=fix)
 
 

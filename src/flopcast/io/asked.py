@@ -279,7 +279,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         allowed = f"a multiple of {per_node}, the devices of a node of {name}, or less than a node"
         below = gpus // per_node * per_node
         fix = f"set --gpus to {below} or {below + per_node}"
-        raise SpecError([_gpus_fault(gpus, allowed, "several nodes are used whole", fix)])
+        raise SpecError([_gpus_fault(gpus, allowed, "jobs on several nodes use whole nodes", fix)])
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}
     changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}

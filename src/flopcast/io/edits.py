@@ -201,6 +201,6 @@ def _not_a_change(change: str) -> Problem:
         field="argument",
         value=change,
         allowed="KEY=VALUE, e.g. plan.tensor_parallel=4",
-        because="there is no such file, and a change of the job has an equals sign",
-        fix="write it as KEY=VALUE, or give the path of a file",
+        because="there is no such file, and a change of the job needs an equals sign",
+        fix="write it as KEY=VALUE, or name an existing file",
     )

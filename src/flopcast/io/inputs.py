@@ -69,7 +69,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if kind != stat.S_IFREG:
             name = KINDS.get(kind, "no file")
             raise OSError(
-                f"it is {name}, not a regular file: to read a stream, pipe it in and name {PIPED}"
+                f"it is {name}, not a regular file; to read a stream, pipe it in and write {PIPED}"
             )
         yield file
 

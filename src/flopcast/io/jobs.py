@@ -291,7 +291,7 @@ def _with_blocks(base: object, changes: dict[str, object], document: Document) -
             "model.num_layers",
             changes["num_layers"],
             "only where all blocks of the base are equal",
-            "it would be unclear which of them to repeat",
+            "otherwise it is unclear which block to repeat",
             "change blocks instead",
         )
     rest = {name: value for name, value in changes.items() if name != "num_layers"}

@@ -74,6 +74,6 @@ def _one_of_both(tokens: str | None) -> Problem:
         value=tokens,
         fault="is missing" if tokens is None else "",
         allowed="a number of tokens, or --phases FILE, not both",
-        because="a run ends after so many tokens",
+        because="a run ends after this number of tokens",
         fix="add --tokens 2T" if tokens is None else "leave --phases out, or --tokens",
     )

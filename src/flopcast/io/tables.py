@@ -42,7 +42,7 @@ def parquet_problem(path: Path) -> list[Problem]:
             field="--parquet",
             value=str(path),
             allowed=f"where {' or '.join(LIBRARIES)} is installed",
-            because="Parquet is written by a library that flopcast does not need otherwise",
+            because="an optional library writes Parquet",
             fix="pip install 'flopcast[data]', or write --csv",
         )
     ]

@@ -153,7 +153,7 @@ def _unknown_key(key: str, value: object, known: Iterable[str], field: str, wher
         value=value,
         fault="is not a known key",
         allowed=", ".join(names),
-        because="nothing is accepted and ignored",
+        because="flopcast never ignores a key",
         fix=f"did you mean {near[0]}?" if near else f"remove {key}",
     )
 

@@ -109,7 +109,7 @@ def decoded(raw: bytes, name: str) -> str:
     bad = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
-        raise refuse(name, line, "character", bad.group(), "printable text", "is this a text file at all?")
+        raise refuse(name, line, "character", bad.group(), "printable text", "use a text file")
     if text.lstrip()[:1] in ("{", "["):  # JSON writes characters beyond sixteen bits as two escapes
         text = _PAIR.sub(lambda pair: _joined(pair.group(1), pair.group(2)), text)
     return text

@@ -186,5 +186,5 @@ def _without_gpu(version: str) -> Problem:
         value="cuda",
         allowed="a GPU that torch can use, or cpu",
         because=f"torch {version} finds no GPU",
-        fix="install torch for this driver, check CUDA_VISIBLE_DEVICES, or say --device cpu",
+        fix="install torch for this driver, check CUDA_VISIBLE_DEVICES, or use --device cpu",
     )

@@ -385,6 +385,6 @@ def _not_torchrun(name: str, value: str | None) -> Problem:
         field=name,
         value=value,
         allowed="a whole number, as torchrun sets it",
-        because="WORLD_SIZE says that there are peers",
+        because="WORLD_SIZE is set, which means that there are peers",
         fix="start with torchrun --nproc-per-node GPUS -m flopcast measure --out PACK",
     )

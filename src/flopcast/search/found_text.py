@@ -76,9 +76,9 @@ def asked(found: Found) -> list[str]:
         + (f", {found.refined} of them made out of the best" if found.refined else ""),
     ]
     if found.partial:
-        lines.append("warning   broken off: only a part of the space was searched")
+        lines.append("warning   interrupted: only a part of the space was searched")
     if found.thinned:
-        lines.append("warning   the front is longer than what was played of it: it is shown thinned")
+        lines.append("warning   the front has more plans than were simulated: only some of them are shown")
     return lines
 
 

@@ -104,7 +104,7 @@ def _of_token(played: Exact, each: Number) -> Loss:
 def _loss(amount: Amount | None) -> Loss:
     """Return the loss as an amount; questions in which it is unknown were refused before."""
     if amount is None:
-        raise InternalError("an objective was asked for that the cluster says nothing of")
+        raise InternalError("the cluster lacks a value that an objective needs")
     return Loss(value=amount.value, factors=amount.factors)
 
 

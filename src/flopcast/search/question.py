@@ -100,7 +100,13 @@ def _faults(question: Question) -> Iterator[Problem]:
         if name not in OBJECTIVES:
             yield _unknown(name)
     if not question.objectives:
-        yield _fault("objectives", "none", ", ".join(OBJECTIVES), "plans are ranked by one", "name one")
+        yield _fault(
+            "objectives",
+            "none",
+            ", ".join(OBJECTIVES),
+            "plans are ranked by at least one objective",
+            "name one",
+        )
     known = [OBJECTIVES[name] for name in question.objectives if name in OBJECTIVES]
     yield from _of_needs(question, known)
     for job in question.jobs:
@@ -117,17 +123,19 @@ def _of_needs(question: Question, known: Sequence[Objective]) -> Iterator[Proble
     limits = question.limits
     for limit in limits:
         if limit.most <= 0:
-            yield _fault(limit.name, limit.most, "above 0", "a run takes time and money", "raise it")
+            yield _fault(limit.name, limit.most, "above 0", "a run has a time and a cost", "raise it")
     asked = {limit.name: limit.objective for limit in limits} | {one.key: one for one in known}
     needed = {need: name for name, one in asked.items() for need in one.needs}
     if "tokens" in needed and not question.total_tokens:
         because = f"{needed['tokens']} is of a whole run"
-        yield _fault("tokens", "none", "how many tokens the run trains", because, "add --tokens 2e12")
+        yield _fault(
+            "tokens", "none", "the number of tokens that the run trains", because, "add --tokens 2e12"
+        )
     for job in question.jobs:
         cluster, device = job.cluster, job.cluster.node.device
         if "price" in needed and cluster.price is None:
             allowed = f"what a device of {cluster.name} costs"
-            because = f"{needed['price']} is in dollars, and no price of {device.name} is in the catalogue"
+            because = f"{needed['price']} is in dollars, and the catalogue has no price of {device.name}"
             yield _fault("cluster.price", "none", allowed, because, "add --price '2.10 USD/h'")
         if "power" in needed and device.board_power_w is None:
             allowed = f"what {device.name} may draw"
@@ -149,7 +157,7 @@ def _of_batches(question: Question) -> Iterator[Problem]:
             "step_time",
             "tokens_per_s, where global batches differ",
             f"a step of {max(batches)} sequences takes longer than one of {min(batches)} by itself",
-            "ask for tokens_per_s, or settle one global batch",
+            "use tokens_per_s, or set one global batch",
         )
 
 
@@ -162,7 +170,7 @@ def _unknown(name: str) -> Problem:
         "objective",
         name,
         ", ".join(OBJECTIVES),
-        "plans are ranked by what is known of them",
+        "flopcast ranks plans only by these objectives",
         f"write {near[0] if near else 'step_time'}",
     )
 

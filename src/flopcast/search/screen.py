@@ -149,7 +149,7 @@ def of_lists(job: Job) -> Problem:
     return Problem(
         field=field,
         value=f"{len(job.batch.kinds)} kinds",
-        allowed="none where plans are compared or chosen",
+        allowed="no such list when plans are compared or chosen",
         because="a list of micro-batches fits one number of ranks and of sequences in each",
         fix=f"remove {field}, or give the whole plan",
     )

@@ -288,7 +288,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
                     field="space.num_devices",
                     value=num_devices,
                     allowed=f"a multiple of {per_node}, the devices of a node, or less than a node",
-                    because="several nodes are used whole",
+                    because="jobs on several nodes use whole nodes",
                     fix=f"set num_devices to {max(1, round(num_devices / per_node)) * per_node}",
                 )
             ]

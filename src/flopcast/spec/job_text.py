@@ -33,7 +33,7 @@ def job_document(job: Job) -> dict[str, object]:
     plain["plan"] = {**plain["plan"], "global_batch": job.plan.global_batch}
     told = _with_units(plain, ())
     if not isinstance(told, dict):
-        raise InternalError(f"a job is told as a mapping, not as {type(told)}")
+        raise InternalError(f"a job is a mapping, not {type(told)}")
     return told
 
 

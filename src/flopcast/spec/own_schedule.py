@@ -130,7 +130,7 @@ def own_schedule(name: str, rows: Sequence[Row]) -> OwnSchedule:
 def faults(rows: Sequence[Row]) -> tuple[Problem, ...]:
     """Return everything that keeps a table from running; incomplete tables are not simulated."""
     if not rows:
-        return (_problem("", None, "at least one task", "a step runs something", "write tasks"),)
+        return (_problem("", None, "at least one task", "a step has at least one task", "write tasks"),)
     problems = (*_incomplete(rows), *_repeated(rows), *_out_of_order(rows))
     return problems or _stuck(rows)
 
@@ -209,7 +209,7 @@ def _stuck(rows: Sequence[Row]) -> tuple[Problem, ...]:
             _told(queue[-1].task),
             f"behind {_named(next(iter(_needs(queue[-1], stages, chunks) - done)), stages)}",
             "these stages wait for each other forever",
-            "move this row further back, or what it waits for forward",
+            "move this row back, or move the row that it waits for forward",
         )
         for queue in queues
         if queue

@@ -4,7 +4,7 @@ Answers: what must hold, why, and which edit mends it?
 Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py),
 what experts ask of a plan (rules_experts.py),
 what sequences shared by ranks ask (rules_context.py).
-What is not built yet is refused by a rule, never accepted and ignored.
+What is not supported yet is refused by a rule, never accepted and ignored.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _not_built(field: str, attribute: str, only: object, word: str) -> Rule:
         holds=holds,
         value=value,
         allowed=lambda _: str(only),
-        because=f"{word} is not built yet",
+        because=f"{word} is not supported yet",
         fix=lambda _: f"leave {field.rpartition('.')[2]} at {only}",
     )
 
@@ -281,7 +281,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.partition == "even"),
         value=lambda c: first(c.plans.virtual_stages),
         allowed=lambda _: "1 on this stack",
-        because="its rule for dividing layers knows no virtual stages",
+        because="its rule for dividing layers does not support virtual stages",
         fix=lambda _: "set virtual_stages to 1 or choose another stack",
     ),
     Rule(
@@ -289,7 +289,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
         value=lambda c: first(c.plans.virtual_stages),
         allowed=lambda _: "1 on a stack with sequential transfers",
-        because="interleaved stages that block on one message after the other wait for each other forever",
+        because="interleaved stages would deadlock if they block on one message after the other",
         fix=lambda _: "set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
     Rule(
@@ -360,7 +360,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _reducing(c),
         value=lambda _: True,
         allowed=lambda _: "false",
-        because="sums inside switches are not built yet",
+        because="sums inside switches are not supported yet",
         fix=lambda _: "set in_network_reduction to false",
     ),
     Rule(
@@ -368,7 +368,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len(c.cluster.groups) == 1,
         value=lambda c: f"{len(c.cluster.groups)} groups",
         allowed=lambda _: "one group of equal nodes",
-        because="more than one rank class is not built yet",
+        because="more than one rank class is not supported yet",
         fix=lambda _: "describe one group",
     ),
     _not_built("plan.offload", "offload", False, "offload"),
@@ -377,7 +377,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.plans.structure.splits_backward or c.stack.pipeline.transfers != "sequential",
         value=lambda c: c.plans.structure.pipeline_schedule,
         allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
-        because="zero bubble schedules send while weight gradients run, and blocking messages do not",
+        because="zero bubble schedules send messages during weight gradients, and these messages block",
         fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
@@ -385,7 +385,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.plans.structure.splits_backward and _recomputes_linears(c)),
         value=lambda c: c.plans.structure.recompute,
         allowed=lambda _: "none, or selective with modules that hold no linear layer",
-        because="zero bubble schedules with linears that are recomputed are not built yet",
+        because="zero bubble schedules with linears that are recomputed are not supported yet",
         fix=lambda _: "set schedule to auto, or recompute to none",
     ),
 )

@@ -1,4 +1,4 @@
-"""The rules about low-rank adapters: which linears there are to adapt, and what of them is not built.
+"""The rules about low-rank adapters: which linears there are to adapt, and what of them is not supported.
 
 Answers: what must hold between a model's adapters and its blocks, why, and which edit mends it?
 Elsewhere: what an adapter is (layers/adapters.py), the rules about all other parts (rules.py), what a rule
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _unknown(c),
         value=lambda c: ", ".join(_unknown(c)),
         allowed=lambda c: ", ".join(_known(c)) or "nothing: no linear that all blocks have can be adapted",
-        because="adapters of experts, of latent attention and of traced blocks are not built yet",
+        because="adapters of experts, of latent attention and of traced blocks are not supported yet",
         fix=lambda c: f"remove {', '.join(_unknown(c))}",
     ),
     Rule(
@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (_narrow(c) and _has_experts(c)),
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
         allowed=lambda _: "model, where blocks have experts",
-        because="experts that are stored in 4 bits are not built yet",
+        because="experts that are stored in 4 bits are not supported yet",
         fix=lambda _: "set base_dtype to model",
     ),
     Rule(
@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.model.adapters and c.plans.structure.splits_backward),
         value=lambda c: c.plans.structure.pipeline_schedule,
         allowed=lambda _: "auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe with adapters",
-        because="zero bubble schedules fill bubbles with weight gradients, which frozen weights have not",
+        because="zero bubble schedules need weight gradients, which frozen weights do not have",
         fix=lambda _: "set schedule to auto",
     ),
 )

@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (len(c.batch.documents) <= 1) | (c.plans.context_parallel == 1),
         value=lambda c: int(c.plans.context_parallel[0, 0]),
         allowed=lambda _: "1 with several documents a sequence",
-        because="documents cut over context-parallel ranks are not built yet",
+        because="documents cut over context-parallel ranks are not supported yet",
         fix=lambda _: "set context_parallel to 1",
     ),
     Rule(
@@ -103,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len(c.batch.documents) <= 1 or not _windowed(c),
         value=lambda c: c.model.blocks[_windowed(c)[0]].mixer.kind,
         allowed=lambda _: "attention without windows where sequences are packed",
-        because="windows and traced blocks over several documents are not built yet",
+        because="windows and traced blocks over several documents are not supported yet",
         fix=lambda _: "remove documents",
     ),
     Rule(
@@ -112,7 +112,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.listed and c.batch.documents),
         value=lambda c: f"{len(c.batch.documents)} documents",
         allowed=lambda _: "none beside micro_batches or ranks",
-        because="a micro-batch that is listed says its own documents",
+        because="a listed micro-batch states its own documents",
         fix=lambda _: "remove documents, or write them in each micro-batch",
     ),
     Rule(
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
         allowed=lambda _: "none beside micro_batches",
-        because="micro_batches are those of every rank, ranks those of each",
+        because="micro_batches lists those of all ranks, ranks those of each rank",
         fix=lambda _: "remove one of the two",
     ),
     Rule(
@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"{first(c.plans.num_micro_batches)} in all, global_batch / (data_parallel · micro_batch)"
         ),
-        because="a list has every micro-batch of a step of one pipeline",
+        because="a list holds every micro-batch of one pipeline in a step",
         fix=_completed,
     ),
     Rule(
@@ -163,7 +163,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda _: (
             "one where ranks meet in every micro-batch (zero 2 and 3, expert_parallel) or steps are skewed"
         ),
-        because="ranks that differ and meet before the end of a step are not built yet",
+        because="different ranks that synchronise before the end of a step are not supported yet",
         fix=lambda _: "change ranks to micro_batches, the same for all",
     ),
 )

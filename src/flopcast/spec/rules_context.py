@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.plans.structure.context_order,
         allowed=lambda _: "zigzag with all_gather",
-        because="gathered keys and queries that are not balanced are not built yet",
+        because="gathered keys and queries that are not balanced are not supported yet",
         fix=lambda _: "set context_order to zigzag, or context_exchange to ring",
     ),
     Rule(
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _alone(c) | (not _exchanges(c, "ring")) | (not _windowed(c)),
         value=lambda c: c.plans.structure.context_exchange,
         allowed=lambda _: "all_gather or all_to_all for a model with windows of attention",
-        because="a ring whose blocks lie outside of a window is not built yet",
+        because="a ring whose blocks lie outside of a window is not supported yet",
         fix=lambda _: "set context_exchange to all_gather",
     ),
     Rule(
@@ -119,7 +119,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
         value=lambda c: first(c.plans.context_parallel),
         allowed=lambda _: "1 on a stack that sends its attention mask along",
-        because="on no stack does a square mask of whole sequences reach ranks that share them",
+        because="no stack gives ranks that share a sequence a square mask of the whole sequence",
         fix=lambda _: "set context_parallel to 1, or stack.pipeline.sends_mask to false",
     ),
     Rule(
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _alone(c) | (not _sloped(c)),
         value=lambda c: first(c.plans.context_parallel),
         allowed=lambda _: "1 for a model with ALiBi",
-        because="slopes over keys of other ranks are not built yet",
+        because="slopes over keys of other ranks are not supported yet",
         fix=lambda _: "set context_parallel to 1",
     ),
 )

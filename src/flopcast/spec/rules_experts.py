@@ -1,4 +1,4 @@
-"""The rules about experts: how they may be spread over ranks and cut, and what of them is not built.
+"""The rules about experts: how they may be spread over ranks and cut, and what of them is not supported.
 
 Answers: what must hold between a model with experts and a plan, why, and which edit mends it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
@@ -107,7 +107,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
         value=lambda c: first(c.plans.expert_tensor_parallel),
         allowed=lambda c: f"1, or tensor_parallel = {first(c.plans.tensor_parallel)}",
-        because="experts cut over other ranks than the model's other weights are not built yet",
+        because="experts cut over other ranks than the model's other weights are not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
     ),
     Rule(
@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda _: False,
         allowed=lambda _: "true for experts with tensor_parallel above 1",
-        because="each rank routes its own tokens: routing of the same ones on all ranks is not built yet",
+        because="each rank routes its own tokens; routing the same tokens on all ranks is not supported yet",
         fix=lambda _: "set sequence_parallel to true",
     ),
     Rule(
@@ -143,7 +143,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _experts(c) or c.plans.structure.rank_order == "tp-cp-dp-pp",
         value=lambda c: c.plans.structure.rank_order,
         allowed=lambda _: "tp-cp-dp-pp",
-        because="experts on ranks in another order are not built yet",
+        because="experts on ranks in another order are not supported yet",
         fix=lambda _: "choose tp-cp-dp-pp",
     ),
     Rule(
@@ -151,7 +151,7 @@ RULES: tuple[Rule, ...] = (
         holds=_groups_fit,
         value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
-        because="a rank's experts lie in one group, or are all of several",
+        because="a rank's experts are in one group, or fill several groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
     Rule(
@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.plans.structure.schedule != "dualpipe",
         value=lambda _: "dualpipe",
         allowed=lambda _: "auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe, zb_h1, zb_h2, zb_v",
-        because="exchanges of experts under another micro-batch's work (DualPipe) are not built yet",
+        because="expert exchanges that overlap with another micro-batch (DualPipe) are not supported yet",
         fix=lambda _: "set schedule to auto",
     ),
     Rule(
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.stack.experts.exchange_overlap,
         allowed=lambda _: "none with one micro-batch",
-        because="exchanges run beside another micro-batch's kernels",
+        because="exchanges overlap with the kernels of another micro-batch",
         fix=lambda _: "change stack.experts.exchange_overlap to none, or lower micro_batch",
     ),
     Rule(
@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.stack.experts.exchange_overlap,
         allowed=lambda _: "none with recompute: full",
-        because="two micro-batches run together part by part, not as whole layers that run again",
+        because="two micro-batches alternate part by part, which full recompute of layers prevents",
         fix=lambda _: "change stack.experts.exchange_overlap to none, or recompute to none",
     ),
 )

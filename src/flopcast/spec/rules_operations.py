@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _limit_w(c) >= LEAST_LIMIT_FRACTION * _board_w(c),
         value=lambda c: c.site.power_limit_w,
         allowed=lambda c: f"{_least_limit_w(c):.0f} W and more on {c.cluster.node.device.name}",
-        because="nobody measured a limit below 30 % of the board power",
+        because="no limit below 30 % of the board power was measured",
         fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",
     ),
     Rule(
@@ -64,7 +64,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
         value=lambda c: c.site.clock_hz,
         allowed=lambda _: "none on a device whose clock_hz is not stated",
-        because="kernels take longer by the ratio of the device's highest clock to the clock that is set",
+        because="kernels are slower by the ratio of the device's highest clock to this clock",
         fix=lambda _: "describe the device with its clock_hz, or remove site.clock_hz",
     ),
     Rule(

@@ -30,7 +30,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[0] >= 0,
         value=lambda c: c.stack.optimizer.state_bytes,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
-        because="it counts master weight and both moments of AdamW in fp32; less is told by other fields",
+        because="it counts master weight and both moments of AdamW in fp32; other fields state less",
         fix=lambda _: "set state_bytes to 12 B",
     ),
     Rule(
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[1] > 0,
         value=lambda c: c.stack.optimizer.moved_bytes,
         allowed=lambda c: f"more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
-        because="it counts what AdamW in fp32 reads and writes; less is told by other fields",
+        because="it counts what AdamW in fp32 reads and writes; other fields state less",
         fix=lambda _: "set moved_bytes to 30 B",
     ),
 )

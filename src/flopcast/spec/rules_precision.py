@@ -143,7 +143,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.stack.narrow.wide_first_blocks,
         allowed=lambda c: f"with wide_last_blocks at most {c.model.num_blocks}, the blocks of the model",
-        because="blocks at the two ends of a model are different ones",
+        because="the first and the last blocks must not overlap",
         fix=lambda _: "set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
     ),
 )

@@ -35,7 +35,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
         holds=lambda c: c.plans.structure.recompute != "selective" or not _unknown(c, names(c)),
         value=lambda c: _unknown(c, names(c)),
         allowed=lambda c: ", ".join(_modules(c.model)),
-        because="selective recompute runs modules of this model's blocks again",
+        because="selective recompute repeats modules of this model's blocks",
         fix=lambda c: f"remove {_unknown(c, names(c))}",
     )
 
@@ -64,7 +64,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: ", ".join(c.plans.structure.recompute_modules),
         allowed=lambda _: "only with recompute: selective",
-        because="full recompute runs whole blocks again, and none nothing",
+        because="full recompute repeats whole blocks, and none repeats nothing",
         fix=lambda _: "set recompute to selective, or remove recompute_modules",
     ),
     Rule(
@@ -75,7 +75,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: f"{c.plans.structure.recompute_method}:{c.plans.structure.recompute_layers}",
         allowed=lambda _: "only with recompute: full",
-        because="method and layers say which whole blocks run again",
+        because="method and layers choose which whole blocks are recomputed",
         fix=lambda _: "set recompute to full, or remove recompute_method and recompute_layers",
     ),
     Rule(
@@ -91,7 +91,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.plans.structure.recompute_blocks or c.plans.structure.recompute != "none",
         value=lambda c: ", ".join(map(str, c.plans.structure.recompute_blocks)),
         allowed=lambda _: "only with recompute: selective or full",
-        because="it says which blocks are recomputed, and none are",
+        because="it chooses recomputed blocks, and there are none",
         fix=lambda _: "set recompute to full, or remove recompute_blocks",
     ),
     Rule(

@@ -62,7 +62,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _own(c) is None or c.stack.pipeline.transfers != "sequential",
         value=lambda c: str(_own(c)),
         allowed=lambda _: "auto, 1f1b, gpipe on a stack with sequential transfers",
-        because="a table does not say where a stage blocks on its messages",
+        because="a table does not state where a stage blocks on its messages",
         fix=lambda _: "set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: ~_gathers_what_it_hands_on(c),
         value=lambda c: c.plans.structure.pipeline_schedule,
         allowed=lambda _: "schedules whose chunks go round the stages, or sequence_parallel",
-        because="a stage that hands shares of an activation to itself is not built yet",
+        because="a stage that passes shards of an activation to itself is not supported yet",
         fix=lambda _: "set sequence_parallel to true",
     ),
 )

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
         value=lambda c: first(c.plans.data_shard),
         allowed=lambda _: "0 or 1 with zero: 0",
-        because="zero says what these replicas share: 1 states, 2 gradients too, 3 parameters too",
+        because="zero chooses what these replicas shard: 1 states, 2 also gradients, 3 also parameters",
         fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
     ),
     Rule(
@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=_zero,
         allowed=lambda _: "0 or 1 on a stack without gradients.overlap_with_tensor",
-        because="reductions of shards in the order of compute are not built yet",
+        because="reductions of shards on the compute stream are not supported yet",
         fix=lambda _: "set zero to 1, or stack.gradients.overlap_with_tensor to true",
     ),
     Rule(
@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _zero(c) <= 1 or not c.plans.structure.splits_backward,
         value=_zero,
         allowed=lambda _: "0 or 1 with zero bubble schedules",
-        because="sharded gradients and parameters with weight gradients of their own are not built yet",
+        because="sharded gradients or parameters with separate weight gradients are not supported yet",
         fix=lambda _: "set zero to 1",
     ),
     Rule(
@@ -118,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _zero(c) < 3 or not _stored_narrow(c),
         value=_zero,
         allowed=lambda c: f"{listed(_whole_stages(c))} with adapters beside 4-bit weights",
-        because="4-bit weights that are gathered and written out by units are not built yet",
+        because="4-bit weights that are gathered and dequantised unit by unit are not supported yet",
         fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",
     ),
     Rule(

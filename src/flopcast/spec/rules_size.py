@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"at most {_most_micro_batches(c):,}: times stages and chunks these are {MOST_TASKS:,} tasks"
         ),
-        because="every task of a step is played, and no step has that many",
+        because="every task of a step is simulated, and no step has that many",
         fix=lambda c: f"set global_batch to {_largest_batch(c)}",
     ),
 )

@@ -31,7 +31,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.stack.attention_kernel == "flash" or c.stack.attention_generation == "newest",
         value=lambda c: c.stack.attention_generation,
         allowed=lambda _: "newest with attention_kernel: materialised",
-        because="generations are those of kernels that never write the square of scores",
+        because="only fused attention kernels have generations",
         fix=lambda _: "remove attention_generation, or set stack.attention_kernel to flash",
     ),
     Rule(
@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.stack.gradients.returns == "gathers" or not c.stack.gradients.overlap_gather,
         value=lambda c: c.stack.gradients.returns,
         allowed=lambda _: "gathers with overlap_gather",
-        because="under the next forward, parameters come layer by layer, whoever updated them",
+        because="parameters are gathered layer by layer during the next forward",
         fix=lambda _: "change stack.gradients.returns to gathers, or overlap_gather to false",
     ),
     Rule(
@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.stack.tensor_overlap,
         allowed=lambda _: "none without sequence_parallel",
-        because="what is cut into chunks are the gathers and scatters of sequence parallelism",
+        because="the messages that are cut into chunks are those of sequence parallelism",
         fix=lambda _: "set sequence_parallel to true, or stack.tensor_overlap to none",
     ),
 )

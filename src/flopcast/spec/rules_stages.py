@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _given(c) or sum(_given(c)) == c.model.num_blocks,
         value=lambda c: f"{sum(_given(c))} blocks",
         allowed=lambda c: f"numbers that add up to the model's {c.model.num_blocks} blocks",
-        because="every block stands on one stage",
+        because="every block is on exactly one stage",
         fix=_fix,
     ),
     Rule(

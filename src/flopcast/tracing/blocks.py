@@ -182,7 +182,7 @@ def _operators(config: Config, traces: Sequence[Sequence[Kernel]]) -> list[dict[
         The kernels differ from one micro-batch to another, or a size is no such polynomial.
     """
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
-        raise SpecError([_unsteady(config, "it runs other operators for other micro-batches")])
+        raise SpecError([_unsteady(config, "it runs different operators for different micro-batches")])
     operators = []
     for place, same in enumerate(zip(*traces, strict=True)):
         first = same[0]
@@ -243,7 +243,7 @@ def _unsteady(config: Config, because: str) -> Problem:
     return Problem(
         field="model_type",
         value=config.model_type,
-        allowed="a model that does the same for every micro-batch",
+        allowed="a model that runs the same operators for every micro-batch",
         because=because,
         fix="describe the model by hand",
     )

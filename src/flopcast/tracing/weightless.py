@@ -53,7 +53,7 @@ def load_libraries() -> Libraries:
             field="--trace",
             value=error.name,
             allowed="a Python with torch and transformers",
-            because="a trace runs the model's own code, of tensors without numbers",
+            because="a trace runs the model's own code on tensors without data",
             fix=INSTALL,
             fault=f"needs {error.name}, which is not installed",
         )
@@ -192,8 +192,8 @@ def run(
     except CANNOT as error:
         if isinstance(error, SpecError):
             raise
-        because = f"its code stopped: {_first_line(error)}"
-        allowed = "a model whose code needs neither numbers nor a GPU"
+        because = f"its code failed: {_first_line(error)}"
+        allowed = "a model whose code needs neither data nor a GPU"
         raise SpecError(
             [_refused("model_type", config.model_type, allowed, because, "choose another")]
         ) from error

@@ -279,7 +279,7 @@ def _no_number(word: str) -> object:
     ValueError
         Always.
     """
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number in JSON")
 
 
 def _search(desk: Desk) -> Endpoint:

@@ -71,7 +71,7 @@ def _one_by_one(sweeps: Sequence[Sweep]) -> Table:
         for sweep in sweeps
     )
     headings = tuple(heading for heading, kept in zip(HEADINGS, IN_ONE, strict=True) if kept)
-    return Table(told="Which plan? Sweep by sweep.", first="sweep", headings=headings, lines=lines)
+    return Table(told="The choice of plans, sweep by sweep.", first="sweep", headings=headings, lines=lines)
 
 
 def _cells(sweeps: Sequence[Sweep]) -> list[str]:
@@ -109,7 +109,7 @@ def _wrong(sweeps: Sequence[Sweep]) -> Table:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return Table(
-        told="Recommended plans that cost more than repeats differ by, and what spoke for them.",
+        told="Recommended plans that are slower than the best by more than noise, with the reasons.",
         first="recommended",
         headings=("free", "regret", "predicted", "of which", "called equal"),
         lines=tuple(lines),

@@ -240,7 +240,7 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     """
     measured_s, told = measured_step_time_s(run, job)
     if measured_s is None:
-        raise SpecError([_fault(run, "step_time_s", None, "the row measured no time")])
+        raise SpecError([_fault(run, "step_time_s", None, "the row has no measured time")])
     mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
     if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
         because = (

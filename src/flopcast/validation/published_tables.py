@@ -65,7 +65,7 @@ def tables(published: Published) -> Iterator[Table]:
         yield _not_fitting(published)
         yield Table(
             title="FLOP as printed",
-            told="Rows that print a rate of FLOP and one of tokens, by the formula that they count by.",
+            told="Rows that print both FLOP/s and tokens/s, by the formula with which they count FLOP.",
             first="formula",
             headings=("rows",),
             lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),
@@ -83,7 +83,7 @@ def _sources(published: Published) -> Table:
     """Return a table with one line per source, one of all rows, and one of rows without assumptions."""
     rows = published.rows
     full = [row for row in rows if row.run.fully_specified]
-    groups = [*by_source(rows).items(), ("all", rows), ("all that say everything", full)]
+    groups = [*by_source(rows).items(), ("all", rows), ("all without assumptions", full)]
     lines = tuple((name, cells(of_rows(members))) for name, members in groups if members)
     return Table(first="source", headings=HEADINGS, lines=lines)
 

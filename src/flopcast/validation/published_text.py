@@ -47,7 +47,7 @@ def _lines(published: Published) -> Iterator[str]:
         yield _line("all", of_rows(rows))
         full = [row for row in rows if row.run.fully_specified]
         if full:
-            yield _line("all that say everything", of_rows(full))
+            yield _line("all without assumptions", of_rows(full))
         for name, key in KINDS.items():
             yield f"by {name}"
             for value, members in sorted(grouped(rows, key).items()):

@@ -192,7 +192,7 @@ def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
     seconds, assumption
         The time that is printed, or else the tokens of a step over their rate, or else the step's FLOP over
         theirs: by the convention that the row names, full attention without recompute where it names none.
-        None where the row measured no time at all.
+        None where the row has no measured time at all.
     """
     seen, devices = run.observed, job.cluster.num_devices
     if seen.step_time_s is not None:

@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
         value=lambda c: c.model.mtp,
         allowed=lambda _: "0 on this stack",
-        because="it stands on the last stage, and this stack's rule deals out all modules evenly",
+        because="it is on the last stage, and this stack's rule divides all modules evenly",
         fix=lambda _: "change mtp to 0, or choose a stack that divides blocks evenly",
     ),
     Rule(
@@ -107,7 +107,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda case: not _unknown(case),
         value=_unknown,
         allowed=lambda _: ", ".join(REWRITES),
-        because="a stack runs rewrites that are built",
+        because="flopcast has only these rewrites",
         fix=lambda case: f"remove {_unknown(case)}",
     ),
 )

@@ -42,7 +42,7 @@ def unsaid(field: str, value: object, said: str, target: str, change: str) -> Pr
         field=field,
         value=value,
         allowed=said,
-        because=f"{target} cannot say it: exported, it would be another job",
+        because=f"{target} cannot express it, so the exported job would be another one",
         fix=change,
         fault=f"= {value!r} cannot be exported to {target}",
     )

@@ -31,7 +31,7 @@ KINDS: dict[str, Kind] = {
     "megatron-bridge": Kind("overrides of a recipe of Megatron-Bridge, YAML", export_megatron_bridge),
     "chakra": Kind("a Chakra execution trace for each rank (ASTRA-sim)", export_chakra),
     "perfetto": Kind("a trace of the step for ui.perfetto.dev", export_perfetto),
-    "chrome": Kind("the same as Chrome's trace events, in JSON", export_chrome),
+    "chrome": Kind("the same trace as Chrome's trace events, in JSON", export_chrome),
 }
 
 

@@ -108,7 +108,7 @@ def _problem(difference: Difference, target: str) -> Problem:
     word = json.dumps(instead).strip('"') if simple else str(instead)
     if isinstance(instead, tuple) and instead and all(isinstance(each, int) for each in instead):
         simple, word = True, ",".join(map(str, instead))
-    fix = f"add {field}={word}" if simple else f"give up {field}, or export another way"
+    fix = f"add {field}={word}" if simple else f"change {field}, or export to another format"
     return unsaid(field, value, word, target, fix)
 
 

@@ -160,9 +160,9 @@ def accumulates_in_fp32(sheet: Sheet, stage: int, precision: str) -> bool:
 
 def read_precision(sheet: Sheet) -> str:
     """Return fp16 or bf16; training in fp32 is not supported."""
-    told = "where the Trainer is told bf16"
+    told = "if the Trainer uses bf16"
     bf16 = sheet.first("bf16.enabled", "bfloat16.enabled")
-    half = sheet.flag("fp16.enabled", False, auto="where the Trainer is told bf16")
+    half = sheet.flag("fp16.enabled", False, auto="if the Trainer uses bf16")
     brain = sheet.flag(bf16, not half, auto=told) if sheet.raw(bf16) == AUTO else sheet.flag(bf16)
     if half and brain:
         sheet.fault("fp16.enabled", "one of fp16 and bf16", "weights have one type", "set one to false")
@@ -194,7 +194,7 @@ def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]
         )
     gradients: dict[str, object] = {
         "dtype": "fp32" if whole else dtype,
-        "bucket_elements": sheet.count(bucket, BUCKET, auto="hidden size squared, is taken as the default"),
+        "bucket_elements": sheet.count(bucket, BUCKET, auto="hidden size squared, is used as the default"),
     }
     usual = catalog.stack("deepspeed-zero").gradients.overlaps(stage)
     overlaps = sheet.flag(overlap, usual) and not whole
@@ -206,7 +206,7 @@ def stack_changes(sheet: Sheet, stage: int, precision: str) -> dict[str, object]
     if precision == "fp16":
         gradients["overflow_checks"] = 1
     changes: dict[str, object] = {"gradients": gradients}
-    told = "hidden size squared, is taken as the default"
+    told = "hidden size squared, is used as the default"
     kept = sheet.choice(ACCUMULATION, DTYPES, precision)
     sharding: dict[str, object] = {"gradient_dtype": kept} if kept != "bf16" and stage > 1 else {}
     if stage == 3 and sheet.count(prefetch, 50_000_000, least=0, auto=told) == 0:

@@ -64,9 +64,9 @@ def read_inside(sheet: Sheet, batch: Batch, precision: str) -> object:
     name = path.replace("\\", "/").rpartition("/")[2]
     found, more = STAGE.search(name), OTHERWISE.search(name)
     if not found or more:
-        because = "no other file is opened, and its name tells no ZeRO stage"
+        because = "no other file is opened, and its name does not state a ZeRO stage"
         because = f"its name says that it sets more than a ZeRO stage: {more[0]}" if more else because
-        fix = "put the file's content in place of its path"
+        fix = "replace the path by the file's content"
         if not sheet.faulty("deepspeed"):
             sheet.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
         return "deepspeed-zero"
@@ -110,7 +110,7 @@ def _inline(sheet: Sheet, batch: Batch, precision: str) -> object:
         inner.put(("plan", "optimizer"), kind, "optimizer.type")
     for key in (deepspeed.TENSOR, deepspeed.SEQUENCE):
         if inner.count(key, 1, least=0) > 1:
-            inner.refuse(key, "parallelism that the trainer's file does not know", f"remove {key}")
+            inner.refuse(key, "parallelism that the trainer does not support", f"remove {key}")
     for path, value in _leaves(inner.data):
         sheet.put(path, value)
     sheet.lines |= inner.lines
@@ -134,7 +134,7 @@ def _agree(inner: Sheet, batch: Batch, precision: str) -> None:
     for key, value in said.items():
         if inner.raw(key) not in (None, AUTO, value):
             told = str(value).lower()
-            inner.fault(key, f'"auto", or {told}', "the trainer says it too", 'write "auto"')
+            inner.fault(key, f'"auto", or {told}', "the trainer's file states it too", 'write "auto"')
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:

@@ -239,7 +239,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     because = "no other format is read" if asked else "the keys of no known format are found in it"
     where = "argument --kind" if asked else document.where(())
     near = difflib.get_close_matches(str(asked), KINDS, n=1)
-    fix = f"did you mean {near[0]}?" if near else f"say which it is, --kind {next(iter(KINDS))}"
+    fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {next(iter(KINDS))}"
     told = "" if asked else "is not recognised"
     raise SpecError(
         [
@@ -292,7 +292,7 @@ def _ambiguous(document: Document, names: str) -> Problem:
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
     """Return a fault of a whole file."""
-    fix = f"say which it is, --kind {next(iter(KINDS))}"
+    fix = f"name the format by --kind {next(iter(KINDS))}"
     return Problem(
         where=document.where(()), field=field, value=value, allowed=allowed, because=because, fix=fix
     )

@@ -62,7 +62,7 @@ def _stage(sheet: Sheet) -> None:
         sheet.choice("stage", STAGES, "sft")
     trains = sheet.flag("do_train", default=not sheet.flag("do_predict"))
     if not trains:
-        because = "a forecast is of training"
+        because = "flopcast predicts training"
         sheet.fault(
             "do_train" if sheet.has("do_train") else "do_predict",
             "do_train: true",

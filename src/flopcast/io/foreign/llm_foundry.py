@@ -110,9 +110,9 @@ def _batch(sheet: Sheet) -> None:
     """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
     total = sheet.required(TOTAL)
     if sheet.raw(MICRO) in (None, AUTO):
-        because = "Composer tries what fits, and no run is made here"
+        because = "Composer tries which size fits, and flopcast runs nothing"
         told = "" if sheet.has(MICRO) else "is missing"
-        sheet.fault(MICRO, "a whole number", because, "write the number that the run has found", told)
+        sheet.fault(MICRO, "a whole number", because, "write the number that the run chose", told)
         return
     sheet.put(("plan", "micro_batch"), sheet.count(MICRO), MICRO)
     sheet.put(("plan", "global_batch"), total, TOTAL)

@@ -83,7 +83,7 @@ def read(document: Document, asked: Asked) -> Document:
     """
     sheet = Sheet(document, keys_of("maxtext"), asked)
     if sheet.text("hardware").startswith(("tpu", "cpu")):
-        sheet.assume("devices are those of the cluster; the file is for another kind", "hardware")
+        sheet.assume("the devices are those of the cluster; the file is for another kind", "hardware")
     _model(sheet)
     length = sheet.count("max_target_length", 2048)
     sheet.put(("batch", "sequence_length"), length, "max_target_length")
@@ -108,7 +108,9 @@ def _sizes(sheet: Sheet, known: int | None) -> dict[str, int]:
             key = pattern.format(axis)
             degree = sheet.count(key, usual, least=-1)
             if degree == 0:
-                sheet.fault(key, "-1 (what is left), or 1 and more", "a degree is never 0", "write 1")
+                sheet.fault(
+                    key, "-1 (the remaining devices), or at least 1", "a degree is never 0", "write 1"
+                )
             sizes[axis] *= max(degree, 1)
             left += [axis] if degree == -1 and sheet.has(key) else []
     named = left or ["fsdp"]
@@ -160,7 +162,7 @@ def _batch(sheet: Sheet, ranks: int) -> None:
     replicas, stages = int(plan["data_parallel"]), int(plan.get("pipeline_parallel", 1))
     each = 12.0 if value is None else value  # base.yml
     if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
-        sheet.fault(key, "a number above 0", "it counts sequences of a device", "write 1")
+        sheet.fault(key, "a number above 0", "it counts sequences per device", "write 1")
         return
     total = each * ranks
     pieces_key = "num_pipeline_microbatches"
@@ -215,7 +217,7 @@ def _override(sheet: Sheet) -> None:
         return
     if not sheet.flag(OVERRIDE):
         for key in given:
-            because = "MaxText takes the sizes of model_name and passes over this one"
+            because = "MaxText uses the sizes of model_name and ignores this one"
             sheet.fault(key, f"no size beside model_name, or {OVERRIDE}: true", because, f"remove {key}")
         return
     model = catalog.model(found)
@@ -248,7 +250,7 @@ def _model(sheet: Sheet) -> None:
         _override(sheet)
         return
     if sheet.count("num_experts", 1) > 1:
-        sheet.refuse("num_experts", "a mixture of experts that has no name", "write model_name, or --model")
+        sheet.refuse("num_experts", "a mixture of experts without a name", "write model_name, or --model")
     scale = sheet.count("global_parameter_scale", 1)
     if scale > 1:
         sheet.refuse("global_parameter_scale", "a scale of all sizes", "write the sizes themselves")

@@ -127,7 +127,7 @@ def _refuse_other_models(document: Document) -> None:
         signs.append((("model", "target"), trained))
     if signs:
         path, what = signs[0]
-        because = f"it belongs to {what}, which is not modelled yet"
+        because = f"it belongs to {what}, which is not supported yet"
         value = data.get("name") if path == ("name",) else model.get(path[-1])
         allowed, fix = "a configuration of a GPT-like model", "describe the job in YAML"
         where, key = document.where(path), ".".join(path)
@@ -213,7 +213,7 @@ def _precision(sheet: Sheet, said: Translation) -> None:
     """
     key = "trainer.precision"
     if not sheet.has(key):
-        sheet.fault(key, ", ".join(PRECISIONS), "training in fp32 is not modelled yet", "write bf16")
+        sheet.fault(key, ", ".join(PRECISIONS), "training in fp32 is not supported yet", "write bf16")
     said.say(sheet.choice(key, PRECISIONS, "--bf16"), key)
     if not sheet.flag("model.megatron_amp_O2"):
         sheet.assume(
@@ -223,17 +223,17 @@ def _precision(sheet: Sheet, said: Translation) -> None:
     engine = sheet.flag("model.transformer_engine") or sheet.flag("model.mcore_gpt")
     if not engine:
         sheet.assume(
-            "kernels are counted as Transformer Engine's, which is not asked for",
+            "kernels are counted as Transformer Engine's, although the file does not enable it",
             "model.transformer_engine",
         )
     if not sheet.flag("model.fp8"):
         return
     if not engine:
-        sheet.assume("model.fp8 is without effect, as transformer_engine is not asked for", "model.fp8")
+        sheet.assume("model.fp8 has no effect, as transformer_engine is not enabled", "model.fp8")
         return
     formats = [name for name in ("e4m3", "hybrid") if sheet.flag(f"model.fp8_{name}")]
     if not formats:
-        because = "products in 8 bits need the format of their numbers"
+        because = "products in 8 bits need a number format"
         sheet.fault("model.fp8", "true with fp8_hybrid or fp8_e4m3", because, "add fp8_hybrid: true")
         return
     said.say("--fp8-format", "model.fp8", formats[0])

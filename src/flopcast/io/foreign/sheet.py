@@ -114,7 +114,7 @@ class Sheet:
                 break
             value = self._values[target][1]
         allowed = "a plain value, or ${section.key} of one in the same file"
-        because = "nothing is executed, and no other file and no environment is read"
+        because = "nothing is executed, and neither other files nor the environment are read"
         if not self.faulty(key):
             self.fault(key, allowed, because, "write the value itself")
         return None
@@ -222,7 +222,7 @@ class Sheet:
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
         fix = fix or f"remove {key}, or describe the job in YAML"
-        self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not modelled yet", fix)
+        self.fault(key, f"a file of {self.keys.program} without it", f"{what} is not supported yet", fix)
 
     def assume(self, text: str, key: str = "") -> None:
         """Say aloud what a forecast takes for granted, with the place of the key that it is about."""
@@ -262,15 +262,17 @@ class Sheet:
         """
         devices = self.asked.devices or stated or self.asked.whole
         if self.asked.devices and stated not in (None, self.asked.devices):
-            self.assume(f"{self.asked.devices} devices as asked for; the file is for {stated}")
+            self.assume(f"{self.asked.devices} devices as requested; the file is for {stated}")
         if devices == self.asked.whole and not (self.asked.devices or stated):
-            self.assume(f"{devices} devices, all of the cluster: neither the file nor --gpus says how many")
+            self.assume(
+                f"{devices} devices, all of the cluster: neither the file nor --gpus states a number"
+            )
         if devices is None:
             self.problems.append(self._unknown_ranks())
             return share
         if devices % share:
             allowed = f"a divisor of {devices} devices as tensor · pipeline · context parallel"
-            because = f"a replica needs {share} ranks, and every rank belongs to one"
+            because = f"a replica needs {share} ranks, and every rank belongs to a replica"
             fix = f"use a multiple of {share} devices, --gpus N"
             self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"makes {share} of them")
         return devices
@@ -327,7 +329,7 @@ class Sheet:
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]
         else:
             hint = f"; did you mean {unknown.near}?" if unknown.near else ""
-            self.assume(f"{key} is not known and left out{hint}", key)
+            self.assume(f"{key} is not known and is ignored{hint}", key)
 
     def _refuse_unknown(self, key: str, unknown: Unknown) -> None:
         """Report an unknown key that may change time or memory."""
@@ -345,9 +347,9 @@ class Sheet:
             where=self.document.where(()),
             field="world size",
             value=None,
-            fault="is not said by the file",
+            fault="is not in the file",
             allowed="--gpus N, or --cluster NAME:NODES",
-            because="the data-parallel degree is what ranks are left after the other degrees",
+            because="the data-parallel degree follows from the number of devices and the other degrees",
             fix="give the number of devices, --gpus N",
         )
 

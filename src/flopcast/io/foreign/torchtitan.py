@@ -79,7 +79,9 @@ def _degrees(sheet: Sheet) -> int:
     shard_key = key_of(sheet, SHARD) if sheet.has(*(f"{s}.{SHARD}" for s in SECTIONS)) else OLD_SHARD
     replicas, shards = sheet.count(key_of(sheet, REPLICATE)), sheet.count(shard_key, -1, least=-1)
     if shards == 0:
-        sheet.fault(shard_key, "-1 (all that are left), or 1 and more", "a degree is never 0", "write -1")
+        sheet.fault(
+            shard_key, "-1 (the remaining devices), or at least 1", "a degree is never 0", "write -1"
+        )
         shards = 1
     share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]
     shared = next((key for field, key in keys.items() if sizes[field] > 1), shard_key)
@@ -119,7 +121,7 @@ def _batch(sheet: Sheet, stages: int) -> None:
             because = "a pipeline cuts the local batch into equal micro-batches"
             sheet.fault(size_key, f"a divisor of {local}", because, "write 1")
         if total > local * replicas:
-            told = "all micro-batches of a step follow each other; torchtitan drains the pipeline"
+            told = "all micro-batches of a step run in one pipeline pass; torchtitan drains the pipeline"
             sheet.assume(f"{told} after each local batch", total_key)
     sheet.put(("plan", "micro_batch"), micro, size_key if stages > 1 else local_key, local_key)
     sheet.put(("plan", "global_batch"), total, total_key, local_key)
@@ -203,7 +205,7 @@ def _stack(sheet: Sheet) -> object:
         if compiled:
             changes["tensor_overlap"] = "chunks"
         else:
-            sheet.assume("enable_async_tensor_parallel is without effect, as nothing is compiled", key)
+            sheet.assume("enable_async_tensor_parallel has no effect, as nothing is compiled", key)
     policy = key_of(sheet, "fsdp_reshard_after_forward")
     word = sheet.choice(policy, {name: name for name in ("default", "always", "never")}, "default")
     if word == "never":

@@ -62,9 +62,9 @@ def read_stages(sheet: Sheet, degree_key: str, stages: int) -> None:
     if chunks > 1:
         sheet.put(("plan", "virtual_stages"), chunks, each_key, key)
     if layers is None:
-        sheet.assume("blocks are dealt out evenly, as the model comes from elsewhere", degree_key)
+        sheet.assume("blocks are divided evenly, as the model comes from another file", degree_key)
     elif stages * chunks > whole:
-        sheet.fault(degree_key, f"at most {whole} chunks", "each holds a layer at least", "write 1")
+        sheet.fault(degree_key, f"at most {whole} chunks", "each holds at least one layer", "write 1")
     else:
         sheet.put(("plan", "stage_layers"), dealt(layers, stages * chunks, ends), degree_key)
 
@@ -99,7 +99,7 @@ def _split(sheet: Sheet, key: str, stages: int, layers: int | None) -> None:
     held = [after - before for before, after in pairwise(starts)]
     if not all(points) or layers is None or min(held) < 1 or len(held) % stages:
         allowed = f"names of layers in order, layers.N, that make a multiple of {stages} chunks"
-        sheet.fault(key, allowed, "a chunk begins at each", "remove it")
+        sheet.fault(key, allowed, "a chunk begins at each of them", "remove it")
         return
     if len(held) > stages:
         sheet.put(("plan", "virtual_stages"), len(held) // stages, key)

@@ -155,7 +155,7 @@ def _adapters(sheet: Sheet, builder: str) -> None:
     if sheet.flag("model.apply_lora_to_output"):
         sheet.refuse("model.apply_lora_to_output", "an adapter beside the head", "write false")
     if not targets and not sheet.faulty(key):
-        because = "an adapter stands beside linears that are named"
+        because = "an adapter is added to the linears that are named"
         sheet.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear")
     sheet.put(("model", "adapters", "rank"), sheet.count("model.lora_rank", 8), "model.lora_rank")
     sheet.put(("model", "adapters", "targets"), targets, key)

@@ -91,7 +91,7 @@ def merged(documents: Sequence[Document]) -> Document:
     if len(trainers) != 1 or len(others) > 1 + any(_has(one, "zero_optimization") for one in others):
         names = ", ".join(one.name for one in documents)
         allowed = "the Trainer's file, and one of accelerate or one of DeepSpeed"
-        because = "each of them has its part of the settings"
+        because = "each of the two files has a part of the settings"
         problem = Problem(
             field="files", value=names, allowed=allowed, because=because, fix="give one of each"
         )

@@ -108,7 +108,7 @@ def read_adapters(
                 targets_key, ", ".join(TARGETS), f"no adapter beside {name} is built", "name others"
             )
     if not targets and not sheet.faulty(targets_key):
-        because = "an adapter stands beside linears that are named"
+        because = "an adapter is added to the linears that are named"
         sheet.fault(targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear")
     sheet.put(("model", "adapters", "rank"), sheet.count(rank_key, usual.rank), rank_key)
     sheet.put(("model", "adapters", "targets"), list(dict.fromkeys(targets)), targets_key)
@@ -132,7 +132,7 @@ def _all_linears(sheet: Sheet) -> tuple[str, ...]:
 def tell_lengths(sheet: Sheet, key: str, packed: bool) -> None:
     """Note how sequences are counted, since the file does not state their lengths."""
     if packed:
-        sheet.assume("packed sequences are counted as one document each", key)
+        sheet.assume("each packed sequence is counted as one document", key)
     else:
         sheet.assume("every sequence is counted as long as the longest, padding too", key)
 
@@ -160,7 +160,7 @@ def _precision(sheet: Sheet) -> str:
         sheet.assume("8 bits with scales of whole tensors, as torchao's", "fp8")
         return "fp8_current"
     if not brain and not half:
-        sheet.assume("bf16: neither bf16 nor fp16 is given, and training in fp32 is not built")
+        sheet.assume("bf16: neither bf16 nor fp16 is given, and training in fp32 is not supported")
     return "fp16" if half else "bf16"
 
 

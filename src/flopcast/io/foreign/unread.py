@@ -61,7 +61,7 @@ UNREAD: Mapping[str, Unread] = {
     "accelerate": Unread(
         signs="""distributed_type compute_environment num_processes num_machines machine_rank
         mixed_precision""",
-        because="it says how ranks are started, and another file says what they train",
+        because="it only states how ranks are started, and another file what they train",
         way="give the Trainer's file first and this one behind it: flopcast predict sft.yaml FILE",
     ),
 }

@@ -60,7 +60,7 @@ TEXT_PARTS = ("text_config", "llm_config", "language_config")
 class Architecture:
     """The facts of one decoder, as a family's table and a config give them.
 
-    None follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
+    Neach follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
     MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
     they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
     all layers but the `dense_layers`; `latent` sizes make latent attention of all.
@@ -136,7 +136,7 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     Raises
     ------
     SpecError
-        An architecture that is not built, or every fault of the values.
+        An architecture that is not supported, or every fault of the values.
 
     Examples
     --------
@@ -256,7 +256,9 @@ def _check_musts(reader: Reader, family: Family, found: Architecture) -> None:
     for key in ("torch_dtype", "dtype"):
         if reader.raw(key) not in (None, *DTYPES):
             allowed = ", ".join(DTYPES)
-            reader.fault(key, allowed, "weights are stored in one of these", f"mend or remove {key}")
+            reader.fault(
+                key, allowed, "weights are stored in one of these formats", f"correct or remove {key}"
+            )
 
 
 def _notes(reader: Reader, family: Family, name: str) -> list[str]:

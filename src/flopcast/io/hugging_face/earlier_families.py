@@ -204,7 +204,7 @@ GROK: dict[str, Rule] = LLAMA | sizes(6144, 64, 48, 32768, 131072, 8192) | {
     "softcap": given(30.0, "max_attn_value"),
 }  # fmt: skip
 
-_NORMED_HEADS = "layer norms of queries and keys are not built"
+_NORMED_HEADS = "layer norms of queries and keys are not supported"
 EARLIER: dict[str, Family] = {
     **{
         name: Family(facts=facts)
@@ -220,12 +220,12 @@ EARLIER: dict[str, Family] = {
     "opt": Family(
         facts=OPT,
         musts=(
-            Must(key="do_layer_norm_before", wanted=True, because="OPT-350M is not built"),
+            Must(key="do_layer_norm_before", wanted=True, because="OPT-350M is not supported"),
             Must(key="_remove_final_layer_norm", wanted=False, because="a final norm is always there"),
             Must(
                 key="word_embed_proj_dim",
                 same_as="hidden",
-                because="OPT-350M is not built: it projects its embeddings",
+                because="OPT-350M is not supported: it projects its embeddings",
             ),
         ),
     ),
@@ -234,7 +234,7 @@ EARLIER: dict[str, Family] = {
     "mpt": Family(
         facts=MPT,
         musts=(
-            Must(key="attn_config.attn_type", wanted="multihead_attention", because="others are not built"),
+            Must(key="attn_config.attn_type", wanted="multihead_attention", because="only this one is supported"),
             Must(key="attn_config.qk_ln", wanted=False, because=_NORMED_HEADS),
         ),
         scales=("attn_config.clip_qkv", "logit_scale"),
@@ -247,8 +247,8 @@ EARLIER: dict[str, Family] = {
     "starcoder2": Family(
         facts=STARCODER2,
         musts=(
-            Must(key="norm_type", wanted="layer_norm", because="other norms are not built"),
-            Must(key="mlp_type", wanted="default", because="gated StarCoder2 MLPs are not built"),
+            Must(key="norm_type", wanted="layer_norm", because="other norms are not supported"),
+            Must(key="mlp_type", wanted="default", because="gated StarCoder2 MLPs are not supported"),
         ),
     ),
     "stablelm": Family(

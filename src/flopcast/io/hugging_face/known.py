@@ -15,28 +15,28 @@ LEFT_OUT = {  # a share above 0 → what is counted in spite of it
 }
 
 _REASONS = {
-    "mixtures of experts of this family are not built yet": (
+    "mixtures of experts of this family are not supported yet": (
         "arctic", "deepseek", "minimax", "jetmoe", "flex_olmo", "longcat_flash", "exaone_moe", "afmoe",
         "glm4_moe_lite", "solar_open", "lfm2_moe",
     ),
-    "attention or norms of this family are not built": (
+    "attention or norms of this family are not supported": (
         "bitnet", "diffllama", "doge", "persimmon", "nanochat", "gemma3n", "gemma3n_text", "jais2", "blt",
         "xglm", "biogpt", "codegen", "ctrl", "cpmant", "openai-gpt", "gpt_neox_japanese", "cwm", "xlnet",
         "reformer", "moshi", "aria_text", "emu3", "fuyu", "git", "got_ocr2", "mllama", "phi4_multimodal",
         "modernbert-decoder", "chatglm",
     ),
-    "latent attention of this family is not built yet": (
+    "latent attention of this family is not supported yet": (
         "deepseek_v32", "minicpm3", "glm_moe_dsa", "youtu",
     ),
-    "encoder-decoders are not built yet": (
+    "encoder-decoders are not supported yet": (
         "t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "blenderbot", "marian", "led", "whisper",
         "prophetnet", "m2m_100", "switch_transformers", "encoder-decoder",
     ),
-    "encoders are not built: they have no next token to predict": (
+    "encoders are not supported: they have no next token to predict": (
         "bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2",
         "mpnet", "modernbert", "camembert", "ernie", "longformer", "clip", "vit",
     ),
-    "state-space and recurrent layers are not built yet": (
+    "state-space and recurrent layers are not supported yet": (
         "mamba", "mamba2", "falcon_mamba", "falcon_h1", "jamba", "zamba", "zamba2", "bamba", "rwkv",
         "recurrent_gemma", "qwen3_next", "granitemoehybrid", "nemotron_h", "lfm2",
         "olmo_hybrid", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "xlstm",
@@ -46,7 +46,7 @@ ELSEWHERE = {name: because for because, names in _REASONS.items() for name in na
 NO_DECODER = tuple(name for name, because in ELSEWHERE.items() if because.startswith("encoder"))
 OTHERWISE = {  # a key that is true → why a dense decoder has it false
     "is_encoder_decoder": ELSEWHERE["t5"],
-    "add_cross_attention": "cross-attention is not built yet: it reads the output of an encoder",
+    "add_cross_attention": "cross-attention is not supported yet: it reads the output of an encoder",
     "use_bidirectional_attention": ELSEWHERE["bert"],
 }
 

@@ -148,6 +148,6 @@ RECENT: dict[str, Family] = {
     "dbrx": Family(facts=DBRX, scales=("attn_config.clip_qkv",)),
     "gpt_bigcode": Family(
         facts=GPT_BIGCODE,
-        musts=(Must(key="add_cross_attention", wanted=False, because="cross-attention is not built"),),
+        musts=(Must(key="add_cross_attention", wanted=False, because="cross-attention is not supported"),),
     ),
 }  # fmt: skip

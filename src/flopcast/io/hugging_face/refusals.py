@@ -20,7 +20,7 @@ from flopcast.io.yaml_text import Document
 HEAD = re.compile(r"For([A-Z]\w*)$")
 CAUSAL = ("CausalLM", "ConditionalGeneration", "PreTraining")
 NOT_CAUSAL = "Bidirectional"
-BOTH_DIRECTIONS = "attention in both directions is not modelled yet"
+BOTH_DIRECTIONS = "attention in both directions is not supported yet"
 
 
 def refuse_other_heads(document: Document, data: dict[str, object]) -> None:

@@ -29,18 +29,19 @@ from flopcast.io.unknown_keys import judged
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
 OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)\})")
-SHORTEST = 9  # of a name that is told from a slip: "--fp16" and "--bf16" differ by one letter
+SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "--bf16" are close
 
 
 class Arguments:
-    """Flags by name, faults found so far, and what a forecast assumes about them.
+    """Flags by name, the faults found so far, and the assumptions about flags.
 
-    A flag is one of five: modelled; known to change no time, then nothing is said; known, but not modelled
-    yet, then it is assumed away aloud; asking for what is not built, then it is a fault; or not known. A
-    name that is not known is a fault where it is a slip of one that matters, else it is told.
+    There are five kinds of flags: those that are read; those that do not affect the time, which are ignored;
+    those whose effect is not modelled, which become an assumption; those that request an unsupported feature,
+    which are faults; and unknown ones. An unknown flag is a fault if it is a misspelling of one that matters,
+    and otherwise a note.
 
-    Readers return a default where a flag is not given, and also where its value is wrong: then the fault
-    is in `problems`, and reading goes on so that all faults are told at once.
+    Readers return a default if a flag is missing or its value is wrong. A wrong value adds a fault to
+    `problems`, and reading continues, so that all faults are reported together.
     """
 
     def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
@@ -204,7 +205,7 @@ class Arguments:
         """Tell the flags that are not modelled, not built and not known."""
         for flag in self._given:
             if flag in NOT_MODELLED:
-                self.assume(f"{flag} is not modelled yet: {NOT_MODELLED[flag]}", flag)
+                self.assume(f"{flag} is not supported yet: {NOT_MODELLED[flag]}", flag)
             elif flag in REFUSED:
                 self._refuse(flag)
             elif not is_known(flag):
@@ -219,7 +220,7 @@ class Arguments:
         replaced = "replaced by" in REFUSED[flag]
         if self.text(flag) in none and self.words(flag) and not replaced:
             return
-        because = f"{REFUSED[flag]} is not modelled yet"
+        because = f"{REFUSED[flag]} is not supported yet"
         fix = f"remove {flag}, or describe the job in YAML"
         if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
@@ -245,7 +246,7 @@ class Arguments:
             self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
             return
         hint = f"; did you mean {known.near}?" if known.near else ""
-        self.assume(f"{flag} is not known and left out{hint}", flag)
+        self.assume(f"{flag} is not known and is ignored{hint}", flag)
 
     def _one_value(self, flag: str, allowed: str) -> bool:
         """Return whether a flag has a value that the script alone gives; otherwise, report it."""
@@ -253,7 +254,7 @@ class Arguments:
         if not words:
             self.fault(flag, None, allowed, "the flag needs a value", f"write {flag} VALUE", "has no value")
         elif words[0].unknown:
-            because = f"only the shell that runs the script knows {words[0].unknown}"
+            because = f"only the shell that runs the script knows the value of {words[0].unknown}"
             self.fault(flag, words[0].text, allowed, because, from_outside(words[0].unknown))
         return bool(words) and not words[0].unknown
 

@@ -77,7 +77,7 @@ def launch_document(
     flags = _flags(training, name)
     said = world_size(script, training)
     if devices is not None and said not in (None, devices):
-        flags.assume(f"{devices} devices as asked for; the script starts {said} ranks")
+        flags.assume(f"{devices} devices as requested; the script starts {said} ranks")
     ranks = said if devices is None else devices
     if ranks is None:
         flags.problems.append(_unknown_ranks(f"{name}:{line}"))
@@ -97,7 +97,9 @@ def _flags(training: Training, name: str) -> Arguments:
     flags = Arguments(name, training.arguments, line)
     if training.others:
         others = ", ".join(map(str, training.others))
-        flags.assume(f"of several commands that train, that of {name}:{line} is read, not of line {others}")
+        flags.assume(
+            f"of several training commands, the one in {name}:{line} is read, not those in line {others}"
+        )
     return flags
 
 
@@ -118,7 +120,7 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
                         field="training program",
                         value=word.text,
                         allowed="a program that trains a GPT-like model: pretrain_gpt.py",
-                        because=f"it trains {trained}, which is not modelled yet",
+                        because=f"it trains {trained}, which is not supported yet",
                         fix="write pretrain_gpt.py to predict a decoder of the same blocks",
                     )
                 ]
@@ -142,8 +144,8 @@ def _unknown_ranks(where: str) -> Problem:
         where=where,
         field="world size",
         value=None,
-        fault="cannot be known from the script",
-        allowed="nodes and processes of a node as numbers, or #SBATCH --nodes and --gpus-per-node",
-        because="the data-parallel degree is what ranks are left after tensor and pipeline parallelism",
+        fault="is not stated in the script",
+        allowed="numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node",
+        because="the data-parallel degree follows from the number of ranks and the other degrees",
         fix="give the number of devices, --gpus N",
     )

@@ -94,7 +94,7 @@ def _factor(args: Arguments) -> float:
     try:
         return max(float(args.text(CAPACITY)), 0.0)
     except ValueError:
-        because = "it is the room of an expert over its mean load"
+        because = "it is the capacity of an expert over its mean load"
         args.fault(CAPACITY, args.text(CAPACITY), "a number", because, f"write {CAPACITY} 1.0")
         return 0.0
 
@@ -129,4 +129,4 @@ def _tell(args: Arguments) -> None:
     if not args.has("--moe-grouped-gemm"):
         args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
     if not args.has("--moe-router-force-load-balancing", PADDED):
-        args.assume("loads of experts are as even as chance makes them", NUMBER)
+        args.assume("tokens choose experts at random, so that loads are even except for chance", NUMBER)

@@ -1,6 +1,6 @@
 """The flags of Megatron-LM's training programs: what each of them is to a forecast.
 
-Answers: is this flag modelled, without effect on a step's time, not modelled yet, or not known?
+Answers: is this flag modelled, without effect on a step's time, not supported yet, or not known?
 Elsewhere: what the modelled ones say (document.py, stack.py), how words become flags
 (arguments.py).
 

@@ -100,6 +100,6 @@ def _factor(args: Arguments) -> float:
     try:
         return max(float(args.text(ROOM) or 1.0), 0.0)
     except ValueError:
-        because = "it is the room of an expert over its mean load"
+        because = "it is the capacity of an expert over its mean load"
         args.fault(ROOM, args.text(ROOM), "a number", because, f"write {ROOM} 1.0")
         return 1.0

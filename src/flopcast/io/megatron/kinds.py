@@ -84,11 +84,11 @@ def read_window(args: Arguments) -> int | None:
     sides = SIDES.fullmatch(text)
     left, right = (int(sides[1]), int(sides[2])) if sides else (0, 1)
     if left < -1 or right not in (0, -1):
-        because = "it counts the tokens before a query that it sees, and none behind it"
+        because = "it counts the earlier tokens that a query attends to, and 0 later ones"
         args.fault(WINDOW, text, "LEFT,0, such as 127,0, or -1,0 for all", because, f"write {WINDOW} 127,0")
         return None
     if left >= 0 and args.has(MLA):
-        because = "latent attention with a window is not modelled yet"
+        because = "latent attention with a window is not supported yet"
         args.fault(WINDOW, text, "no window", because, f"remove {WINDOW}")
         return None
     return left + 1 or None
@@ -105,7 +105,7 @@ def _layers(
     order = layers_of(text, layers)
     if order is None or not any(order):
         allowed = f"a number, or a pattern of {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        args.fault(flag, text, allowed, "it says of each layer which kind it is", f"write {flag} 1")
+        args.fault(flag, text, allowed, "it gives the kind of each layer", f"write {flag} 1")
         return [True] * layers
     return order
 

@@ -46,7 +46,7 @@ def read_model(draft: Draft) -> None:
     hidden = args.required(HIDDEN)
     draft.layers = args.required(*LAYERS)
     if draft.layers > MOST_LAYERS:
-        because, flag = "no model is nearly as deep", args.first(*LAYERS)
+        because, flag = "no model has nearly as many layers", args.first(*LAYERS)
         args.fault(flag, draft.layers, f"at most {MOST_LAYERS}", because, f"change {flag}")
         draft.layers = 1
     draft.put(("model", "hidden"), hidden, HIDDEN)
@@ -180,7 +180,7 @@ def _tokens(draft: Draft) -> tuple[int, str]:
         args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
         return known[0], flag
     said = f"{kind} {args.text(path)}".strip()
-    because = f"the number of tokens decides the size of both tables, and the tokenizer {said} is not read"
+    because = f"the vocabulary determines the size of both tables, and the tokenizer {said} is not read"
     args.fault("--vocab-size", None, "a whole number", because, "add --vocab-size N", "is missing")
     return 1, "--vocab-size"
 

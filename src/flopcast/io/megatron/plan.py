@@ -94,7 +94,7 @@ def _undivided(draft: Draft, ranks: int, share: int) -> None:
     """Report ranks that do not form whole replicas."""
     flag = draft.arguments.first("--tensor-model-parallel-size", PIPELINE)
     allowed = f"a divisor of {ranks} ranks as tensor · pipeline · context parallel"
-    because = f"a replica needs {share} ranks, and every rank belongs to one"
+    because = f"a replica needs {share} ranks, and every rank belongs to a replica"
     draft.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
 
 

@@ -34,7 +34,7 @@ def read_precision(draft: Draft) -> None:
     args.clash("--fp16", "--bf16", "weights have one type")
     args.clash("--fp4-format", "--fp8-format", "products run in one format")
     if not args.has("--fp16", "--bf16"):
-        because = "training in fp32 is not modelled yet"
+        because = "training in fp32 is not supported yet"
         args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")
     precision = "fp16" if args.has("--fp16") else "bf16"
     recipe = args.choice("--fp8-recipe", FP8_RECIPES, "fp8")

@@ -33,12 +33,12 @@ def read_stages(draft: Draft, stages: int) -> None:
         return
     if args.has(LAYOUT):
         for flag in (SIZE, NUMBER, FIRST, LAST, EMBEDDING, LOSS):
-            args.clash(LAYOUT, flag, "the layout says where every layer stands")
+            args.clash(LAYOUT, flag, "the layout gives the chunk of every layer")
         _layout(draft, stages)
         return
     for flag in (FIRST, LAST):
         for counted in (EMBEDDING, LOSS):
-            args.clash(flag, counted, "one of both decides how many blocks the ends get")
+            args.clash(flag, counted, "only one of the two can set the blocks of the first and last stage")
     chunks = _virtual(draft, stages)
     if args.has(FIRST, LAST):
         _ends(draft, stages, chunks)
@@ -53,7 +53,7 @@ def _virtual(draft: Draft, stages: int) -> int:
     (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
     """
     args = draft.arguments
-    args.clash(SIZE, NUMBER, "one follows from the other")
+    args.clash(SIZE, NUMBER, "each follows from the other")
     chunks = args.count(NUMBER)
     if args.has(SIZE):
         size = args.count(SIZE)

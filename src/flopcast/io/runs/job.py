@@ -145,7 +145,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
         )
     if machine.num_devices is None:
         raise SpecError(
-            [_missing(run, "num_devices", None, "", "the row does not say how many devices ran")]
+            [_missing(run, "num_devices", None, "", "the row does not state the number of devices")]
         )
     own = catalog.cluster(known.cluster)
     per_node = machine.devices_per_node or own.node.devices

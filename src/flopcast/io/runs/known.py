@@ -39,7 +39,7 @@ class KnownModel(Noun):
     """A model by its printed name.
 
     `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
-    sequences are long. `refused`: what it is made of that is not built. `software`: whose model it is,
+    sequences are long. `refused`: what it is made of that is not supported. `software`: whose model it is,
     where others have one of the same name.
     """
 

@@ -79,7 +79,7 @@ def read_table(path: Path) -> Table:
             problems += error.problems
             continue
         if run.id in places:
-            because = f"{places[run.id]} has the same: a row that was copied?"
+            because = f"{places[run.id]} has the same id; it may be a copied row"
             problems.append(_fault(place, "id", run.id, "an id of its own", because))
             continue
         places[run.id] = place
@@ -219,7 +219,7 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
         value=value,
         allowed=allowed,
         because=because,
-        fix="mend or remove the row",
+        fix="correct or remove the row",
     )
 
 
@@ -250,5 +250,5 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
         value=str(path),
         allowed=f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests",
         because=f"its header is of no known kind; for {name} it lacks {', '.join(missing(header))}",
-        fix="name the columns so, or give another file",
+        fix="rename the columns, or use another file",
     )

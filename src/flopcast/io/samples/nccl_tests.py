@@ -208,7 +208,7 @@ class _Reading:
         self.printed.append(busbw)
         if columns[at + 3 : at + 4] == ["#wrong"] and wrong not in ("0", "N/A"):
             because = "the collective gave wrong values: what was timed is not the collective"
-            self._tell(number, "#wrong", wrong, "0", because, "mend the network or the library first")
+            self._tell(number, "#wrong", wrong, "0", because, "repair the network or the library first")
         elif self._usable(number, words, time_us):
             size_bytes = self._message_bytes(words)
             self._check(number, words, (size_bytes, time_us, busbw))

@@ -19,7 +19,7 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
         value=",".join(str(value) for value in row.values()),
         allowed=allowed,
         because="the row was left out, the others are kept",
-        fix="mend or remove the row, or measure it again: what is left out is not taken as done",
+        fix="correct or remove the row, or measure it again: skipped rows do not count as measured",
     )
 
 
@@ -30,7 +30,7 @@ def bad_header(path: Path, found: Iterable[str], missing: list[str]) -> Problem:
         field="header",
         value=",".join(found),
         allowed=f"a header with {', '.join(missing)}",
-        because="units and meanings of columns stand in their names only",
+        because="only their names give the units and meanings of columns",
         fix="restore the header, or measure again into a new folder",
     )
 
@@ -54,7 +54,7 @@ def other_device(folder: Path, before: str, now: str) -> Problem:
         field="--out",
         value=now,
         allowed=f"the device that the pack was begun on, {before}",
-        because="rows of two devices would become one curve",
+        because="rows of two devices must not be fitted to one curve",
         fix="give --out a new folder",
     )
 
@@ -64,7 +64,7 @@ def no_folder(path: Path, because: str) -> Problem:
     return Problem(
         field="--out",
         value=str(path),
-        allowed="a place that may be written to: an empty folder, or a pack",
+        allowed="a folder that can be written: an empty one, or a pack",
         because=because,
         fix="give another place",
     )

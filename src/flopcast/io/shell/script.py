@@ -268,7 +268,7 @@ class _Reader:
             if values and is_known(values[0]):
                 self.variables.scalars[head[0].plain] = values[0]
             if len(values) != 1:
-                self._note("a loop: its body is read once, with the first value", line)
+                self._note("a loop; its body is read once, with the first value", line)
         self._block(("done",))
 
     def _while(self, line: int) -> None:
@@ -277,7 +277,7 @@ class _Reader:
         before = self._effects
         self._block(("done",), doubtful=True)
         if self._effects > before:
-            self._note("a loop: its body is read once", line)
+            self._note("a loop; its body is read once", line)
 
     def _case(self, line: int) -> None:
         """Run the branch whose pattern matches; all of them, in order, if the word is not known."""

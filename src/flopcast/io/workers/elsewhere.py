@@ -43,7 +43,7 @@ class Named:
 
     def deadly(self, task: str, error: Exception) -> SpecError:
         """Return the error of a task on which workers died repeatedly."""
-        because = f"workers died at {task} again and again, most likely for want of memory: {error}"
+        because = f"workers died at {task} repeatedly, most likely because memory ran out: {error}"
         return self.fault(because, "give each worker more memory, or let fewer share a machine")
 
     def strange(self, error: Exception) -> SpecError:
@@ -54,5 +54,7 @@ class Named:
 
     def gone(self, error: Exception) -> SpecError:
         """Return the error of a cluster that disconnected during the search."""
-        because = f"the cluster is gone: {error}"
-        return self.fault(because, "start it, and ask again: with --ledger FILE what is done stays done")
+        because = f"the cluster disconnected: {error}"
+        return self.fault(
+            because, "start it and run the command again; with --ledger FILE, finished parts are kept"
+        )

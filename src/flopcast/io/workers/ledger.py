@@ -122,7 +122,7 @@ def _of_lock(error: sqlite3.OperationalError) -> str:
 
 def _refused(path: Path, because: str, fix: str) -> SpecError:
     """Return the fault of a file that cannot be the ledger of this search."""
-    allowed = "a ledger of this very question, or a file that does not exist yet"
+    allowed = "a ledger of the same search, or a file that does not exist yet"
     return SpecError(
         [Problem(field="--ledger", value=str(path), allowed=allowed, because=because, fix=fix)]
     )

@@ -33,7 +33,9 @@ class OnDask(AbstractCrew):
         try:
             self._client = self._dask.Client(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise self._named.fault(f"no scheduler answers: {error}", "start it, or mend --dask") from None
+            raise self._named.fault(
+                f"no scheduler answers: {error}", "start it, or correct --dask"
+            ) from None
         self._size: int = sum(self._client.nthreads().values())
         if not self._size:
             self._client.close()

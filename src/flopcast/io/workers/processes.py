@@ -95,7 +95,7 @@ class Processes(AbstractCrew):
                 break
             code = worker.process.wait()
             if code >= 0:
-                raise InternalError(f"a worker failed at {task.name}; what it said stands above")
+                raise InternalError(f"a worker failed at {task.name}; its message is above")
             worker.restart()
         raise _deadly(task, self._size)
 
@@ -153,14 +153,14 @@ def _started() -> "subprocess.Popen[str]":
 
 def _deadly(task: Task, size: int) -> SpecError:
     """Return the fault of a task that every worker dies of."""
-    because = f"{DEATHS} workers were killed at {task.name}, most likely for want of memory"
+    because = f"{DEATHS} workers were killed at {task.name}, most likely because memory ran out"
     fix = f"--workers {max(1, size // 2)}, or a machine with more memory"
     return SpecError(
         [
             Problem(
                 field="--workers",
                 value=size,
-                allowed="as many as there is memory for",
+                allowed="as many as fit into memory",
                 because=because,
                 fix=fix,
             )
