@@ -445,7 +445,7 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     ),
     (
         "plan.sequence_parallel",
-        "each rank routes its own tokens; routing the same tokens on all ranks is not supported yet",
+        "each rank routes its own tokens; routing the same ones on all ranks is not supported yet",
     ): (parts(model=mixture(), data_parallel=4, tensor_parallel=2), False, "true for experts"),
     ("plan.rank_order", "experts on ranks in another order are not supported yet"): (
         parts(model=mixture(), rank_order="tp-cp-pp-dp"),

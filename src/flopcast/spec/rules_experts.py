@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda _: False,
         allowed=lambda _: "true for experts with tensor_parallel above 1",
-        because="each rank routes its own tokens; routing the same tokens on all ranks is not supported yet",
+        because="each rank routes its own tokens; routing the same ones on all ranks is not supported yet",
         fix=lambda _: "set sequence_parallel to true",
     ),
     Rule(

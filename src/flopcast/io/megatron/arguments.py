@@ -35,10 +35,10 @@ SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "-
 class Arguments:
     """Flags by name, the faults found so far, and the assumptions about flags.
 
-    There are five kinds of flags: those that are read; those that do not affect the time, which are ignored;
-    those whose effect is not modelled, which become an assumption; those that request an unsupported feature,
-    which are faults; and unknown ones. An unknown flag is a fault if it is a misspelling of one that matters,
-    and otherwise a note.
+    There are five kinds of flags: those that are read; those that do not affect the time, which are
+    ignored; those whose effect is not modelled, which become an assumption; those that request an
+    unsupported feature, which are faults; and unknown ones. An unknown flag is a fault if it is a
+    misspelling of one that matters, and otherwise a note.
 
     Readers return a default if a flag is missing or its value is wrong. A wrong value adds a fault to
     `problems`, and reading continues, so that all faults are reported together.
