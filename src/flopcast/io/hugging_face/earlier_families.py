@@ -234,7 +234,11 @@ EARLIER: dict[str, Family] = {
     "mpt": Family(
         facts=MPT,
         musts=(
-            Must(key="attn_config.attn_type", wanted="multihead_attention", because="others are unsupported"),
+            Must(
+                key="attn_config.attn_type",
+                wanted="multihead_attention",
+                because="others are not supported",
+            ),
             Must(key="attn_config.qk_ln", wanted=False, because=_NORMED_HEADS),
         ),
         scales=("attn_config.clip_qkv", "logit_scale"),
