@@ -252,7 +252,7 @@ def test_ranks_that_do_not_form_whole_replicas_are_told():
     problem = only(script_of("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2"))
 
     assert problem.field == "--tensor-model-parallel-size"
-    assert problem.because == "a replica needs 16 ranks, and every rank belongs to one"
+    assert problem.because == "a replica needs 16 ranks, and every rank belongs to a replica"
     assert "a multiple of 16 devices" in problem.fix
 
 

@@ -105,6 +105,6 @@ def test_every_word_that_the_description_names_is_known(server):
         _, told = data(server, "memory", JOB | {word: kinds[kind]})
 
         unknown = [
-            each for each in told.get("faults", ()) if str(each["because"]).startswith("an unknown word")
+            each for each in told.get("faults", ()) if str(each["because"]).startswith("an unknown field")
         ]
         assert unknown == [], word

@@ -235,7 +235,7 @@ def _keep(
         writer.close(unsupported)
         click.echo(f"{writer.folder}: {count} rows added to {len(writer.done)} existing rows", err=True)
         if unsupported:
-            click.echo(f"{len(unsupported)} are not supported here: see manifest.json", err=True)
+            click.echo(f"not supported here: {len(unsupported)}, see manifest.json", err=True)
 
 
 def _manifest(asked: Asked, who: Identity) -> Manifest:
