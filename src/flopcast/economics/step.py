@@ -29,7 +29,7 @@ class Energy:
     """Energy of a step; a device's power is what its own sensor would show.
 
     `step_j` is the whole cluster's, building included; `stopped_w` what it draws while nothing runs.
-    `busy` is what a device does in the mean, by kind of work: shares of the step.
+    `busy` is what a device does on average, by kind of work: shares of the step.
     """
 
     step_j: Amount

@@ -15,7 +15,7 @@ from flopcast.dtypes import Counts
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
     """Return rows of the fullest expert over the mean, if every token chooses at random.
 
-    With n rows on each expert in the mean, the rows of one have a standard deviation of sqrt(n); the
+    With n rows on each expert on average, the rows of one have a standard deviation of sqrt(n); the
     largest of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as
     much. As a token goes to an expert once, the ratio is at most E / top_k.
 

@@ -1,6 +1,6 @@
 """Windows of attention: how many keys a query meets.
 
-Answers: over one sequence, how many keys has a query in the mean that sees only those near it?
+Answers: over one sequence, how many keys has a query on average that sees only those near it?
 Elsewhere: the layer (layers/attention.py), what a kernel makes of it (operators/flash_attention.py).
 
 A window counts tokens, the query's own among them. "sliding": the last `window` tokens (arXiv:2004.05150,

@@ -48,7 +48,7 @@ class FlashAttention(AbstractOperator):
     >>> (latent.gradients()[0][1].work().flop / latent.work().flop).item()
     2.6
 
-    A window of 128 tokens in 1024, 120 keys in the mean:
+    A window of 128 tokens in 1024, 120 keys on average:
 
     >>> local = replace(head, mean_keys=constant(120))
     >>> (local.work().flop / head.work().flop).item(), local.kernel

@@ -116,7 +116,7 @@ class Facility(Noun):
 
     References
     ----------
-    A node of 8 H100 that trains draws 7.8 kW in the mean and 8.4 kW at most (abstracts of
+    A node of 8 H100 that trains draws 7.8 kW on average and 8.4 kW at most (abstracts of
     arXiv:2506.14551, 76 % of 10.2 kW, and of arXiv:2412.08602), where its devices draw about 5 of at
     most 5.6: half of the board power. PUE 1.2: as where BLOOM was trained (arXiv:2211.02001); operators
     of clouds print 1.1, the mean of a survey of 2024 is 1.56 (Uptime Institute).

@@ -36,7 +36,7 @@ class Timeline:
     Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
     entry a task: `kind` is FORWARD, BACKWARD or WEIGHT, `chunk` the virtual stage. `shares`,
     `bottleneck_shares` and `mean_shares` are views of shares.py: what the step hangs on, what one stage
-    does, what stages do in the mean.
+    does, what stages do on average.
     """
 
     step_time_s: float  # without jitter

@@ -71,7 +71,7 @@ def _baseline(found: dict[str, float]) -> str:
         return ""
     return (
         " The efficiency of other runs with the same device, precision and family is off by"
-        f" {found['trivial_mape']:.1%} in the mean."
+        f" {found['trivial_mape']:.1%} on average."
     )
 
 
