@@ -1,4 +1,4 @@
-"""Published runs as one HTML file: drawings and tables, no network, no script, readable on paper.
+"""Published runs as one HTML file with drawings and tables, without network or script, also for print.
 
 Answers: what does `flopcast validate --runs TABLE --report PAGE` write?
 Elsewhere: the drawings (published_drawing.py), the tables (published_tables.py), the style that it shares
@@ -38,8 +38,8 @@ def _drawings(published: Published) -> Iterator[str]:
     yield times_drawing(rows, sources)
     yield f'<p class="legend">{"".join(f"<span>{_marked(name, sources)}</span> " for name in sources)}</p>'
     yield (
-        "<p>A mark a run, by its source; grey band: within 10 %; lines through marks: 90 % intervals of"
-        " the prediction. Point at a mark for its run.</p>"
+        "<p>One mark per run, by source. Grey band: within 10 %. Lines through marks: 90 % intervals of"
+        " the prediction. Point at a mark to see its run.</p>"
     )
     yield ratios_drawing(rows, sources)
 
@@ -60,8 +60,8 @@ def _answer(published: Published) -> str:
     return (
         f'<p class="answer"><strong>{found["median"]:.1%}</strong> median error of the step time over'
         f" {found['rows']} runs of {found['configurations']} configurations</p><p>Mean"
-        f" {found['mape']:.1%}, bias {found['bias']:+.1%}; {found['coverage']:.0%} lie inside of their 90 %"
-        f" interval.{_baseline(found)} {len(published.left_out)} rows are left out, with reasons below.</p>"
+        f" {found['mape']:.1%}, bias {found['bias']:+.1%}; {found['coverage']:.0%} lie inside their 90 %"
+        f" interval.{_baseline(found)} {len(published.left_out)} rows are omitted, for the reasons below.</p>"
     )
 
 
