@@ -61,7 +61,7 @@ def _answer(published: Published) -> str:
         f'<p class="answer"><strong>{found["median"]:.1%}</strong> median error of the step time over'
         f" {found['rows']} runs of {found['configurations']} configurations</p><p>Mean"
         f" {found['mape']:.1%}, bias {found['bias']:+.1%}; {found['coverage']:.0%} lie inside their 90 %"
-        f" interval.{_baseline(found)} {len(published.left_out)} rows are omitted, for the reasons below.</p>"
+        f" interval.{_baseline(found)} {len(published.left_out)} rows are omitted, see below.</p>"
     )
 
 
