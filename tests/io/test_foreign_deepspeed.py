@@ -143,7 +143,7 @@ def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault
     data = data_of(small(experiment="a"), "ds.json")
 
     assert [note for note in data["assumptions"] if "experiment" in note] == [
-        "experiment is not known and left out (ds.json:1)"
+        "experiment is not known and is ignored (ds.json:1)"
     ]
     (fault,) = told(small(gradient_accumulation_step=4), "ds.json")
     assert fault.fix == "did you mean gradient_accumulation_steps?"

@@ -112,7 +112,7 @@ def test_many_replicas_share_larger_buckets_of_megatron_core():
 def test_a_bucket_of_apex_is_told_to_be_without_effect_under_megatron_core():
     notes = read(LLAMA)["assumptions"]
 
-    assert any("model.optim.bucket_cap_mb is without effect" in note for note in notes)
+    assert any("model.optim.bucket_cap_mb has no effect" in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_a_width_that_is_a_product_is_worked_out():
     [
         (SMALL, "amp_O2: False", "amp_O2: False", "as with megatron_amp_O2 (nemo.yaml:29)"),
         (SMALL, "amp_O2: False", "amp_O2: False", "kernels are counted as Transformer Engine's"),
-        (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 is without effect"),
+        (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 has no effect"),
         (LLAMA, "ffn_dropout: 0.0", "ffn_dropout: 0.1", "model.ffn_dropout: dropout inside"),
-        (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and left out"),
+        (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and is ignored"),
         (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after its ramp-up: 128"),
     ],
 )

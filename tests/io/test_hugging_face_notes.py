@@ -183,9 +183,9 @@ def test_a_broken_config_is_told_what_would_pass_and_where(changes, field, allow
 SPECIAL = {  # keys of one family whose other values are another architecture
     "post-norm": ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before", "OPT-350M"),
     "projection": ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim", "OPT-350M"),
-    "normed heads": ("phi-2", {"qk_layernorm": True}, "qk_layernorm", "not built"),
-    "per-head": ("command-r-v01", {"use_qk_norm": True}, "use_qk_norm", "not built"),
-    "gated": ("starcoder2-7b", {"mlp_type": "gated"}, "mlp_type", "not built"),
+    "normed heads": ("phi-2", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
+    "per-head": ("command-r-v01", {"use_qk_norm": True}, "use_qk_norm", "not supported"),
+    "gated": ("starcoder2-7b", {"mlp_type": "gated"}, "mlp_type", "not supported"),
     "turned": ("gpt-j-6b", {"rotary_dim": 512}, "rotary_dim", "part of one head"),
 }
 

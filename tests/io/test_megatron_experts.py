@@ -140,7 +140,7 @@ def test_latents_without_norms_or_with_biases_are_told():
 
     assert "latents are counted with their norms" in said(flags)
     assert "the bias of attention's last projection is left out" in said(flags)
-    assert "--kv-channels is without effect" in said(f"{flags} --kv-channels 64")
+    assert "--kv-channels has no effect" in said(f"{flags} --kv-channels 64")
 
 
 def test_latents_have_megatrons_sizes_where_none_are_given():

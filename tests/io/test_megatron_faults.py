@@ -107,7 +107,7 @@ def test_a_value_that_only_a_running_shell_knows_is_told_by_its_name():
     problem = only(f"LAYERS=$1\n{script_of(num_layers='$LAYERS')}")
 
     assert (problem.field, problem.value, problem.where) == ("--num-layers", "$1", "run.sh:1")
-    assert problem.because == "only the shell that runs the script knows $1"
+    assert problem.because == "only the shell that runs the script knows the value of $1"
 
 
 def test_a_wrong_value_is_told_where_the_variable_is_set():

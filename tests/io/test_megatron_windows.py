@@ -65,7 +65,7 @@ def test_a_frequency_alone_is_without_effect_and_told():
     notes = document_of("--window-attn-skip-freq 2").data["assumptions"]
 
     assert windows("--window-attn-skip-freq 2") == [None] * LAYERS
-    assert [note for note in notes if "--window-attn-skip-freq is without effect" in note]
+    assert [note for note in notes if "--window-attn-skip-freq has no effect" in note]
 
 
 def test_experts_and_windows_in_different_layers_make_four_kinds_of_blocks():

@@ -179,9 +179,9 @@ def test_values_that_are_left_to_somebody_are_said_aloud():
         (
             "plan:\n  othr: 2\n  other: 2\n",
             [],
-            ["plan.othr is not known and left out; did you mean plan.other? (a.yaml:2)"],
+            ["plan.othr is not known and is ignored; did you mean plan.other? (a.yaml:2)"],
         ),
-        ("unheard: 1\n", [], ["unheard is not known and left out (a.yaml:1)"]),
+        ("unheard: 1\n", [], ["unheard is not known and is ignored (a.yaml:1)"]),
     ],
 )  # fmt: skip
 def test_every_key_is_read_free_left_out_refused_or_not_known(text, fields, assumed):

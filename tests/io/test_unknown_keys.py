@@ -55,7 +55,7 @@ def test_a_value_that_switches_nothing_on_and_a_name_without_a_size_are_only_not
     for text in ("zz_expert_zz: null", "zz_expert_zz: false", "zz_expert_zz: 0", "mascot: llama"):
         sheet = Sheet(read_yaml(text.encode(), "a.yaml"), keys_of("axolotl"))
         assert sheet.problems == []
-        assert ["is not known and left out" in note for note in sheet.assumptions] == [True]
+        assert ["is not known and is ignored" in note for note in sheet.assumptions] == [True]
 
 
 def test_no_prefix_and_no_wildcard_of_irrelevant_keys_covers_a_name_that_speaks_of_a_size():

@@ -141,6 +141,6 @@ def _cuts_messages(sheet: Sheet) -> bool:
         return False
     plan = sheet.data["plan"]
     if not isinstance(plan, dict) or not plan.get("sequence_parallel"):
-        sheet.assume(f"{key} is without effect, as sequences are not cut", key)
+        sheet.assume(f"{key} has no effect, as sequences are not cut", key)
         return False
     return True

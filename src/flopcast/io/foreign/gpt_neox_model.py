@@ -129,9 +129,7 @@ def _attention(sheet: Sheet, length: int, kind: str) -> None:
     if window and kind == "flash":
         sheet.put((*mixer, "window"), window, "sliding_window_width")
     elif window:
-        sheet.assume(
-            "sliding_window_width is without effect without flash attention", "sliding_window_width"
-        )
+        sheet.assume("sliding_window_width has no effect without flash attention", "sliding_window_width")
     _positions(sheet, mixer, length)
 
 

@@ -75,7 +75,7 @@ def _of_core(sheet: Sheet, narrow: str) -> dict[str, object]:
     sheet.choice(SYNC, TYPES, "fp32")
     dtype = "fp32" if sheet.raw(SYNC) in (None, "fp32") else narrow
     if sheet.has(BUCKET):
-        sheet.assume(f"{BUCKET} is without effect under {CORE}", BUCKET)
+        sheet.assume(f"{BUCKET} has no effect under {CORE}", BUCKET)
     key = "model.optim.ddp_bucket_size"
     bucket = given_bucket(sheet.count(key)) if sheet.has(key) else DEFAULT_BUCKET
     averaged = sheet.flag("model.optim.average_in_collective", True)

@@ -101,7 +101,7 @@ def _attention(draft: Draft, block: Path) -> None:
         groups = groups if args.has(groups) else "--num-query-groups"
         draft.put((*mixer, "kv_heads"), args.count(groups), groups)
     elif args.has(groups):
-        args.assume(f"{groups} is without effect: --group-query-attention is not given", groups)
+        args.assume(f"{groups} has no effect: --group-query-attention is not given", groups)
     if args.has("--qk-layernorm"):
         draft.put((*mixer, "qk_norm"), "per_head", "--qk-layernorm")
     if args.has("--kv-channels"):

@@ -163,7 +163,7 @@ def _zero(draft: Draft) -> None:
             zero = 1
             args.assume(BF16_REASON, "--zero-stage")
     elif args.has("--zero-stage"):
-        args.assume("--zero-stage is without effect, as --deepspeed is not given", "--zero-stage")
+        args.assume("--zero-stage has no effect, as --deepspeed is not given", "--zero-stage")
     if zero:
         draft.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
 
