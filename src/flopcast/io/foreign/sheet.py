@@ -46,7 +46,7 @@ class Sheet:
     >>> keys = Keys(program="A trainer", read="parallel.tp batch", refused={"moe": "experts"})
     >>> sheet = Sheet(Document("a.yaml", {"parallel": {"tp": 4}, "moe": False, "colour": 1}, {}), keys)
     >>> sheet.count("parallel.tp"), sheet.count("batch", 8), sheet.problems, sheet.assumptions
-    (4, 8, [], ['colour is not known and left out (a.yaml)'])
+    (4, 8, [], ['colour is not known and is ignored (a.yaml)'])
     """
 
     def __init__(self, document: Document, keys: Keys, asked: Asked | None = None) -> None:
