@@ -47,7 +47,8 @@ def main() -> None:
     random_jobs = None
     if options.minutes and not options.no_random_jobs:
         random_jobs = RandomJobs(options.seed, options.minutes)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have switched off
+    for number in (signal.SIGINT, signal.SIGTERM):  # which a shell may have switched off
+        signal.signal(number, signal.default_int_handler)
     try:
         search.start(kept(options.corpus) if options.corpus else [])
         search.go(Progress(search, options.minutes, options.inputs))
