@@ -23,6 +23,7 @@ PACKAGE = REPOSITORY / "src" / "flopcast"
 PUBLISHED = (  # files whose tests share `published_runs`, which is too costly to be made twice
     "test_accuracy_pages.py",
     "test_decisions_accuracy.py",
+    "test_from_one_run.py",
     "test_held_out_runs.py",
     "test_published.py",
     "test_published_accuracy.py",

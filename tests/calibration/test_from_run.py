@@ -321,6 +321,7 @@ RUN = SiteRun(
 def test_a_site_holds_what_moved_on_top_of_what_it_said():
     old = Site(
         name="ours",
+        power_limit_w=500.0,
         factors=(
             SiteFactor(name="host", ratio=1.2),
             SiteFactor(name="fabric[x]", ratio=1.5, log_sigma_factor=0.3),
@@ -333,7 +334,7 @@ def test_a_site_holds_what_moved_on_top_of_what_it_said():
 
     made = site_after(posterior, old, "unused", "a test")
 
-    assert made.name == "ours"
+    assert (made.name, made.power_limit_w) == ("ours", 500.0)
     assert [(f.name, f.ratio, f.log_sigma_factor) for f in made.factors] == [
         ("host", 1.32, 0.02),
         ("fabric[x]", 1.5, 0.3),
