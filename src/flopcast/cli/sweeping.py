@@ -50,7 +50,7 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
 
 
 def scenarios_in(document: Document) -> tuple[Scenario, ...]:
-    """The searches that a document asks for, as `scenarios_of` a file."""
+    """Return the scenarios of a document, as `scenarios_of` does for a file."""
     axes, alone = _read(document)
     found, problems = [], list[Problem]()
     for values in product(*(axes[name] for name in AXES)):

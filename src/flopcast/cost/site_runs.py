@@ -88,13 +88,13 @@ class KnownRuns:
 
     @property
     def log_ratios(self) -> Logs:
-        """The mean of each factor's logarithm, (names,); 0 for what no factor explains."""
+        """Return the mean of each factor's logarithm, (names,); 0 for a part that no factor explains."""
         found: Logs = self.variances * ~_differing(self.names) * (self.weights @ self.shares)
         return found
 
     @property
     def after_variances(self) -> Logs:
-        """The variance of each factor's logarithm, (names,), each alone."""
+        """Return the variance of each factor's logarithm, (names,), each alone."""
         moves = self.shares * self.variances * ~_differing(self.names)
         found: Logs = self.variances - np.einsum("in,ij,jn->n", moves, self.precision, moves)
         return np.maximum(found, 0.0)

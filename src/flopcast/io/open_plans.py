@@ -54,7 +54,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
 
 
 def _of_runs(job: Job) -> Problem:
-    """The fault of a choice among plans of a model with very many kinds of layers."""
+    """Return the fault of a choice among plans of a model with very many kinds of layers."""
     return Problem(
         field="model.blocks",
         value=f"{len(job.model.blocks)} entries",

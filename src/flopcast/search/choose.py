@@ -162,7 +162,7 @@ def _sifted(job: Job, spaces: Sequence[Space], book: CurveBook) -> tuple[Sieve, 
 
 
 def _played(best: Sequence[Sifted]) -> Sequence[Sifted]:
-    """The fastest by estimate, and as many of the next as can be simulated in seconds.
+    """Return the fastest plan by estimate, and as many of the next as can be simulated in seconds.
 
     A pipeline of many tasks has many micro-batches for each stage, so that its estimate, which is off by a
     turn for each stage at most (timeline/closed_form.py), is nearly exact.

@@ -91,7 +91,7 @@ def _cells(guesses: Sequence[Guess]) -> list[str]:
 
 
 def from_one_run_as_text(found: Calibrated) -> str:
-    """Everything that is printed."""
+    """Return all results as text."""
     lines = wrap(_legend(), WIDTH)
     for table in tables(found):
         lines += text_lines(table)
@@ -99,7 +99,7 @@ def from_one_run_as_text(found: Calibrated) -> str:
 
 
 def from_one_run_as_markdown(found: Calibrated) -> str:
-    """The page, without its last line break."""
+    """Return the page of the documentation, without its last line break."""
     lines = [HEAD, "", *wrap(f"{_legend()}.", WIDTH)]
     for table in tables(found):
         lines += table_as_markdown(table)
@@ -107,7 +107,7 @@ def from_one_run_as_markdown(found: Calibrated) -> str:
 
 
 def from_one_run_as_json(found: Calibrated) -> dict[str, object]:
-    """The public form: statistics (`statistics_of`) by way of calibration and by family."""
+    """Return statistics (`statistics_of`) by way of calibration and by family as JSON data."""
     return {
         way: {
             family: statistics_of(members)
