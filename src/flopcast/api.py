@@ -270,7 +270,7 @@ def validate_published(
     constants : str
         "catalogue": the constants that every prediction uses; "others": predict each source with constants
         fitted on the other sources; "generations": predict each device generation with constants fitted on
-        the others; "none": kernels and data sheets alone.
+        the others; "models": the same of each model; "none": kernels and data sheets alone.
     leave_out : predict only these sources, with constants fitted on all others
     watched : wraps the iteration over the runs, to report progress
 

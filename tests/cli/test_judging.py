@@ -7,8 +7,8 @@ from flopcast.errors import SpecError
 
 
 def judging(**changes):
-    nothing = {"left_out": None, "each_out": False, "generations": False, "bare": False, "report": None}
-    return Judging(**(nothing | changes))
+    flags = dict.fromkeys(("each_out", "generations", "models", "bare"), False)
+    return Judging(**({"left_out": None, "report": None} | flags | changes))
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,10 @@ def judging(**changes):
         ({"each_out": True}, ("others",), "others"),
         ({"left_out": "some-source"}, ("others",), "catalogue"),
         ({"generations": True}, ("generations",), "generations"),
+        ({"models": True}, ("models",), "models"),
         ({"bare": True}, ("none",), "none"),
     ],
-    ids=["none named", "each", "one source", "generations", "bare"],
+    ids=["none named", "each", "one source", "generations", "models", "bare"],
 )
 def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(named, ways, constants):
     asked = judging(**named)
@@ -37,6 +38,7 @@ def test_decisions_are_judged_in_the_way_that_is_named_and_in_all_where_none_is(
         {"each_out": True, "left_out": "a"},
         {"bare": True, "left_out": "a"},
         {"generations": True, "each_out": True},
+        {"generations": True, "models": True},
         {"each_out": True, "bare": True, "left_out": "a"},
     ],
     ids=" and ".join,
@@ -51,12 +53,13 @@ def test_two_ways_at_once_are_refused(named):
 
 def test_without_a_table_every_option_that_needs_one_is_refused_at_once():
     with pytest.raises(SpecError) as refused:
-        judging(left_out="a", each_out=True, generations=True, bare=True).refuse()
+        judging(left_out="a", each_out=True, generations=True, models=True, bare=True).refuse()
 
     assert {problem.field for problem in refused.value.problems} == {
         "--leave-out",
         "--leave-one-source-out",
         "--leave-one-generation-out",
+        "--leave-one-model-out",
         "--no-constants",
     }
 
@@ -65,7 +68,7 @@ def test_suites_are_judged_without_constants_and_as_left_out():
     judging(each_out=True).refuse(of_suites=True)
     judging(bare=True).refuse(of_suites=True)
     with pytest.raises(SpecError):
-        judging(generations=True).refuse(of_suites=True)
+        judging(generations=True, models=True).refuse(of_suites=True)
 
 
 def test_without_a_table_and_without_options_nothing_is_refused():

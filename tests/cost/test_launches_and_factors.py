@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.cost.factors import SHARED_DERATE, FactorBook, Level, unexplained, unexplained_on
-from flopcast.cost.host import ROUTER, graphed, launch_seconds
+from flopcast.cost.host import EXPERT_LOOP_S, ROUTER, graphed, launch_seconds
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import constant
 from flopcast.io import catalog
@@ -61,7 +61,7 @@ def test_separate_products_are_launched_one_by_one(name, groups):
         return
     one = launch_seconds(experts(groups, separate=True), constant(1e-5), stack)
 
-    assert one.item() == pytest.approx(stack.host.forward_item_s * groups)
+    assert one.item() == pytest.approx((stack.host.forward_item_s + EXPERT_LOOP_S) * groups)
     assert launch_seconds(experts(groups), constant(1e-5), stack).item() == stack.host.forward_item_s
 
 

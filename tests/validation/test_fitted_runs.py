@@ -136,12 +136,15 @@ def test_a_table_of_one_source_says_that_nothing_is_left_to_fit_on():
     assert "--no-constants" not in whole.told
 
 
-def test_a_generation_of_devices_is_left_out_as_a_whole():
-    """All runs are on A100, so that no constant is left."""
-    found = leave_each_out(runs_of(), by_generation=True)
+@pytest.mark.parametrize(
+    ("constants", "told"), [("generations", "one generation"), ("models", "of one model")]
+)
+def test_a_generation_of_devices_or_a_model_is_left_out_as_a_whole(constants, told):
+    """All runs are of one model on A100, so that no constant is left."""
+    found = leave_each_out(runs_of(), constants=constants)
     bare = runs_of()({}, frozenset())
 
-    assert "one generation" in found.told
+    assert told in found.told
     assert [row.predicted_step_time_s for row in found.rows] == [
         row.predicted_step_time_s for row in bare.rows
     ]

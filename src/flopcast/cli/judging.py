@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 class Judging:
     """The constants for predictions of published runs: none, or fitted on other runs.
 
-    `left_out` names a source to leave out; `each_out` leaves out each source in turn and `generations` each
-    device generation. `bare` uses no constants. At most one of them is set.
+    `left_out` names a source to leave out; `each_out` leaves out each source in turn, `generations` each
+    device generation and `models` each model. `bare` uses no constants. At most one of them is set.
     """
 
     left_out: str | None
     each_out: bool
     generations: bool
+    models: bool
     bare: bool
     report: Path | None
 
@@ -29,14 +30,16 @@ class Judging:
         """Return the ways of judging that the options choose; all of them if they choose none."""
         from flopcast.validation.published import WAYS
 
-        named = self.left_out or self.each_out or self.generations or self.bare
+        named = self.left_out or self.each_out or self.generations or self.models or self.bare
         return WAYS if not named else ("others",) if self.left_out else (self.constants,)
 
     @property
     def constants(self) -> "Constants":
         """Return the constants of the predictions, as the API names them."""
-        if self.each_out or self.generations:
-            return "others" if self.each_out else "generations"
+        if self.each_out:
+            return "others"
+        if self.generations or self.models:
+            return "generations" if self.generations else "models"
         return "none" if self.bare else "catalogue"
 
     @property
@@ -52,12 +55,12 @@ class Judging:
         SpecError
             More than one protocol was chosen.
         """
-        if sum((bool(self.left_out), self.each_out, self.generations, self.bare)) > 1:
+        if sum((bool(self.left_out), self.each_out, self.generations, self.models, self.bare)) > 1:
             told = Problem(
                 field="--runs",
                 value="judged in two ways",
-                allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out and"
-                " --no-constants",
+                allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out,"
+                " --leave-one-model-out and --no-constants",
                 because="each of them chooses the constants for all runs",
                 fix="keep one of them",
             )
@@ -78,6 +81,7 @@ class Judging:
             "--leave-out": self.left_out,
             "--leave-one-source-out": (self.each_out and not of_suites) or None,
             "--leave-one-generation-out": self.generations or None,
+            "--leave-one-model-out": self.models or None,
             "--no-constants": (self.bare and not of_suites) or None,
         }
         problems = [

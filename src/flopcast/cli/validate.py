@@ -55,6 +55,9 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     is_flag=True,
     help="Predict each device generation with constants of the others.",
 )
+@click.option(
+    "--leave-one-model-out", "models", is_flag=True, help="Predict each model with constants of the others."
+)
 @click.option("--no-constants", "bare", is_flag=True, help="Predict without fitted constants.")
 @click.option("--decisions", "decides", is_flag=True, help="Report how well predictions choose plans.")
 @click.option(
@@ -71,9 +74,7 @@ def command(
     wants_markdown: bool,
     report: Path | None,
     left_out: str | None,
-    each_out: bool,
-    generations: bool,
-    bare: bool,
+    **chosen: bool,
 ) -> None:
     """Predict runs that others measured, and report the error of each prediction.
 
@@ -100,9 +101,7 @@ def command(
     from-run), predicts the others again, each run in turn, and last calibrates with all but one.
     """
     check_writable("--report", report)
-    judging = Judging(
-        left_out=left_out, each_out=each_out, generations=generations, bare=bare, report=report
-    )
+    judging = Judging(left_out=left_out, report=report, **chosen)
     if calibrates:
         return print_from_one_run(runs, judging, wants_json, wants_markdown)
     if decides:

@@ -25,7 +25,8 @@ from flopcast.cost.kernels.book import CurveBook
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
-from flopcast.cost.kernels.roofline import bound_seconds, least_seconds
+from flopcast.cost.kernels.narrow_results import with_results
+from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
 from flopcast.cost.kernels.scaling import kernel_factors, scale_ratio
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.cost.placement import Group
@@ -33,7 +34,7 @@ from flopcast.cost.priced_once import priced_once
 from flopcast.cost.prices import LinkUse, Price, Priced, Used
 from flopcast.cost.reliance import warnings_of
 from flopcast.cost.single_groups import Single, single_groups, to_price
-from flopcast.dtypes import ZERO, Counts, Floats, constant
+from flopcast.dtypes import ZERO, Floats, constant
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.spec.cluster import Cluster, Device
@@ -43,9 +44,9 @@ from flopcast.workload.program import Programs
 FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
-EXCHANGE_LOG_SIGMA = 0.15  # kernels alone against calls of the library: docs/README_Hybrid-EP.md of DeepEP
+EXCHANGE_LOG_SIGMA = 0.15  # an estimate: calls in a benchmark against those in a training step
 HOST_LOG_SIGMA = 0.3
-EXPERT_LAUNCH_LOG_SIGMA = 0.7  # a launch from C++ costs a fifth of one from Python; either may apply
+EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, on one host
 MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.33  # docs/accuracy/kernels.md: what the 30 % largest messages need
 
 LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
@@ -143,12 +144,16 @@ def _price_kernels(kernel: str, works: list[tuple[Item, AbstractOperator]], stat
     unit = works[0][1].work().unit
     engine_ratio = device.engine_ratio(unit)
     found = state.book.find(owner, priced.curve, device.kernel_launch_s, device.relatives, engine_ratio)
-    shapes, bound_s, least_s, kernels, coordinates = _flatten([work for _, work in works], device)
+    shapes, (bound_s, least_s, after_s, result_s, kernels, in_turn), coordinates = _flatten(works, device)
     far = outside(found.curve, coordinates) & (bound_s > 0)
     names = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
     layout_ratio = found.curve.ratio_of(priced.layout, unit)
     alone_s = kernel_seconds(bound_s, coordinates, found.curve, device.multiprocessors, layout_ratio)
     alone_s = alone_s * busy_ratio(priced, alone_s / kernels, device)
+    if device.writes_results_after:
+        alone_s = with_results(priced.curve, alone_s, result_s)
+    waits_s = np.where(bound_s > 0, (in_turn - 1.0) * found.curve.launch_s, 0.0)
+    alone_s = alone_s + waits_s + after_s
     _use(found.curve, bool(far.any()), found.calibrated, state)
     doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, far)
     scaled_s = alone_s * scale_ratio(names, state.factors)
@@ -212,24 +217,27 @@ def _keep(
 
 
 def _flatten(
-    works: list[AbstractOperator], device: Device
-) -> tuple[list[tuple[int, ...]], Floats, Floats, Counts, tuple[Floats, ...]]:
-    """Return the shapes of works, and their bounds, least seconds, kernels and coordinates as flat arrays.
+    works: Sequence[tuple[Item, AbstractOperator]], device: Device
+) -> tuple[list[tuple[int, ...]], tuple[Floats, ...], tuple[Floats, ...]]:
+    """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
 
-    Operators of one class have different shapes, (1, 1) if nothing varies. Coordinates are at least 1,
-    because padded stage classes hold no work and 0 has no logarithm.
+    Times need the bound, the least seconds, the seconds after the bound's work, those of a narrow product's
+    result, the kernels, and how many of these run in turn. Operators of one class have different shapes,
+    (1, 1) if nothing varies.
+    Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
     """
     shapes: list[tuple[int, ...]] = []
     rows: list[list[Floats]] = []
-    for work in works:
+    for _, work in works:
         need = work.work()
         times = (bound_seconds(need, device), least_seconds(need, device))
-        arrays = (*times, work.kernels(), *work.coordinates())
+        moving = (moving_seconds(moved, device) for moved in (need.after_bytes, need.result_bytes))
+        arrays = (*times, *moving, work.kernels(), work.in_turn(), *work.coordinates())
         shape, flat = _alike(arrays)
         shapes.append(shape)
         rows.append(flat)
-    bounds, least, kernels, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, bounds, least, kernels, tuple(np.maximum(column, 1.0) for column in columns)
+    columns = tuple(np.concatenate(column) for column in zip(*rows, strict=True))
+    return shapes, columns[:6], tuple(np.maximum(column, 1.0) for column in columns[6:])
 
 
 def _alike(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:

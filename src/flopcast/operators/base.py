@@ -11,9 +11,9 @@ operator's backward is a list of operators, so that no second set of formulas ex
 """
 
 from abc import ABCMeta, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from flopcast.dtypes import ONE, Counts, Floats
+from flopcast.dtypes import ONE, ZERO, Counts, Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -22,12 +22,16 @@ class Work:
 
     `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units,
     reads plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do
-    not fit it. Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
+    not fit it. `after_bytes` move when the products are done, so that nothing hides them. `result_bytes`
+    are those that narrow products of experts write in 16 bits, which some devices do after them, too.
+    Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
     flop: Floats
     moved_bytes: Floats
     unit: str
+    after_bytes: Floats = field(default_factory=lambda: ZERO)
+    result_bytes: Floats = field(default_factory=lambda: ZERO)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -71,6 +75,10 @@ class AbstractOperator(metaclass=_Interface):
 
     def kernels(self) -> Counts:
         """Return how many kernels of equal size do this work."""
+        return ONE
+
+    def in_turn(self) -> Counts:
+        """Return how many of them wait for each other, so that each pays for its launch."""
         return ONE
 
     @abstractmethod

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts
+from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.matmul import Matmul
@@ -31,6 +31,11 @@ class GroupedMatmul(AbstractOperator):
     `imbalance` is the rows of the fullest group over those of the mean group: 1 where all are equal, at
     most `groups`. `narrow` is the format of both operands, as of a `Matmul`. `separate` products are dense
     ones, a kernel for each group, side by side on a few streams: each is as fast as its own rows allow.
+
+    A weight gradient that is added to a sum of `sum_bytes` an element reads and writes that sum after its
+    products, which do not hide it. For 36 kernels of B200 of 128 to 9832 rows a group (data/peers/simumax)
+    the time is that of the products, at 0.48 of the peak, and 1.1 times that of reading and writing the sum
+    in fp32 or bf16, with a median error of 4 %.
 
     Examples
     --------
@@ -53,6 +58,7 @@ class GroupedMatmul(AbstractOperator):
     trained: bool = True  # whether w has gradients
     narrow: str = ""
     separate: bool = False  # a kernel for each group
+    sum_bytes: float = 0.0  # an element of the sum that weight gradients are added to; 0: to none
 
     @property
     def kernel(self) -> str:
@@ -68,15 +74,17 @@ class GroupedMatmul(AbstractOperator):
         group.
         """
         wide, narrow = ELEMENT_BYTES[self.dtype], self._operand_bytes
-        rows_bytes, weights_bytes = (
-            self.rows * self.k * narrow
-            + self.rows * self.n * (narrow if self.is_weight_gradient else wide),
-            self.groups * self.n * self.k * (wide if self.is_weight_gradient else narrow),
-        )
+        weights = self.groups * self.n * self.k
+        operands, result = self.rows * self.k * narrow + weights * narrow, self.rows * self.n * wide
+        if self.is_weight_gradient:
+            operands, result = self.rows * (self.k + self.n) * narrow, weights * wide
+        adds = self.is_weight_gradient and self.sum_bytes > 0
         return Work(
             flop=2 * self.rows * self.n * self.k,
-            moved_bytes=rows_bytes + weights_bytes,
+            moved_bytes=operands + result,
             unit=FORMATS[self.narrow].engine if self.narrow else self.dtype,
+            after_bytes=2 * self.sum_bytes * weights if adds else ZERO,
+            result_bytes=result if self.narrow and self.separate and not adds else ZERO,
         )
 
     @property

@@ -4,9 +4,11 @@ Answers: how many bytes does a cast, or a transpose of what was cast, move, and 
 Elsewhere: which tensors are cast, with how many reads and copies (workload/rewrites/quantise.py).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from flopcast.dtypes import ZERO, Counts
+import numpy as np
+
+from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 
 
@@ -31,6 +33,7 @@ class Quantise(AbstractOperator):
     dtype: str  # of the tensor that is read
     of_gradient: bool = False
     in_blocks: bool = False  # a scale for each block of a row, and of a column
+    groups: Counts = field(default_factory=lambda: ONE)  # parts that are cast by a kernel each, in turn
 
     @property
     def kernel(self) -> str:
@@ -43,8 +46,16 @@ class Quantise(AbstractOperator):
         return Work(flop=ZERO, moved_bytes=moved_bytes, unit=self.dtype)
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return bytes moved."""
-        return (self.work().moved_bytes,)
+        """Return the bytes that one kernel moves."""
+        return (self.work().moved_bytes / self.kernels(),)
+
+    def kernels(self) -> Counts:
+        """Return the number of groups."""
+        return np.maximum(self.groups, 1.0)
+
+    def in_turn(self) -> Counts:
+        """Return the number of groups, because one stream runs the casts of all of them."""
+        return self.kernels()
 
     def saves(self) -> tuple[Saved, ...]:
         """Return nothing."""

@@ -51,6 +51,9 @@ class Device(Noun):
     one_narrow_layout : bool
         Whether 8-bit engines multiply operands in one layout only, both along the sum: then a tensor that
         is used along both of its dimensions needs a transposed copy (Hopper, Ada).
+    writes_results_after : bool
+        Whether products of experts in 8 and 4 bits write their 16-bit results after them rather than
+        beside them (Blackwell; cost/kernels/narrow_results.py).
     collective_slowdown_fraction : float
         The fraction of its speed that compute loses while a collective runs beside it. The default
         lies between the share of multiprocessors that NCCL's 24 blocks occupy (24 of 132 on H100, 0.18; of
@@ -76,6 +79,9 @@ class Device(Noun):
     cache_bytes: float = Field(default=0.0, ge=0, description="of the last cache before memory")
     kernel_launch_s: float = Field(gt=0, description="shortest time of an empty kernel")
     one_narrow_layout: bool = Field(default=False, description="8-bit engines read one layout of operands")
+    writes_results_after: bool = Field(
+        default=False, description="narrow products write their results after them"
+    )
     collective_slowdown_fraction: float = Field(
         default=0.3, ge=0, le=1, description="compute lost beside collectives"
     )

@@ -87,6 +87,18 @@ def generation_of(row: ComparedRun) -> str:
     return row.context[GENERATION]
 
 
+def model_of(row: ComparedRun) -> str:
+    """Return the name of the model that a run trains."""
+    return row.job.model.name
+
+
+GROUPS: Mapping[Constants, GroupOfRun] = {
+    "others": source_of,
+    "generations": generation_of,
+    "models": model_of,
+}  # what is left out together
+
+
 def leave_out(
     predict_runs: PredictRuns, sources: Collection[str], known: FirstPass | None = None
 ) -> Published:
@@ -114,13 +126,12 @@ def leave_out(
 
 
 def leave_each_out(
-    predict_runs: PredictRuns, known: FirstPass | None = None, by_generation: bool = False
+    predict_runs: PredictRuns, known: FirstPass | None = None, constants: Constants = "others"
 ) -> Published:
-    """Predict every run with constants fitted on the other sources or generations of devices."""
+    """Predict every run with constants fitted on the other sources, generations of devices or models."""
     found = known or first_pass(predict_runs)
-    groups = found.ids(generation_of if by_generation else source_of)
+    groups = found.ids(GROUPS[constants])
     rows = [row for ids in groups.values() for row in _judged(predict_runs, found, ids)]
-    constants: Constants = "generations" if by_generation else "others"
     return replace(found.published, rows=with_baseline(rows), constants=constants, groups=len(groups))
 
 
@@ -140,7 +151,7 @@ def _observed(row: ComparedRun) -> Observed:
         id=row.run.id,
         source=row.run.source,
         configuration=configuration(row),
-        model=row.job.model.name,
+        model=model_of(row),
         log_gap_factor=-math.log1p(row.relative_error),
         shares={factor.name: factor.share for factor in row.factors if _fitted(factor)},
         context=row.context,

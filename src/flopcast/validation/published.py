@@ -27,12 +27,13 @@ from flopcast.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.validation.likely import Likely, likely
 from flopcast.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
 
-Constants = Literal["catalogue", "others", "generations", "none"]
+Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: constants are those of the catalogue, which runs gave, these among them.",
     "others": "Left out: each source is judged by constants that the runs of all other sources gave.",
     "generations": "Left out: each generation of devices is judged by constants of runs on the others.",
+    "models": "Left out: each model is judged by constants that the runs of all other models gave.",
     "none": "Never fitted: kernels, collectives and data sheets alone, no constant of any run.",
 }
 UNSEEN = "Fitted: constants are those of the catalogue, which runs of other sources gave, none of these."
@@ -40,6 +41,7 @@ ALONE: Mapping[Constants, str] = {
     "others": "Left out: all runs are of one source, so that no constant is left: as --no-constants does.",
     "generations": "Left out: all runs are on one generation of devices, so that no constant is left: as"
     " --no-constants does.",
+    "models": "Left out: all runs are of one model, so that no constant is left: as --no-constants does.",
 }
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
@@ -148,9 +150,9 @@ class Published:
     """All rows of some tables: predicted, left out, and the ids of repeated ones.
 
     `constants` is "catalogue", the constants of every prediction; "others", fitted without the judged
-    source; "generations", fitted without the judged device generation; or "none". `fitted_on` holds the
-    sources of the catalogue's constants. `groups` is the number of sources or generations that were left
-    out in turn; 1 means that no run was left to fit on.
+    source; "generations", fitted without the judged device generation; "models", fitted without the judged
+    model; or "none". `fitted_on` holds the sources of the catalogue's constants. `groups` is the number of
+    sources, generations or models that were left out in turn; 1 means that no run was left to fit on.
     """
 
     rows: tuple[ComparedRun, ...]

@@ -25,18 +25,26 @@ class Casts:
 
     `ranks` is the tensor-parallel degree, (plans, 1): a rank casts its own part of a gathered tensor. If
     weights are `frozen`, they have no gradients: inputs and output gradients are read by one GEMM each and
-    need one layout, without the transform for the weight gradient.
+    need one layout, without the transform for the weight gradient. With `together`, one kernel casts the
+    rows of all experts, otherwise each expert's rows have a kernel of their own.
     """
 
     recipe: Recipe
     stack: NarrowProducts
     ranks: Counts
     frozen: bool = False
+    together: bool = False
 
     def of(self, product: Item) -> "Casts":
         """Return the casts around one GEMM."""
         work = product.work
         return replace(self, frozen=isinstance(work, Product) and not work.trained)
+
+    def groups_of(self, product: Item) -> Counts:
+        """Return how many kernels cast what one GEMM reads: one for each expert with a GEMM of its own."""
+        work = product.work
+        apart = isinstance(work, GroupedMatmul) and work.separate and not self.together
+        return work.groups if apart and isinstance(work, GroupedMatmul) else ONE
 
     @property
     def size_bytes(self) -> float:

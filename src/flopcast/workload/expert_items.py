@@ -14,7 +14,8 @@ References
 ----------
 Megatron-Core, `transformer/moe/token_dispatcher.py`: MoEAlltoAllTokenDispatcher, MoEFlexTokenDispatcher,
 `cuda_sync_point`; `transformer/moe/moe_utils.py`: RouterGatingLinearFunction, which calls a GEMM on 16-bit
-operands for fp32 scores. DeepEP and its branch Hybrid-EP: https://github.com/deepseek-ai/DeepEP.
+operands for fp32 scores. DeepEP and its branch Hybrid-EP: https://github.com/deepseek-ai/DeepEP; where
+Hybrid-EP reads numbers back: csrc/hybrid_ep/executor/executor.cu, `dispatch_postprocess`.
 """
 
 from dataclasses import replace
@@ -40,7 +41,7 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
         result = _without_home(result, software.dispatcher)
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)
-    return _waiting(result) if software.waits_for_counts else result
+    return _waiting(result, software.dispatcher) if software.waits_for_counts else result
 
 
 def _every_row(item: Item) -> Item:
@@ -91,11 +92,17 @@ def _in_16_bits(item: Item) -> Item:
     return item
 
 
-def _waiting(items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """Return items in which the host waits for the device before each dispatch to learn its sizes."""
+def _waiting(items: tuple[Item, ...], library: str) -> tuple[Item, ...]:
+    """Return items in which the host waits for the device to learn the number of rows.
+
+    NCCL and DeepEP need the number before a dispatch. HybridEP reads it back after its dispatch kernel, so
+    the host launches nothing of the experts while tokens travel.
+    """
     result: list[Item] = []
     for item in items:
         if isinstance(item.work, Dispatch):
-            result.append(host_work("synchronise", item.phase))
-        result.append(item)
+            wait = host_work("synchronise", item.phase)
+            result += [item, wait] if library == "hybridep" else [wait, item]
+        else:
+            result.append(item)
     return tuple(result)

@@ -21,6 +21,7 @@ from flopcast.spec.stack import Stack
 from flopcast.workload.casts import is_narrow, narrow_weight_bytes, spared_weight_bytes, weight_casts
 from flopcast.workload.program import LogicalLayer, Segment, Workload
 from flopcast.workload.rewrites.quantise import ONE_NUMBER_BYTES, quantise
+from flopcast.workload.separate_groups import with_full_groups
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -43,7 +44,8 @@ def narrow_layer(
     recipe = RECIPES.get(workload.plans.structure.precision)
     if recipe is None or logical.wide:
         return Narrowed(forward=forward, weight_bytes=ZERO)
-    narrow = quantise(forward, recipe, stack.narrow, workload.plans.tensor_parallel)
+    full = with_full_groups(forward, stack.experts)
+    narrow = quantise(full, recipe, stack.narrow, workload.plans.tensor_parallel)
     return Narrowed(
         forward=_of_recipe(narrow, recipe),
         weight_casts=_of_recipe(weight_casts(forward, recipe, stack.narrow), recipe),

@@ -60,6 +60,7 @@ from flopcast.workload.recompute import (
 )
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.rewrites.fused_loss import fused_loss
+from flopcast.workload.separate_groups import with_sums
 from flopcast.workload.sharded import gathered_segments
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.stages import Stages, divide_all
@@ -163,6 +164,7 @@ def _layer(
         chained = (workload.plans.tensor_parallel > 1) & (stack.fused_loss == "uncut")
         before, forward = forward, fused_loss(forward, chained.astype(np.float64))
         accounting.append(_account("fused_loss", logical.kind, before, forward))
+    forward = with_sums(forward, stack.gradients)
     before, narrowed = forward, narrow_layer(logical, forward, workload, stack)
     forward, casts = narrowed.forward, narrowed.weight_casts
     if casts:

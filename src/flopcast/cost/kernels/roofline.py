@@ -42,3 +42,9 @@ def least_seconds(need: Work, device: Device) -> Floats:
     sustained = np.where(need.moved_bytes > device.cache_bytes, SUSTAINED_FRACTION, 1.0)
     least_s: Floats = np.maximum(compute_s, need.moved_bytes / (device.memory_bytes_per_s * sustained))
     return least_s
+
+
+def moving_seconds(moved_bytes: Floats, device: Device) -> Floats:
+    """Return the seconds of bytes that move beside nothing else, at the rate that memory sustains."""
+    moving_s: Floats = moved_bytes / (device.memory_bytes_per_s * SUSTAINED_FRACTION)
+    return moving_s

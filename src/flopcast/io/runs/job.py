@@ -181,14 +181,14 @@ def _unknown_schedule(run: Run) -> list[Problem]:
 
 
 def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: list[str]) -> object:
-    """Return the model with details of this training: adapters, capacities of experts, even routing."""
+    """Return the model with details of this training: adapters, capacities and loads of experts."""
     document = dict(model) if isinstance(model, dict) else {}
     own = catalog.model(str(document["base"]))
     mtp = trains_mtp(run, own)
     if mtp is not None:
         document["mtp"] = own.mtp if mtp else 0
         assumed.append(f"mtp {document['mtp']}: by the printed FLOP of a token")
-    experts: dict[str, object] = {"load_imbalance_ratio": 1.0} if run.says("force-balanced") else {}
+    experts: dict[str, object] = {}
     for default in defaults:
         experts |= default.experts
         if default.adapters:

@@ -43,6 +43,7 @@ class PublishedTables:
     def __init__(self, paths: Sequence[str | Path], watched: Watched = iter) -> None:
         """Read the files."""
         self._watched = watched
+        self._left_out: dict[Constants, Published] = {}
         self._job_of, self._realised = cache(_job_or_faults), cache(prediction.realised_job)
         self._tables = [
             replace(table, runs=tuple(_marked(run) for run in table.runs))
@@ -83,8 +84,8 @@ class PublishedTables:
         self.check_sources(leave_out)
         if leave_out:
             return fitting.leave_out(self.predicted, leave_out, self._unfitted)
-        if constants in ("others", "generations"):
-            return self._by_generations if constants == "generations" else self._by_others
+        if constants in fitting.GROUPS:
+            return self._without_each(constants)
         found = self._unfitted.published if constants == "none" else self._by_catalogue
         fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
         return replace(found, constants=constants, fitted_on=fitted_on)
@@ -94,15 +95,11 @@ class PublishedTables:
         """Return the predictions from kernels and data sheets alone."""
         return fitting.first_pass(self.predicted)
 
-    @cached_property
-    def _by_others(self) -> Published:
-        """Return the runs of each source, predicted with constants fitted on the other sources."""
-        return fitting.leave_each_out(self.predicted, self._unfitted)
-
-    @cached_property
-    def _by_generations(self) -> Published:
-        """Return the runs of each device generation, predicted with constants fitted on the others."""
-        return fitting.leave_each_out(self.predicted, self._unfitted, by_generation=True)
+    def _without_each(self, constants: Constants) -> Published:
+        """Return the runs of each source, device generation or model, by constants fitted on the others."""
+        if constants not in self._left_out:
+            self._left_out[constants] = fitting.leave_each_out(self.predicted, self._unfitted, constants)
+        return self._left_out[constants]
 
     @cached_property
     def _by_catalogue(self) -> Published:

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Dispatch
 from flopcast.operators.item import Item, blocking, kernel
@@ -51,7 +51,8 @@ def quantise(items: Items, recipe: Recipe, stack: NarrowProducts, ranks: Counts)
     tuple of Item
         Products of linear layers are narrow; items that no recipe concerns are the same objects.
     """
-    cast = Casts(recipe, stack, ranks)
+    together = any(kind_of(item) == WRITES_NARROW for item in items)
+    cast = Casts(recipe, stack, ranks, together=together)
     products = [item for item in items if is_narrow(item)]
     gathers = _gathers(items, products) if stack.narrow_gathers else {}
     scatters = _scatters(items, products) if stack.narrow_gathers else {}
@@ -133,7 +134,8 @@ def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) 
     each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts, after_norm)
     if any(item.output == tensor and kind_of(item) == WRITES_NARROW for item in items):
         each_bytes = 0.0
-    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype)
+    groups = cast.groups_of(product)
+    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, groups=groups)
     return _item(f"{product.name}_cast", work, tensor, f"{tensor}.narrow", product.group)
 
 
@@ -200,7 +202,8 @@ def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
     """
     if cast.layouts == cast.gathered_layouts:
         return []
-    return [_of_gradient(product, "transpose", elements, 2 * cast.size_bytes, sizes_of(product.work)[2])]
+    each_bytes, dtype = 2 * cast.size_bytes, sizes_of(product.work)[2]
+    return [_of_gradient(product, "transpose", elements, each_bytes, dtype, ONE)]
 
 
 def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
@@ -214,13 +217,16 @@ def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
     found = [replace(product, work=work, inputs=(f"{product.inputs[0]}.narrow", *product.inputs[1:]))]
     if not cast_later:
         each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts)
-        found.append(_of_gradient(product, "gradient_cast", outputs, each_bytes, dtype))
+        groups = cast.groups_of(product)
+        found.append(_of_gradient(product, "gradient_cast", outputs, each_bytes, dtype, groups))
     return found
 
 
-def _of_gradient(product: Item, word: str, elements: Counts, each_bytes: float, dtype: str) -> Item:
+def _of_gradient(
+    product: Item, word: str, elements: Counts, each_bytes: float, dtype: str, groups: Counts
+) -> Item:
     """Return a pass of the backward alone, right before the product's own gradients."""
-    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, of_gradient=True)
+    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, of_gradient=True, groups=groups)
     return _item(f"{product.name}_{word}", work, product.output, product.output, product.group)
 
 
