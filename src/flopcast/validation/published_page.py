@@ -19,7 +19,7 @@ documented defaults of its software (`catalog/runs/stacks.yaml`). Protocols are 
 the constants of the catalogue ([runs](runs.md), [constants](constants.md)); left out, with constants of the
 other sources (`--leave-one-source-out`, [left out](left-out.md)), of the other device generations
 (`--leave-one-generation-out`, [generations](generations.md)) or of the other models
-(`--leave-one-model-out`); never fitted (`--no-constants`). The [journal](journal.md) explains the errors."""
+(`--leave-one-model-out`); never fitted (`--no-constants`). The [journal](journal.md) explains errors."""
 
 WIDTH = 108  # characters of a line of text
 
